@@ -1,0 +1,36 @@
+# make demo    set up .venv and run the main job
+# make test    set up .venv and run lint, types and all tests
+# make format  bring the Python code into its form
+#
+# PYTHON names the interpreter that .venv is made from (3.10 or later), CUDA the CuPy build (12 or 13).
+
+PYTHON ?= python3
+CUDA ?= 13
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed-cuda$(CUDA)
+
+.PHONY: demo test format clean
+
+demo: $(INSTALLED)
+	$(BIN)/python -m demo
+
+test: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+# An environment that was left half done, or made for the other CuPy build, starts afresh.
+$(INSTALLED): setup.cfg pyproject.toml
+	test -e $@ || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --editable ".[cuda$(CUDA),test,demo]"
+	touch $@

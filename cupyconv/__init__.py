@@ -1,0 +1,34 @@
+"""NumPy-style N-d convolutions for CuPy and NumPy arrays."""
+
+from ._convolution import (
+    conv,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    depthwise_conv2d,
+)
+from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
+from ._normalization import batch_norm, group_norm
+from ._pooling import max_pool2d
+from ._precision import precision
+
+__all__ = [
+    "batch_norm",
+    "conv",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm",
+    "conv_transpose3d",
+    "depthwise_conv2d",
+    "group_norm",
+    "max_pool2d",
+    "precision",
+]

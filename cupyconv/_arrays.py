@@ -1,0 +1,200 @@
+"""Arrays as the library sees them: where they live, their common dtype, and a safe ``out``."""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A NumPy or a CuPy array; CuPy has no complete type stubs, and is imported by its users alone.
+Array: TypeAlias = Any
+
+# Bounds the exact overlap search; what is harder than this counts as overlapping.
+_OVERLAP_WORK = 1_000_000
+
+_REAL = frozenset("float16 bfloat16 float32 float64".split())
+_COMPLEX = frozenset("complex64 complex128".split())
+_INTEGER = frozenset("int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
+CONVOLVED = _REAL | _COMPLEX | _INTEGER
+NORMALISED = _REAL | _INTEGER
+
+
+def is_cupy(array: object) -> bool:
+    """Return whether `array` is a CuPy array, without importing CuPy."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(array, cupy.ndarray)
+
+
+def _is_numpy(array: object) -> bool:
+    # Masked arrays and matrices have a meaning of their own that would silently be lost.
+    return isinstance(array, np.ndarray) and not isinstance(array, (np.ma.MaskedArray, np.matrix))
+
+
+def check(name: str, arrays: Mapping[str, object], dtypes: frozenset[str] = CONVOLVED) -> None:
+    """Raise unless all `arrays` live on one device and have dtypes of the library.
+
+    None stands for an argument that was not given.
+    """
+    kinds: dict[str, str] = {}
+    for argument, array in arrays.items():
+        if array is None:
+            continue
+        if is_cupy(array):
+            kinds[argument] = "CuPy"
+        elif _is_numpy(array):
+            kinds[argument] = "NumPy"
+        else:
+            raise TypeError(
+                f"{name}: {argument} must be a NumPy or CuPy array, got {type(array).__name__}"
+            )
+        dtype = array.dtype  # type: ignore[attr-defined]
+        if dtype.name not in dtypes:
+            raise TypeError(
+                f"{name}: {argument} must have one of the dtypes {', '.join(sorted(dtypes))}, "
+                f"got {dtype}"
+            )
+    if len(set(kinds.values())) > 1:
+        listing = ", ".join(f"{argument} from {kind}" for argument, kind in kinds.items())
+        raise TypeError(f"{name}: arrays must be all from NumPy or all from CuPy, got {listing}")
+    if "CuPy" in kinds.values():
+        given: dict[str, Array] = {argument: arrays[argument] for argument in kinds}
+        devices = {argument: one.device.id for argument, one in given.items()}
+        if len(set(devices.values())) > 1:
+            raise ValueError(f"{name}: arrays must be on one device, got devices {devices}")
+        for argument, one in given.items():
+            _check_alignment(name, argument, one)
+
+
+def _check_alignment(name: str, argument: str, array: Array) -> None:
+    part = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
+    if array.data.ptr % part or any(stride % array.dtype.itemsize for stride in array.strides):
+        raise ValueError(
+            f"{name}: {argument} must lie at multiples of its element size, got address "
+            f"{array.data.ptr} and strides {array.strides} with dtype {array.dtype}"
+        )
+
+
+@lru_cache(maxsize=1024)
+def _result_dtype(name: str, input_dtype: np.dtype, weight_dtype: np.dtype) -> np.dtype:
+    try:
+        dtype = np.result_type(input_dtype, weight_dtype)
+    except TypeError as error:
+        raise TypeError(
+            f"{name}: input and weight must have a common dtype, got {input_dtype} and "
+            f"{weight_dtype}"
+        ) from error
+    return dtype
+
+
+def result_dtype(name: str, input: Array, weight: Array) -> np.dtype:
+    """Return NumPy's result type of input and weight."""
+    return _result_dtype(name, input.dtype, weight.dtype)
+
+
+def floating(dtype: np.dtype) -> np.dtype:
+    """Return `dtype`, or float64 in the place of an integer."""
+    return np.dtype(np.float64) if dtype.name in _INTEGER else dtype.newbyteorder("=")
+
+
+def accumulator(dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which sums of `dtype` are accumulated."""
+    return np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
+
+
+def check_bias(name: str, bias: Array | None, dtype: np.dtype) -> None:
+    """Raise a `TypeError` where `bias` cannot enter a sum that gives `dtype`."""
+    if bias is not None and not np.can_cast(bias.dtype, accumulator(dtype), "same_kind"):
+        raise TypeError(
+            f"{name}: bias must be castable to the result's dtype without a change of kind, got "
+            f"{bias.dtype} with a result of {dtype}"
+        )
+
+
+def output(
+    name: str,
+    out: Array | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    inputs: Mapping[str, Array | None],
+) -> Array:
+    """Return `out` after checking it, or a new array on the device of the inputs."""
+    first: Array = next(iter(inputs.values()))
+    if out is None:
+        if not is_cupy(first):
+            return np.empty(shape, dtype)
+        with first.device:
+            return sys.modules["cupy"].empty(shape, dtype)
+    if out.dtype != dtype:
+        raise TypeError(f"{name}: out must have dtype {dtype}, got {out.dtype}")
+    if out.shape != shape:
+        raise ValueError(f"{name}: out must have shape {shape}, got {out.shape}")
+    if not is_cupy(out) and not out.flags.writeable:
+        raise ValueError(f"{name}: out must be writable, got a read-only array")
+    if overlaps_itself(out):
+        raise ValueError(
+            f"{name}: out must not overlap itself, got shape {out.shape} with strides {out.strides}"
+        )
+    for argument, array in inputs.items():
+        if array is not None and overlap(out, array):
+            raise ValueError(f"{name}: out must not share memory with {argument}")
+    return out
+
+
+class _Layout:
+    """Address, shape and strides of an array, in the form that NumPy reads but never follows."""
+
+    def __init__(self, address: int, array: Array) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, True),
+            "shape": array.shape,
+            "strides": array.strides,
+            "typestr": f"|V{array.dtype.itemsize}",
+        }
+
+
+def _layout(array: Array) -> np.ndarray:
+    """Return a NumPy array with the layout of `array`, whose elements must not be touched."""
+    return np.asarray(_Layout(array.data.ptr, array)) if is_cupy(array) else array
+
+
+def overlap(a: Array, b: Array) -> bool:
+    """Return whether two arrays share memory, decided from addresses and strides alone.
+
+    What is too hard to decide counts as sharing.
+    """
+    bounded: Any = np.shares_memory  # its stub knows no other bounds than -1 and 0
+    try:
+        return bool(bounded(_layout(a), _layout(b), max_work=_OVERLAP_WORK))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def overlaps_itself(array: Array) -> bool:
+    """Return whether two different indices of `array` reach the same memory.
+
+    Two such indices differ on some axis; shifted along all other axes they are an element of the
+    slice 0 and one of the slices behind it, on that axis. So one overlap test an axis decides.
+    """
+    if array.size < 2 or array.flags.c_contiguous or array.flags.f_contiguous:
+        return False
+    reach = array.dtype.itemsize
+    for stride, size in sorted(
+        (abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
+    ):
+        if size > 1 and stride < reach:
+            break
+        reach += stride * (size - 1)
+    else:
+        return False  # each axis steps over all that the finer axes reach
+    layout = _layout(array)
+    for axis in range(layout.ndim):
+        front, rest = np.split(layout, [1], axis)
+        if overlap(front, rest):
+            return True
+    return False

@@ -1,0 +1,971 @@
+"""Convolution and transposed convolution: one N-d implementation, thin names around it."""
+
+from __future__ import annotations
+
+from . import _arrays as arrays
+from . import _geometry, _precision
+from ._arguments import IntOrSequence, Padding
+from ._arrays import Array
+from ._geometry import ConvGeometry
+from ._paths import path_of
+
+
+def _shape(array: Array | None) -> tuple[int, ...] | None:
+    return None if array is None else array.shape
+
+
+def _run(
+    name: str,
+    geometry: ConvGeometry,
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    precision: str | None,
+    out: Array | None,
+) -> Array:
+    dtype = arrays.result_dtype(name, input, weight)
+    arrays.check_bias(name, bias, dtype)
+    precision = _precision.resolve(name, precision)
+    inputs = {"input": input, "weight": weight, "bias": bias}
+    out = arrays.output(name, out, geometry.out_shape, dtype, inputs)
+    if out.size:
+        with path_of(input) as path:
+            path.convolve(geometry, input, weight, bias, out, precision)
+    return out
+
+
+def _conv(
+    name: str,
+    rank: int | None,
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    stride: IntOrSequence,
+    padding: Padding,
+    dilation: IntOrSequence,
+    groups: int,
+    precision: str | None,
+    out: Array | None,
+) -> Array:
+    arrays.check(name, {"input": input, "weight": weight, "bias": bias, "out": out})
+    geometry = _geometry.conv(
+        name, input.shape, weight.shape, _shape(bias), stride, padding, dilation, groups, rank
+    )
+    return _run(name, geometry, input, weight, bias, precision, out)
+
+
+def _conv_transpose(
+    name: str,
+    rank: int | None,
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    stride: IntOrSequence,
+    padding: Padding,
+    output_padding: IntOrSequence,
+    groups: int,
+    dilation: IntOrSequence,
+    precision: str | None,
+    out: Array | None,
+) -> Array:
+    arrays.check(name, {"input": input, "weight": weight, "bias": bias, "out": out})
+    geometry = _geometry.conv_transpose(
+        name,
+        input.shape,
+        weight.shape,
+        _shape(bias),
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+        rank,
+    )
+    return _run(name, geometry, input, weight, bias, precision, out)
+
+
+def conv(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: IntOrSequence = 1,
+    padding: Padding = 0,
+    dilation: IntOrSequence = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """N-dimensional convolution.
+
+    The number of spatial axes is taken from `weight`.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C_in, *spatial)`` or ``(C_in, *spatial)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
+        complex64, complex128 and the integers.
+    weight : ndarray, shape ``(C_out, C_in/groups, *kernel)``
+        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
+        differ, as long as NumPy has a common one.
+    bias : ndarray, shape ``(C_out,)``, optional
+        Added to each output channel before the one rounding at the end.
+    stride : int or sequence of int, default 1
+        Distance of neighbouring outputs, in inputs, for all axes or for each.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
+    dilation : int or sequence of int, default 1
+        Distance of neighbouring taps of the kernel, for all axes or for each.
+    groups : int, default 1
+        Channels are divided into so many groups, each convolved on its own.
+    precision : {"float32", "tf32"}, optional
+        Accuracy asked of float32 arrays; by default that of the enclosing
+        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C_out, *spatial_out)``
+        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
+        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
+        integers are exact modulo 2**bits.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    conv_transpose : the transpose of this operation.
+
+    Notes
+    -----
+    Along one axis, with zeros outside of the input::
+
+        out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
+        size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
+
+    The definition is that of [1]_.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
+       arXiv:1603.07285, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> x = np.arange(8.0).reshape(1, 8)
+    >>> cupyconv.conv(x, np.array([[[1.0, 0.0, -1.0]]]), stride=2)
+    array([[-2., -2., -2.]])
+    """
+    return _conv(
+        "conv",
+        None,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        groups,
+        precision,
+        out,
+    )
+
+
+def conv1d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: IntOrSequence = 1,
+    padding: Padding = 0,
+    dilation: IntOrSequence = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """1-D convolution.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C_in, L)`` or ``(C_in, L)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
+        complex64, complex128 and the integers.
+    weight : ndarray, shape ``(C_out, C_in/groups, K)``
+        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
+        differ, as long as NumPy has a common one.
+    bias : ndarray, shape ``(C_out,)``, optional
+        Added to each output channel before the one rounding at the end.
+    stride : int or sequence of int, default 1
+        Distance of neighbouring outputs, in inputs, for all axes or for each.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
+    dilation : int or sequence of int, default 1
+        Distance of neighbouring taps of the kernel, for all axes or for each.
+    groups : int, default 1
+        Channels are divided into so many groups, each convolved on its own.
+    precision : {"float32", "tf32"}, optional
+        Accuracy asked of float32 arrays; by default that of the enclosing
+        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C_out, L_out)``
+        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
+        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
+        integers are exact modulo 2**bits.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    conv_transpose1d : the transpose of this operation.
+
+    Notes
+    -----
+    Along one axis, with zeros outside of the input::
+
+        out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
+        size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
+
+    The definition is that of [1]_.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
+       arXiv:1603.07285, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> x = np.array([[1.0, 2.0, 3.0, 4.0]])
+    >>> cupyconv.conv1d(x, np.array([[[1.0, 1.0, 1.0]]]), padding="same")
+    array([[3., 6., 9., 7.]])
+    """
+    return _conv(
+        "conv1d",
+        1,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        groups,
+        precision,
+        out,
+    )
+
+
+def conv2d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: IntOrSequence = 1,
+    padding: Padding = 0,
+    dilation: IntOrSequence = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """2-D convolution.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C_in, H, W)`` or ``(C_in, H, W)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
+        complex64, complex128 and the integers.
+    weight : ndarray, shape ``(C_out, C_in/groups, K_h, K_w)``
+        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
+        differ, as long as NumPy has a common one.
+    bias : ndarray, shape ``(C_out,)``, optional
+        Added to each output channel before the one rounding at the end.
+    stride : int or sequence of int, default 1
+        Distance of neighbouring outputs, in inputs, for all axes or for each.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
+    dilation : int or sequence of int, default 1
+        Distance of neighbouring taps of the kernel, for all axes or for each.
+    groups : int, default 1
+        Channels are divided into so many groups, each convolved on its own.
+    precision : {"float32", "tf32"}, optional
+        Accuracy asked of float32 arrays; by default that of the enclosing
+        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C_out, H_out, W_out)``
+        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
+        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
+        integers are exact modulo 2**bits.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    conv_transpose2d : the transpose of this operation.
+
+    Notes
+    -----
+    Along one axis, with zeros outside of the input::
+
+        out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
+        size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
+
+    The definition is that of [1]_.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
+       arXiv:1603.07285, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> image = np.arange(16.0).reshape(1, 4, 4)
+    >>> laplace = np.array([[[[0.0, 1, 0], [1, -4, 1], [0, 1, 0]]]])
+    >>> cupyconv.conv2d(image, laplace)
+    array([[[0., 0.],
+            [0., 0.]]])
+    """
+    return _conv(
+        "conv2d",
+        2,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        groups,
+        precision,
+        out,
+    )
+
+
+def conv3d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: IntOrSequence = 1,
+    padding: Padding = 0,
+    dilation: IntOrSequence = 1,
+    groups: int = 1,
+    *,
+    precision: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """3-D convolution.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C_in, D, H, W)`` or ``(C_in, D, H, W)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
+        complex64, complex128 and the integers.
+    weight : ndarray, shape ``(C_out, C_in/groups, K_d, K_h, K_w)``
+        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
+        differ, as long as NumPy has a common one.
+    bias : ndarray, shape ``(C_out,)``, optional
+        Added to each output channel before the one rounding at the end.
+    stride : int or sequence of int, default 1
+        Distance of neighbouring outputs, in inputs, for all axes or for each.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
+    dilation : int or sequence of int, default 1
+        Distance of neighbouring taps of the kernel, for all axes or for each.
+    groups : int, default 1
+        Channels are divided into so many groups, each convolved on its own.
+    precision : {"float32", "tf32"}, optional
+        Accuracy asked of float32 arrays; by default that of the enclosing
+        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
+        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
+        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
+        integers are exact modulo 2**bits.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    conv_transpose3d : the transpose of this operation.
+
+    Notes
+    -----
+    Along one axis, with zeros outside of the input::
+
+        out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
+        size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
+
+    The definition is that of [1]_.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
+       arXiv:1603.07285, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> volume = np.ones((1, 2, 4, 4, 4), np.float32)
+    >>> cupyconv.conv3d(volume, np.ones((5, 2, 3, 3, 3), np.float32), stride=(1, 2, 2)).shape
+    (1, 5, 2, 1, 1)
+    """
+    return _conv(
+        "conv3d",
+        3,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        groups,
+        precision,
+        out,
+    )
+
+
+def conv_transpose(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: IntOrSequence = 1,
+    padding: Padding = 0,
+    output_padding: IntOrSequence = 0,
+    groups: int = 1,
+    dilation: IntOrSequence = 1,
+    *,
+    precision: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """N-dimensional transposed convolution.
+
+    The number of spatial axes is taken from `weight`.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C_in, *spatial)`` or ``(C_in, *spatial)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
+        complex64, complex128 and the integers.
+    weight : ndarray, shape ``(C_in, C_out/groups, *kernel)``
+        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
+        differ, as long as NumPy has a common one.
+    bias : ndarray, shape ``(C_out,)``, optional
+        Added to each output channel before the one rounding at the end.
+    stride : int or sequence of int, default 1
+        Distance of the outputs that neighbouring inputs begin at, for all axes or for each.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Outputs cut off at the borders, for all axes, for each, or as ``(before, after)`` for
+        each. ``"valid"`` is 0; ``"same"`` gives an output of ``size * stride``.
+    output_padding : int or sequence of int, default 0
+        Lengthens the output at its end, to tell apart the sizes that a strided convolution maps to
+        one; smaller than the stride or the dilation. It never enters an index.
+    groups : int, default 1
+        Channels are divided into so many groups, each convolved on its own.
+    dilation : int or sequence of int, default 1
+        Distance of neighbouring taps of the kernel, for all axes or for each.
+    precision : {"float32", "tf32"}, optional
+        Accuracy asked of float32 arrays; by default that of the enclosing
+        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C_out, *spatial_out)``
+        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
+        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
+        integers are exact modulo 2**bits.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    conv : the transpose of this operation.
+
+    Notes
+    -----
+    The linear transpose of the convolution with the same weight array and arguments (for complex
+    arrays the adjoint is the one with ``conj(weight)``). Along one axis, by scatter-add::
+
+        out[i*stride - pad_before + k*dilation] += input[c, i] * weight[c, k]
+        size_out = (size_in - 1)*stride - pad_before - pad_after
+                   + dilation*(kernel - 1) + output_padding + 1
+
+    Contributions outside of the output are dropped. The definition is that of [1]_.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
+       arXiv:1603.07285, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> x = np.array([[1.0, 2.0, 3.0]])
+    >>> cupyconv.conv_transpose(x, np.array([[[1.0, 1.0, 1.0]]]), stride=2)
+    array([[1., 1., 3., 2., 5., 3., 3.]])
+    """
+    return _conv_transpose(
+        "conv_transpose",
+        None,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+        precision,
+        out,
+    )
+
+
+def conv_transpose1d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: IntOrSequence = 1,
+    padding: Padding = 0,
+    output_padding: IntOrSequence = 0,
+    groups: int = 1,
+    dilation: IntOrSequence = 1,
+    *,
+    precision: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """1-D transposed convolution.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C_in, L)`` or ``(C_in, L)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
+        complex64, complex128 and the integers.
+    weight : ndarray, shape ``(C_in, C_out/groups, K)``
+        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
+        differ, as long as NumPy has a common one.
+    bias : ndarray, shape ``(C_out,)``, optional
+        Added to each output channel before the one rounding at the end.
+    stride : int or sequence of int, default 1
+        Distance of the outputs that neighbouring inputs begin at, for all axes or for each.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Outputs cut off at the borders, for all axes, for each, or as ``(before, after)`` for
+        each. ``"valid"`` is 0; ``"same"`` gives an output of ``size * stride``.
+    output_padding : int or sequence of int, default 0
+        Lengthens the output at its end, to tell apart the sizes that a strided convolution maps to
+        one; smaller than the stride or the dilation. It never enters an index.
+    groups : int, default 1
+        Channels are divided into so many groups, each convolved on its own.
+    dilation : int or sequence of int, default 1
+        Distance of neighbouring taps of the kernel, for all axes or for each.
+    precision : {"float32", "tf32"}, optional
+        Accuracy asked of float32 arrays; by default that of the enclosing
+        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C_out, L_out)``
+        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
+        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
+        integers are exact modulo 2**bits.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    conv1d : the transpose of this operation.
+
+    Notes
+    -----
+    The linear transpose of the convolution with the same weight array and arguments (for complex
+    arrays the adjoint is the one with ``conj(weight)``). Along one axis, by scatter-add::
+
+        out[i*stride - pad_before + k*dilation] += input[c, i] * weight[c, k]
+        size_out = (size_in - 1)*stride - pad_before - pad_after
+                   + dilation*(kernel - 1) + output_padding + 1
+
+    Contributions outside of the output are dropped. The definition is that of [1]_.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
+       arXiv:1603.07285, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> x = np.array([[1.0, 2.0, 3.0]])
+    >>> cupyconv.conv_transpose1d(x, np.array([[[0.5, 1.0, 0.5]]]), stride=2, padding=1)
+    array([[1. , 1.5, 2. , 2.5, 3. ]])
+    """
+    return _conv_transpose(
+        "conv_transpose1d",
+        1,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+        precision,
+        out,
+    )
+
+
+def conv_transpose2d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: IntOrSequence = 1,
+    padding: Padding = 0,
+    output_padding: IntOrSequence = 0,
+    groups: int = 1,
+    dilation: IntOrSequence = 1,
+    *,
+    precision: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """2-D transposed convolution.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C_in, H, W)`` or ``(C_in, H, W)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
+        complex64, complex128 and the integers.
+    weight : ndarray, shape ``(C_in, C_out/groups, K_h, K_w)``
+        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
+        differ, as long as NumPy has a common one.
+    bias : ndarray, shape ``(C_out,)``, optional
+        Added to each output channel before the one rounding at the end.
+    stride : int or sequence of int, default 1
+        Distance of the outputs that neighbouring inputs begin at, for all axes or for each.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Outputs cut off at the borders, for all axes, for each, or as ``(before, after)`` for
+        each. ``"valid"`` is 0; ``"same"`` gives an output of ``size * stride``.
+    output_padding : int or sequence of int, default 0
+        Lengthens the output at its end, to tell apart the sizes that a strided convolution maps to
+        one; smaller than the stride or the dilation. It never enters an index.
+    groups : int, default 1
+        Channels are divided into so many groups, each convolved on its own.
+    dilation : int or sequence of int, default 1
+        Distance of neighbouring taps of the kernel, for all axes or for each.
+    precision : {"float32", "tf32"}, optional
+        Accuracy asked of float32 arrays; by default that of the enclosing
+        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C_out, H_out, W_out)``
+        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
+        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
+        integers are exact modulo 2**bits.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    conv2d : the transpose of this operation.
+
+    Notes
+    -----
+    The linear transpose of the convolution with the same weight array and arguments (for complex
+    arrays the adjoint is the one with ``conj(weight)``). Along one axis, by scatter-add::
+
+        out[i*stride - pad_before + k*dilation] += input[c, i] * weight[c, k]
+        size_out = (size_in - 1)*stride - pad_before - pad_after
+                   + dilation*(kernel - 1) + output_padding + 1
+
+    Contributions outside of the output are dropped. The definition is that of [1]_.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
+       arXiv:1603.07285, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> x = np.array([[[1.0, 2.0], [3.0, 4.0]]])
+    >>> cupyconv.conv_transpose2d(x, np.ones((1, 1, 2, 2)), stride=2)
+    array([[[1., 1., 2., 2.],
+            [1., 1., 2., 2.],
+            [3., 3., 4., 4.],
+            [3., 3., 4., 4.]]])
+    """
+    return _conv_transpose(
+        "conv_transpose2d",
+        2,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+        precision,
+        out,
+    )
+
+
+def conv_transpose3d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: IntOrSequence = 1,
+    padding: Padding = 0,
+    output_padding: IntOrSequence = 0,
+    groups: int = 1,
+    dilation: IntOrSequence = 1,
+    *,
+    precision: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """3-D transposed convolution.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C_in, D, H, W)`` or ``(C_in, D, H, W)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
+        complex64, complex128 and the integers.
+    weight : ndarray, shape ``(C_in, C_out/groups, K_d, K_h, K_w)``
+        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
+        differ, as long as NumPy has a common one.
+    bias : ndarray, shape ``(C_out,)``, optional
+        Added to each output channel before the one rounding at the end.
+    stride : int or sequence of int, default 1
+        Distance of the outputs that neighbouring inputs begin at, for all axes or for each.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Outputs cut off at the borders, for all axes, for each, or as ``(before, after)`` for
+        each. ``"valid"`` is 0; ``"same"`` gives an output of ``size * stride``.
+    output_padding : int or sequence of int, default 0
+        Lengthens the output at its end, to tell apart the sizes that a strided convolution maps to
+        one; smaller than the stride or the dilation. It never enters an index.
+    groups : int, default 1
+        Channels are divided into so many groups, each convolved on its own.
+    dilation : int or sequence of int, default 1
+        Distance of neighbouring taps of the kernel, for all axes or for each.
+    precision : {"float32", "tf32"}, optional
+        Accuracy asked of float32 arrays; by default that of the enclosing
+        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
+        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
+        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
+        integers are exact modulo 2**bits.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    conv3d : the transpose of this operation.
+
+    Notes
+    -----
+    The linear transpose of the convolution with the same weight array and arguments (for complex
+    arrays the adjoint is the one with ``conj(weight)``). Along one axis, by scatter-add::
+
+        out[i*stride - pad_before + k*dilation] += input[c, i] * weight[c, k]
+        size_out = (size_in - 1)*stride - pad_before - pad_after
+                   + dilation*(kernel - 1) + output_padding + 1
+
+    Contributions outside of the output are dropped. The definition is that of [1]_.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
+       arXiv:1603.07285, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> volume = np.ones((1, 2, 4, 4, 4), np.float32)
+    >>> weight = np.ones((2, 3, 3, 3, 3), np.float32)
+    >>> cupyconv.conv_transpose3d(volume, weight, stride=2, padding=1, output_padding=1).shape
+    (1, 3, 8, 8, 8)
+    """
+    return _conv_transpose(
+        "conv_transpose3d",
+        3,
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+        precision,
+        out,
+    )
+
+
+def depthwise_conv2d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: IntOrSequence = 1,
+    padding: Padding = 0,
+    dilation: IntOrSequence = 1,
+    *,
+    precision: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """2-D depthwise convolution: each channel has kernels of its own.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C_in, H, W)`` or ``(C_in, H, W)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
+        complex64, complex128 and the integers.
+    weight : ndarray, shape ``(C_out, 1, K_h, K_w)``
+        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
+        differ, as long as NumPy has a common one. ``C_out`` is a multiple of ``C_in``; output
+        channel ``c*multiplier + m`` belongs to input channel ``c``.
+    bias : ndarray, shape ``(C_out,)``, optional
+        Added to each output channel before the one rounding at the end.
+    stride : int or sequence of int, default 1
+        Distance of neighbouring outputs, in inputs, for all axes or for each.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
+    dilation : int or sequence of int, default 1
+        Distance of neighbouring taps of the kernel, for all axes or for each.
+    precision : {"float32", "tf32"}, optional
+        Accuracy asked of float32 arrays; by default that of the enclosing
+        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C_out, H_out, W_out)``
+        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
+        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
+        integers are exact modulo 2**bits.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    conv2d : the same with any number of groups.
+
+    Notes
+    -----
+    Along one axis, with zeros outside of the input::
+
+        out[o] = bias + sum over k of input[o*stride - pad_before + k*dilation] * weight[k]
+        size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
+
+    The definition is that of [1]_.
+
+    References
+    ----------
+    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
+       arXiv:1603.07285, 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> image = np.arange(18.0).reshape(2, 3, 3)
+    >>> box = np.ones((2, 1, 3, 3)) / 9
+    >>> cupyconv.depthwise_conv2d(image, box)
+    array([[[ 4.]],
+    <BLANKLINE>
+           [[13.]]])
+    """
+    name = "depthwise_conv2d"
+    arrays.check(name, {"input": input, "weight": weight, "bias": bias, "out": out})
+    geometry = _geometry.depthwise_conv(
+        name, input.shape, weight.shape, _shape(bias), stride, padding, dilation, 2
+    )
+    return _run(name, geometry, input, weight, bias, precision, out)

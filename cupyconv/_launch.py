@@ -1,0 +1,262 @@
+"""Fourth room: arguments packed, kernels put on the current stream.
+
+`KernelPath` packs the arguments in the order of the kernels' ``struct Arguments`` (all members have
+64 bits) and leaves to a device what only it knows: addresses, workspace, the launch itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple
+from typing import Protocol
+
+import numpy as np
+
+from . import _compile
+from ._arrays import Array, floating
+from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._plan import MAX_AXES, MAX_RANK, Launch, plan_conv, plan_norm, plan_pool
+
+# In the order of `ParameterType` in scalar.cuh.
+PARAMETER_DTYPES = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+)
+
+
+class Device(Protocol):
+    """What kernels run on."""
+
+    def address(self, array: Array) -> int:
+        """Return the address of the first element."""
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return uninitialised memory for the launches of one call."""
+
+    def cast(self, array: Array, dtype: np.dtype) -> Array:
+        """Return `array` in `dtype`: itself, or a copy in workspace."""
+
+    def run(self, launch: Launch, arguments: np.ndarray) -> None:
+        """Launch a kernel on the current stream with its packed arguments."""
+
+
+class CupyDevice:
+    """The current CUDA device, by way of CuPy."""
+
+    def address(self, array: Array) -> int:
+        """Return the address of the first element."""
+        return int(array.data.ptr)
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return uninitialised memory for the launches of one call.
+
+        While the stream is being captured the memory comes from the graph itself: a block of
+        CuPy's pool would be handed out again after the capture, and overwritten by each replay.
+        """
+        import cupy
+
+        stream = cupy.cuda.get_current_stream()
+        if not stream.is_capturing():
+            return cupy.empty(shape, dtype)
+        size = max(1, int(np.prod(shape)) * dtype.itemsize)
+        memory = cupy.cuda.memory.MemoryAsync(size, stream)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+    def cast(self, array: Array, dtype: np.dtype) -> Array:
+        """Return `array` in `dtype`: itself, or a copy in workspace."""
+        if array.dtype == dtype:
+            return array
+        copy = self.workspace(array.shape, dtype)
+        copy[...] = array
+        return copy
+
+    def run(self, launch: Launch, arguments: np.ndarray) -> None:
+        """Launch a kernel on the current stream with its packed arguments."""
+        _compile.kernel(launch.instance)((launch.grid,), (launch.block,), (arguments,))
+
+
+def _packed(values: Iterable[int]) -> np.ndarray:
+    return np.fromiter(values, np.int64)
+
+
+def _strides(array: Array) -> tuple[int, ...]:
+    """Return the strides in elements; those of an axis of one element never matter."""
+    size = array.dtype.itemsize
+    return tuple(
+        stride // size if n > 1 else 0 for stride, n in zip(array.strides, array.shape, strict=True)
+    )
+
+
+def _padded(values: Sequence[int], length: int) -> tuple[int, ...]:
+    return (*values, *(0,) * (length - len(values)))
+
+
+def view(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Return a packed ``struct View``, neighbouring axes merged where they lie as one."""
+    axes: list[tuple[int, int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if axes and axes[-1][1] == stride * size:
+            axes[-1] = (axes[-1][0] * size, stride)
+        else:
+            axes.append((size, stride))
+    return (
+        len(axes),
+        *_padded([size for size, _ in axes], MAX_AXES),
+        *_padded([stride for _, stride in axes], MAX_AXES),
+    )
+
+
+class KernelPath:
+    """Convolutions, norms and pooling by the kernels of a device."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return uninitialised memory for the launches of one call."""
+        return self.device.workspace(shape, dtype)
+
+    def cast(self, array: Array, dtype: np.dtype) -> Array:
+        """Return `array` in `dtype`: itself, or a copy in workspace."""
+        return self.device.cast(array, dtype)
+
+    def _parameter(self, array: Array | None) -> tuple[int, int, int]:
+        """Return a packed ``struct Parameter``."""
+        if array is None:
+            return 0, 0, 0
+        code = PARAMETER_DTYPES.index(array.dtype.name)
+        return self.device.address(array), code, array.strides[0] // array.dtype.itemsize
+
+    def convolve(
+        self,
+        geometry: ConvGeometry,
+        input: Array,
+        weight: Array,
+        bias: Array | None,
+        out: Array,
+        precision: str,
+    ) -> None:
+        """Write the convolution of `geometry` to `out`.
+
+        The direct kernel has float32 accuracy, which satisfies every `precision`.
+        """
+        g = geometry
+        plan = plan_conv(g, out.dtype)
+        input = self.device.cast(input, out.dtype)
+        weight = self.device.cast(weight, out.dtype)
+        lead: tuple[int, ...] = () if g.batched else (0,)
+        input_batch, input_channel, *input_axes = (*lead, *_strides(input))
+        out_batch, out_row, *out_axes = (*lead, *_strides(out))
+        weight_0, weight_1, *weight_axes = _strides(weight)
+        if g.transposed:
+            weight_strides = (g.channels * weight_0, weight_1, weight_0)
+        else:
+            weight_strides = (g.rows * weight_0, weight_0, weight_1)
+        length = int(dict(plan.launch.instance.defines)["RANK"]) or MAX_RANK
+        fields = len(astuple(g.axes[0]))
+        self.device.run(
+            plan.launch,
+            _packed(
+                (
+                    self.device.address(input),
+                    self.device.address(weight),
+                    self.device.address(out),
+                    *self._parameter(bias),
+                    *(g.rank, g.batch, g.groups, g.channels, g.rows),
+                    *(input_batch, g.channels * input_channel, input_channel),
+                    *weight_strides,
+                    *(out_batch, g.rows * out_row, out_row),
+                    *(plan.phases, plan.row_tiles, plan.position_tiles),
+                    *_padded(
+                        [field for axis in g.axes for field in astuple(axis)], length * fields
+                    ),
+                    *_padded(input_axes, length),
+                    *_padded(weight_axes, length),
+                    *_padded(out_axes, length),
+                )
+            ),
+        )
+
+    def normalize(
+        self,
+        geometry: NormGeometry,
+        input: Array,
+        mean: Array | None,
+        var: Array | None,
+        weight: Array | None,
+        bias: Array | None,
+        eps: float,
+        out: Array,
+        tanh: bool = False,
+    ) -> None:
+        """Write the normalised `input` to `out`, computed in float64; tanh follows if asked for."""
+        g = geometry
+        samples, channels, *space = g.shape
+        plan = plan_norm(g, floating(input.dtype), out.dtype, mean is not None)
+        input = self.device.cast(input, floating(input.dtype))
+        moments = self.device.workspace((g.sets, 2), np.dtype(np.float64))
+        partials = self.device.workspace((g.sets, plan.segments, 2), np.dtype(np.float64))
+        strides = _strides(input)
+        if g.sets_per_sample:
+            set_view = view((samples, g.sets_per_sample), (strides[0], strides[1] * g.channels))
+            element_view = view((g.channels, *space), strides[1:])
+        else:
+            set_view = view((channels,), strides[1:2])
+            element_view = view((samples, *space), strides[:1] + strides[2:])
+        arguments = _packed(
+            (
+                self.device.address(input),
+                self.device.address(out),
+                self.device.address(moments),
+                self.device.address(partials),
+                *self._parameter(mean),
+                *self._parameter(var),
+                *self._parameter(weight),
+                *self._parameter(bias),
+                *(samples, channels, math.prod(space)),
+                *(g.sets, g.sets_per_sample, g.channels),
+                *(g.elements, plan.segment, plan.segments, tanh),
+                *set_view,
+                *element_view,
+                *view(g.shape, strides),
+                *view(g.shape, _strides(out)),
+                int(np.float64(eps).view(np.int64)),
+            )
+        )
+        for launch in (*plan.statistics, plan.normalize):
+            self.device.run(launch, arguments)
+
+    def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
+        """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
+        lead = geometry.lead
+        input_strides, out_strides = _strides(input), _strides(out)
+        self.device.run(
+            plan_pool(geometry, out.dtype),
+            _packed(
+                (
+                    self.device.address(input),
+                    self.device.address(out),
+                    math.prod(lead),
+                    *(field for axis in geometry.axes for field in astuple(axis)),
+                    *input_strides[-2:],
+                    *out_strides[-2:],
+                    *view(lead, input_strides[:-2]),
+                    *view(lead, out_strides[:-2]),
+                )
+            ),
+        )

@@ -1,0 +1,177 @@
+"""Batch norm and group norm."""
+
+from __future__ import annotations
+
+from . import _arrays as arrays
+from . import _geometry
+from ._arrays import Array
+from ._paths import path_of
+
+
+def check_eps(name: str, eps: object) -> float:
+    """Return `eps` as a float; anything but a finite, non-negative number raises."""
+    if isinstance(eps, bool) or not hasattr(eps, "__float__"):
+        raise TypeError(f"{name}: eps must be a number, got {eps!r}")
+    value = float(eps)
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name}: eps must be finite and not negative, got eps={value}")
+    return value
+
+
+def _shapes(parameters: dict[str, Array | None]) -> dict[str, tuple[int, ...] | None]:
+    return {
+        argument: None if array is None else array.shape for argument, array in parameters.items()
+    }
+
+
+def batch_norm(
+    input: Array,
+    mean: Array | None = None,
+    var: Array | None = None,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    *,
+    eps: float = 1e-5,
+    out: Array | None = None,
+) -> Array:
+    """Batch normalisation: each channel brought to mean 0 and variance 1, then scaled and shifted.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C, *spatial)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64 and the
+        integers.
+    mean, var : ndarray, shape ``(C,)``, optional
+        Statistics of the channels. Without them those of `input` are taken, over all samples and
+        positions, the variance biased (divided by the number of values). One of the two alone is
+        an error.
+    weight, bias : ndarray, shape ``(C,)``, optional
+        Scale and shift of the channels; 1 and 0 where they are not given.
+    eps : float, default 1e-5
+        Added to the variance.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C, *spatial)``
+        `out`, or a new array of the dtype of `input` (float64 for integers). All arithmetic is in
+        float64, rounded once at the end.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    group_norm : the same over groups of channels of each sample.
+
+    Notes
+    -----
+    ``(input - mean) / sqrt(var + eps) * weight + bias``, see [1]_.
+
+    References
+    ----------
+    .. [1] S. Ioffe and C. Szegedy, "Batch normalization: accelerating deep network training by
+       reducing internal covariate shift", ICML 2015.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> cupyconv.batch_norm(np.array([[1.0], [3.0]]), eps=0.0)
+    array([[-1.],
+           [ 1.]])
+    """
+    name = "batch_norm"
+    parameters = {"mean": mean, "var": var, "weight": weight, "bias": bias}
+    arrays.check(name, {"input": input, **parameters, "out": out}, arrays.NORMALISED)
+    if (mean is None) != (var is None):
+        alone = "var" if mean is None else "mean"
+        raise ValueError(f"{name}: mean and var must be given together, got {alone} alone")
+    geometry = _geometry.batch_norm(name, input.shape, _shapes(parameters), given=mean is not None)
+    eps = check_eps(name, eps)
+    out = arrays.output(
+        name, out, input.shape, arrays.floating(input.dtype), {"input": input, **parameters}
+    )
+    if out.size:
+        with path_of(input) as path:
+            path.normalize(geometry, input, mean, var, weight, bias, eps, out)
+    return out
+
+
+def group_norm(
+    input: Array,
+    num_groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
+) -> Array:
+    """Group normalisation: each sample's groups of channels brought to mean 0 and variance 1.
+
+    Parameters
+    ----------
+    input : ndarray, shape ``(N, C, *spatial)``
+        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64 and the
+        integers.
+    num_groups : int
+        Number of groups of neighbouring channels; divides C.
+    weight, bias : ndarray, shape ``(C,)``, optional
+        Scale and shift of the channels; 1 and 0 where they are not given.
+    eps : float, default 1e-5
+        Added to the variance.
+    out : ndarray, optional
+        Where to write the result: any writable view of the right shape and dtype that shares no
+        memory with an input or with itself.
+
+    Returns
+    -------
+    ndarray, shape ``(N, C, *spatial)``
+        `out`, or a new array of the dtype of `input` (float64 for integers). All arithmetic is in
+        float64, rounded once at the end.
+
+    Raises
+    ------
+    ValueError
+        For shapes and values that do not fit each other; nothing is written then.
+    TypeError
+        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+
+    See Also
+    --------
+    batch_norm : the same over single channels of all samples.
+
+    Notes
+    -----
+    ``(input - mean) / sqrt(var + eps) * weight + bias`` with the statistics of the group, the
+    variance biased, see [1]_.
+
+    References
+    ----------
+    .. [1] Y. Wu and K. He, "Group normalization", ECCV 2018.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> cupyconv.group_norm(np.array([[1.0, 3.0, 10.0, 30.0]]), 2, eps=0.0)
+    array([[-1.,  1., -1.,  1.]])
+    """
+    name = "group_norm"
+    parameters = {"weight": weight, "bias": bias}
+    arrays.check(name, {"input": input, **parameters, "out": out}, arrays.NORMALISED)
+    geometry = _geometry.group_norm(name, input.shape, num_groups, _shapes(parameters))
+    eps = check_eps(name, eps)
+    out = arrays.output(
+        name, out, input.shape, arrays.floating(input.dtype), {"input": input, **parameters}
+    )
+    if out.size:
+        with path_of(input) as path:
+            path.normalize(geometry, input, None, None, weight, bias, eps, out)
+    return out

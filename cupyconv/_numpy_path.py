@@ -1,0 +1,161 @@
+"""The path for NumPy arrays: matrix products and strided adds.
+
+A convolution and a transposed convolution pair the same positions: along each axis the longer side
+is at ``short * stride - pad + tap * dilation``. So one loop over the taps serves both: it
+multiplies the matrix of the tap with a strided slice of the one side and adds into a slice of the
+other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ._arrays import accumulator
+from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+
+# Taps are added in segments of this many, so that rounding does not drift over long sums.
+_SEGMENT = 64
+
+
+def _pairs(taps: Sequence[int], axes: Sequence[tuple[int, int, int, int, int]]) -> tuple[Any, Any]:
+    """Return the indices of the long and the short side that `taps` pair.
+
+    Each of the `axes` is ``(stride, dilation, pad, long, short)``.
+    """
+    long_side, short_side = [], []
+    for tap, (stride, dilation, pad, long, short) in zip(taps, axes, strict=True):
+        offset = tap * dilation - pad
+        first = max(0, -(offset // stride))
+        count = max(0, min(short, (long - 1 - offset) // stride + 1) - first)
+        start = first * stride + offset
+        long_side.append(slice(start, start + count * stride, stride) if count else slice(0))
+        short_side.append(slice(first, first + count))
+    return (..., *long_side), (..., *short_side)
+
+
+def _product(matrix: np.ndarray, values: np.ndarray) -> Any:
+    """Return ``matrix @ values`` for (groups, rows, channels) and (N, groups, channels, *space)."""
+    groups, rows, channels = matrix.shape
+    space = values.shape[3:]
+    if channels == 1:
+        return matrix.reshape(groups, rows, *(1,) * len(space)) * values
+    flat = np.ascontiguousarray(values).reshape(values.shape[0], groups, channels, -1)
+    return np.matmul(np.ascontiguousarray(matrix), flat).reshape(-1, groups, rows, *space)
+
+
+def _statistics(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    mean = values.mean(axis=axes, keepdims=True)
+    return mean, np.square(values - mean).mean(axis=axes, keepdims=True)
+
+
+class NumpyPath:
+    """Convolutions, norms and pooling of NumPy arrays."""
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return uninitialised memory for one call."""
+        return np.empty(shape, dtype)
+
+    def cast(self, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Return `array` in `dtype`: itself, or a copy."""
+        return array.astype(dtype, copy=False)
+
+    def convolve(
+        self,
+        geometry: ConvGeometry,
+        input: np.ndarray,
+        weight: np.ndarray,
+        bias: np.ndarray | None,
+        out: np.ndarray,
+        precision: str,
+    ) -> None:
+        """Write the convolution of `geometry` to `out`, at full precision whatever `precision`."""
+        g = geometry
+        dtype = accumulator(out.dtype)
+        kernel = tuple(axis.kernel for axis in g.axes)
+        size_in = tuple(axis.size_in for axis in g.axes)
+        size_out = tuple(axis.size_out for axis in g.axes)
+        values = input.astype(dtype, order="C").reshape(g.batch, g.groups, g.channels, *size_in)
+        if g.transposed:
+            matrices = weight.astype(dtype, order="C").reshape(
+                g.groups, g.channels, g.rows, *kernel
+            )
+            matrices = matrices.swapaxes(1, 2)
+        else:
+            matrices = weight.astype(dtype, order="C").reshape(
+                g.groups, g.rows, g.channels, *kernel
+            )
+
+        sizes = (size_out, size_in) if g.transposed else (size_in, size_out)
+        axes = list(zip(g.stride, g.dilation, g.pads_before, *sizes, strict=True))
+        total = np.zeros((g.batch, g.groups, g.rows, *size_out), dtype)
+        segment = np.zeros_like(total) if math.prod(kernel) > _SEGMENT else total
+        # Overflow and infinities give no warnings, as on a GPU.
+        with np.errstate(all="ignore"):
+            for count, tap in enumerate(itertools.product(*map(range, kernel)), 1):
+                long, short = _pairs(tap, axes)
+                source, target = (short, long) if g.transposed else (long, short)
+                segment[target] += _product(matrices[(slice(None),) * 3 + tap], values[source])
+                if segment is not total and count % _SEGMENT == 0:
+                    total += segment
+                    segment[...] = 0
+            if segment is not total:
+                total += segment
+            if bias is not None:
+                total += bias.astype(dtype).reshape(g.groups, g.rows, *(1,) * g.rank)
+            out[...] = total.reshape(out.shape)
+
+    def normalize(
+        self,
+        geometry: NormGeometry,
+        input: np.ndarray,
+        mean: np.ndarray | None,
+        var: np.ndarray | None,
+        weight: np.ndarray | None,
+        bias: np.ndarray | None,
+        eps: float,
+        out: np.ndarray,
+        tanh: bool = False,
+    ) -> None:
+        """Write the normalised `input` to `out`, computed in float64; tanh follows if asked for."""
+        shape = geometry.shape
+        per_channel = (shape[1], *(1,) * (len(shape) - 2))
+        values = input.astype(np.float64, order="C")
+
+        def parameter(array: np.ndarray) -> np.ndarray:
+            return array.astype(np.float64).reshape(per_channel)
+
+        with np.errstate(all="ignore"):
+            if mean is not None and var is not None:
+                centre, variance = parameter(mean), parameter(var)
+                values = (values - centre) / np.sqrt(variance + eps)
+            elif geometry.sets_per_sample:
+                sets = values.reshape(shape[0], geometry.sets_per_sample, -1)
+                centre, variance = _statistics(sets, (2,))
+                values = ((sets - centre) / np.sqrt(variance + eps)).reshape(shape)
+            else:
+                axes = (0, *range(2, len(shape)))
+                centre, variance = _statistics(values, axes)
+                values = (values - centre) / np.sqrt(variance + eps)
+            if weight is not None:
+                values = values * parameter(weight)
+            if bias is not None:
+                values = values + parameter(bias)
+            out[...] = np.tanh(values) if tanh else values
+
+    def max_pool2d(self, geometry: PoolGeometry, input: np.ndarray, out: np.ndarray) -> None:
+        """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
+        result: Any = np.empty(geometry.out_shape, input.dtype)
+        seen: Any = np.zeros(geometry.out_shape[-2:], bool)
+        axes = [(a.stride, a.dilation, a.pad, a.size_in, a.size_out) for a in geometry.axes]
+        with np.errstate(invalid="ignore"):
+            for tap in itertools.product(*(range(axis.kernel) for axis in geometry.axes)):
+                source, target = _pairs(tap, axes)
+                values, best = input[source], result[target]
+                result[target] = np.where(seen[target], np.maximum(best, values), values)
+                seen[target] = True
+        out[...] = result

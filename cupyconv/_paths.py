@@ -1,0 +1,66 @@
+"""Which path a call takes: the kernels for CuPy arrays, NumPy's own functions for NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+
+from . import _numpy_path
+from ._arrays import Array, is_cupy
+from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._launch import CupyDevice, KernelPath
+
+
+class Path(Protocol):
+    """What a path computes; every function writes to `out`, which has elements."""
+
+    def convolve(
+        self,
+        geometry: ConvGeometry,
+        input: Array,
+        weight: Array,
+        bias: Array | None,
+        out: Array,
+        precision: str,
+    ) -> None:
+        """Write a convolution."""
+
+    def normalize(
+        self,
+        geometry: NormGeometry,
+        input: Array,
+        mean: Array | None,
+        var: Array | None,
+        weight: Array | None,
+        bias: Array | None,
+        eps: float,
+        out: Array,
+        tanh: bool = False,
+    ) -> None:
+        """Write a norm, and tanh of it where asked for."""
+
+    def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
+        """Write a max pooling."""
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return uninitialised memory for one call."""
+
+    def cast(self, array: Array, dtype: np.dtype) -> Array:
+        """Return `array` in `dtype`: itself, or a copy."""
+
+
+_cupy_path = KernelPath(CupyDevice())
+numpy_path: Path = _numpy_path.NumpyPath()
+
+
+@contextmanager
+def path_of(array: Array) -> Iterator[Path]:
+    """Provide the path of `array` for a block, in which its device is the current one."""
+    if is_cupy(array):
+        with array.device:
+            yield _cupy_path
+    else:
+        yield numpy_path

@@ -1,0 +1,273 @@
+"""Second room: geometry and dtype to a frozen, printable launch plan. No arrays, no GPU.
+
+Plans follow from rules, never from a timing, and are cached. `instances` lists every kernel that a
+plan can ask for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._taps import AxisTaps
+
+# Compute capabilities that the kernels are built for.
+TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
+
+MAX_GRID = 2**31 - 1
+INT32_LIMIT = 2**31
+
+# The most spatial axes that direct_conv.cu holds, and the most axes of a view (view.cuh).
+MAX_RANK = 24
+MAX_AXES = 26
+
+# Device types of elements. Signed integers are summed as unsigned ones, modulo 2**bits.
+_ELEMENTS = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "complex<float>",
+    "complex128": "complex<double>",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned",
+    "uint64": "unsigned long long",
+}
+_SIGNED = {
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+}
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+# A norm keeps its input's dtype; the fused operation rounds from float32 only at its end.
+_NORM_DTYPES = (
+    *((name, name) for name in _FLOATS),
+    ("float32", "float16"),
+    ("float32", "bfloat16"),
+)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A kernel of a ``.cu`` file with its macros."""
+
+    source: str
+    function: str
+    defines: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        macros = ", ".join(f"{name}={value}" for name, value in self.defines)
+        return f"{self.source}:{self.function} [{macros}]"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch."""
+
+    instance: Instance
+    grid: int
+    block: int
+
+    def __str__(self) -> str:
+        return f"{self.instance}, {self.grid} blocks of {self.block} threads"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a block of direct_conv.cu divides rows and positions among its threads."""
+
+    row_threads: int
+    thread_rows: int
+    thread_positions: int
+    depth: int
+
+    THREADS = 128
+
+    @property
+    def rows(self) -> int:
+        """Output channels of a block."""
+        return self.row_threads * self.thread_rows
+
+    @property
+    def positions(self) -> int:
+        """Output positions of a block."""
+        return self.THREADS // self.row_threads * self.thread_positions
+
+
+# By the accumulator's size: a thread holds a sum and a total for each of its outputs in registers.
+_WIDE = {4: Tile(8, 8, 8, 8), 8: Tile(8, 8, 4, 8), 16: Tile(8, 4, 4, 8)}
+# For groups of few output channels: each thread computes all rows of its positions.
+_NARROW = {4: Tile(1, 8, 4, 4), 8: Tile(1, 4, 4, 4), 16: Tile(1, 4, 2, 4)}
+_NARROW_ROWS = 16
+
+
+def _tiles(dtype: str) -> tuple[Tile, Tile]:
+    size = max(4, np.dtype(dtype).itemsize) if dtype != "bfloat16" else 4
+    return _WIDE[size], _NARROW[size]
+
+
+def _direct_conv(dtype: str, rank: int, tile: Tile) -> Instance:
+    return Instance(
+        "direct_conv.cu",
+        "direct_conv",
+        (
+            ("ELEMENT", _ELEMENTS[dtype]),
+            ("RANK", str(rank)),
+            ("ROW_THREADS", str(tile.row_threads)),
+            ("THREAD_ROWS", str(tile.thread_rows)),
+            ("THREAD_POSITIONS", str(tile.thread_positions)),
+            ("DEPTH", str(tile.depth)),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class ConvPlan:
+    """How a convolution runs.
+
+    Attributes
+    ----------
+    launch : Launch
+        The kernel.
+    phases : int
+        Phases that have outputs.
+    row_tiles, position_tiles : int
+        Tiles along the rows of a group and along the positions of its largest phase.
+    """
+
+    launch: Launch
+    phases: int
+    row_tiles: int
+    position_tiles: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.launch}: {self.phases} phases of {self.row_tiles} x {self.position_tiles} tiles"
+        )
+
+
+def _fits_32_bits(geometry: ConvGeometry) -> bool:
+    """Whether every coordinate and the number of products stay below 2**31."""
+
+    def reach(axis: AxisTaps) -> int:
+        span = axis.dilation * axis.kernel
+        return max(axis.size_in + axis.step, axis.size_out * axis.step + abs(axis.origin) + span)
+
+    products = math.prod(axis.kernel for axis in geometry.axes) * (geometry.channels + 8)
+    return max(products, *map(reach, geometry.axes)) < INT32_LIMIT
+
+
+def storage(dtype: np.dtype) -> str:
+    """Return the name of the dtype as which sums of `dtype` are computed."""
+    return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
+
+
+@lru_cache(maxsize=4096)
+def plan_conv(geometry: ConvGeometry, dtype: np.dtype) -> ConvPlan:
+    """Return how a convolution of `dtype` runs; the geometry must have outputs."""
+    if geometry.rank > MAX_RANK:
+        raise ValueError(f"at most {MAX_RANK} spatial axes run on a GPU, got {geometry.rank}")
+    wide, narrow = _tiles(storage(dtype))
+    tile = wide if geometry.rows > _NARROW_ROWS else narrow
+    small = geometry.rank <= 3 and _fits_32_bits(geometry)
+    phases = math.prod(min(axis.phases, axis.size_out) for axis in geometry.axes)
+    row_tiles = -(-geometry.rows // tile.rows)
+    largest_phase = geometry.batch * math.prod(axis.positions(0) for axis in geometry.axes)
+    position_tiles = -(-largest_phase // tile.positions)
+    tiles = phases * row_tiles * position_tiles * geometry.groups
+    instance = _direct_conv(storage(dtype), geometry.rank if small else 0, tile)
+    return ConvPlan(
+        Launch(instance, min(tiles, MAX_GRID), Tile.THREADS), phases, row_tiles, position_tiles
+    )
+
+
+_THREADS = 256  # of the kernels in normalize.cu and max_pool2d.cu
+_UNROLL = 8  # values that a thread of `statistics` reduces at a time
+_MIN_SEGMENT = 16384
+_MAX_SEGMENTS = 1024
+
+
+@dataclass(frozen=True)
+class NormPlan:
+    """How a norm runs: two launches that give the sets' statistics (one where they are given)."""
+
+    statistics: tuple[Launch, ...]
+    normalize: Launch
+    segment: int
+    segments: int
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, (*self.statistics, self.normalize)))
+
+
+def _norm(function: str, input_dtype: str, output_dtype: str) -> Instance:
+    return Instance(
+        "normalize.cu",
+        function,
+        (("INPUT", _ELEMENTS[input_dtype]), ("OUTPUT", _ELEMENTS[output_dtype])),
+    )
+
+
+@lru_cache(maxsize=4096)
+def plan_norm(
+    geometry: NormGeometry, input_dtype: np.dtype, output_dtype: np.dtype, given: bool
+) -> NormPlan:
+    """Return how a norm runs; `given` means that the caller brings mean and variance."""
+    unit = _THREADS * _UNROLL
+    segment = max(_MIN_SEGMENT, -(-geometry.elements // (_MAX_SEGMENTS * unit)) * unit)
+    segments = max(1, -(-geometry.elements // segment))
+
+    def launch(function: str, blocks: int) -> Launch:
+        instance = _norm(function, input_dtype.name, output_dtype.name)
+        return Launch(instance, max(1, min(blocks, MAX_GRID)), _THREADS)
+
+    values = math.prod(geometry.shape)
+    return NormPlan(
+        statistics=(launch("given", -(-geometry.sets // _THREADS)),)
+        if given
+        else (
+            launch("statistics", geometry.sets * segments),
+            launch("combine", geometry.sets),
+        ),
+        normalize=launch("normalize", -(-values // _THREADS)),
+        segment=segment,
+        segments=segments,
+    )
+
+
+def _max_pool2d(dtype: str) -> Instance:
+    element = _SIGNED.get(dtype) or _ELEMENTS[dtype]
+    return Instance("max_pool2d.cu", "max_pool2d", (("ELEMENT", element),))
+
+
+@lru_cache(maxsize=4096)
+def plan_pool(geometry: PoolGeometry, dtype: np.dtype) -> Launch:
+    """Return how a max pooling of `dtype` runs."""
+    blocks = -(-math.prod(geometry.out_shape) // _THREADS)
+    return Launch(_max_pool2d(dtype.name), max(1, min(blocks, MAX_GRID)), _THREADS)
+
+
+def instances(target: str) -> tuple[Instance, ...]:
+    """Return all kernel instances that plans can ask for on `target`, such as ``"sm_90a"``."""
+    if target not in TARGETS:
+        raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
+    convolutions = (
+        _direct_conv(dtype, rank, tile)
+        for dtype, rank in itertools.product(_ELEMENTS, (1, 2, 3, 0))
+        for tile in _tiles(dtype)
+    )
+    norms = (
+        _norm(function, *dtypes)
+        for dtypes in _NORM_DTYPES
+        for function in ("statistics", "combine", "given", "normalize")
+    )
+    unsigned = (name for name in _ELEMENTS if name.startswith("uint"))
+    pools = (_max_pool2d(dtype) for dtype in (*_FLOATS, *unsigned, *_SIGNED))
+    return (*convolutions, *norms, *pools)

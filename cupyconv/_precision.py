@@ -1,0 +1,61 @@
+"""The accuracy asked of float32 convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+NAMES = ("float32", "tf32")
+
+_current: ContextVar[str] = ContextVar("cupyconv_precision", default="float32")
+
+
+def _check(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: precision must be a string, got {value!r}")
+    if value not in NAMES:
+        raise ValueError(f"{name}: precision must be one of {NAMES}, got precision={value!r}")
+    return value
+
+
+def resolve(name: str, value: object) -> str:
+    """Return the precision of a call: its own, or that of the enclosing block."""
+    return _current.get() if value is None else _check(name, value)
+
+
+@contextmanager
+def precision(name: str) -> Iterator[None]:
+    """Set the precision of float32 convolutions for a block.
+
+    The setting is a context variable: it holds for this thread or task alone, and ends with the
+    block. A call's own ``precision`` argument goes before it.
+
+    Parameters
+    ----------
+    name : {"float32", "tf32"}
+        ``"float32"`` (the default outside of any block) gives float32 accuracy. ``"tf32"`` allows
+        the matrix units' faster mode, which rounds float32 inputs to 10-bit mantissas. Other
+        dtypes ignore the setting.
+
+    Raises
+    ------
+    TypeError
+        If `name` is not a string.
+    ValueError
+        If `name` is not a known precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import cupyconv
+    >>> with cupyconv.precision("tf32"):
+    ...     y = cupyconv.conv1d(np.ones((1, 5), np.float32), np.ones((1, 1, 3), np.float32))
+    >>> y
+    array([[3., 3., 3.]], dtype=float32)
+    """
+    token = _current.set(_check("precision", name))
+    try:
+        yield
+    finally:
+        _current.reset(token)

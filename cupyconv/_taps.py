@@ -1,0 +1,98 @@
+"""The tap table: one gather that carries both directions.
+
+Along one axis, the outputs ``o = phase + phases * q`` read the inputs ``q * step + offset`` for
+each ``(tap, offset)`` of a short table that depends on the phase alone:
+
+- a convolution has one phase and ``step = stride``; tap ``k`` has offset ``k * dilation - pad``;
+- a transposed convolution has one phase for each residue modulo the stride and ``step = 1``; it
+  takes tap ``k`` only where ``phase + pad - k * dilation`` is divisible by the stride, and the
+  quotient is the offset.
+
+The taps that divide form an arithmetic progression (every ``stride / gcd(stride, dilation)``-th
+tap, first tap by a modular inverse), so a table of any length needs a handful of integers: nothing
+is stored in device memory and nothing is transferred. Kernels expand the progression themselves
+(``kernels/taps.cuh``); `AxisTaps.table` expands it here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AxisTaps:
+    """The taps of one axis as progressions; the field order is that of ``struct AxisTaps``."""
+
+    size_in: int
+    size_out: int
+    kernel: int
+    phases: int
+    step: int
+    origin: int  # phase + origin is the numerator of tap 0
+    divisor: int  # what the numerator is divided by to give an input offset
+    dilation: int
+    gcd: int  # a phase has taps only where its numerator is divisible by this
+    tap_step: int  # distance of neighbouring taps of one phase
+    inverse: int  # of dilation / gcd modulo tap_step
+    offset_step: int  # distance of their input offsets
+
+    def positions(self, phase: int) -> int:
+        """Return how many outputs belong to `phase`."""
+        return max(0, -(-(self.size_out - phase) // self.phases))
+
+    def progression(self, phase: int) -> tuple[int, int, int]:
+        """Return the first tap of `phase`, the number of its taps and the first offset."""
+        numerator = phase + self.origin
+        if numerator % self.gcd:
+            return 0, 0, 0
+        first = numerator // self.gcd % self.tap_step * self.inverse % self.tap_step
+        count = max(0, -(-(self.kernel - first) // self.tap_step))
+        return first, count, (numerator - first * self.dilation) // self.divisor
+
+    def table(self, phase: int) -> list[tuple[int, int]]:
+        """Return the ``(tap, offset)`` pairs of `phase`."""
+        first, count, offset = self.progression(phase)
+        return [(first + j * self.tap_step, offset + j * self.offset_step) for j in range(count)]
+
+
+def conv_taps(
+    size_in: int, size_out: int, kernel: int, stride: int, dilation: int, pad: int
+) -> AxisTaps:
+    """Return the taps of a convolution along one axis."""
+    return AxisTaps(
+        size_in=size_in,
+        size_out=size_out,
+        kernel=kernel,
+        phases=1,
+        step=stride,
+        origin=-pad,
+        divisor=1,
+        dilation=dilation,
+        gcd=1,
+        tap_step=1,
+        inverse=0,
+        offset_step=dilation,
+    )
+
+
+def conv_transpose_taps(
+    size_in: int, size_out: int, kernel: int, stride: int, dilation: int, pad: int
+) -> AxisTaps:
+    """Return the taps of a transposed convolution along one axis."""
+    gcd = math.gcd(stride, dilation)
+    tap_step = stride // gcd
+    return AxisTaps(
+        size_in=size_in,
+        size_out=size_out,
+        kernel=kernel,
+        phases=stride,
+        step=1,
+        origin=pad,
+        divisor=stride,
+        dilation=dilation,
+        gcd=gcd,
+        tap_step=tap_step,
+        inverse=pow(dilation // gcd, -1, tap_step) if tap_step > 1 else 0,
+        offset_step=-(dilation // gcd),
+    )

@@ -1,0 +1,1 @@
+"""A tour of cupyconv: four problems of KernelBench, and two jobs on a photograph."""

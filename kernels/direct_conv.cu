@@ -1,0 +1,397 @@
+// Direct convolution that takes everything: both directions, any number of axes, any element type,
+// any strides, any groups.
+//
+//     out[n, g, row, o] = bias[g, row]
+//                       + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
+//
+// where i(o, tap) follows from the tap table (taps.cuh), and taps whose input lies outside of the
+// array contribute nothing, whatever the weight.
+//
+// It is an implicit matrix product for each group and each phase: ROWS output channels by POSITIONS
+// outputs (samples and positions run together), summed over k = (channel chunk, tap, channel).
+//
+//                        POSITIONS                           one thread: THREAD_ROWS neighbouring
+//              +----------------------------+                rows, and the positions
+//       slice  |  inputs[k][position]       | DEPTH          tx, tx + POSITION_THREADS, ...
+//              +----------------------------+
+//     +-----+  +----------------------------+
+//     | w   |  |                            |                a slice is DEPTH steps of k; the next
+//     |[k]  |  |   total[row][position]     | ROWS           one is loaded into registers while the
+//     |[row]|  |                            |                multiply-adds of this one run
+//     +-----+  +----------------------------+
+//      DEPTH
+//
+// The order of k is fixed by the geometry of one sample: chunks of CHUNK channels, in a chunk tap by
+// tap, for a tap channel by channel; neighbouring taps then find the same inputs in the cache. Sums
+// are kept in segments of SEGMENT steps, added in order, so that rounding does not drift over long
+// sums. A position belongs to one thread from the first product to the store: no atomics, and the
+// same bits whatever the batch, the strides or the grid.
+//
+// An infinite or NaN weight would turn the zeros that stand in for absent inputs into NaN. The
+// threads that load weights look for one; a slice that has any is multiplied under a mask.
+//
+// Macros (set by cupyconv/_plan.py):
+//     ELEMENT             type of input, weight and output elements (scalar.cuh)
+//     RANK                1, 2 or 3 spatial axes with 32-bit coordinates; 0: any number up to
+//                         MAX_RANK with 64-bit coordinates. Offsets have 64 bits throughout.
+//     ROW_THREADS         threads along the rows, a divisor of THREADS
+//     THREAD_ROWS         rows of a thread
+//     THREAD_POSITIONS    positions of a thread
+//     DEPTH               steps of k in a slice
+//
+// Launch: THREADS threads, any number of blocks; each block takes every gridDim.x-th tile. Tiles run
+// over rows fastest, then phases, then positions, then groups.
+
+#include "taps.cuh"
+
+constexpr int THREADS = 128;
+constexpr int POSITION_THREADS = THREADS / ROW_THREADS;
+constexpr int ROWS = ROW_THREADS * THREAD_ROWS;
+constexpr int POSITIONS = POSITION_THREADS * THREAD_POSITIONS;
+constexpr int CHUNK = 8;
+constexpr int SEGMENT = 128;
+constexpr int MAX_RANK = 24;
+constexpr int AXES = RANK ? RANK : MAX_RANK;
+constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
+
+// What a thread loads of a slice: the inputs of LOAD_POSITIONS positions, LOAD_STEPS of its steps.
+constexpr int LOAD_POSITIONS = POSITIONS > THREADS ? POSITIONS / THREADS : 1;
+constexpr int LOAD_GROUPS = POSITIONS > THREADS ? 1 : THREADS / POSITIONS;
+constexpr int LOAD_STEPS = DEPTH / LOAD_GROUPS;
+constexpr int LOAD_WEIGHTS = (ROWS * DEPTH + THREADS - 1) / THREADS;
+
+static_assert(SEGMENT % DEPTH == 0, "a segment is a whole number of slices");
+static_assert(LOAD_GROUPS * LOAD_STEPS == DEPTH, "loads divide the slice");
+static_assert(LOAD_POSITIONS * LOAD_STEPS <= 32, "one bit for each load");
+
+typedef ELEMENT Element;
+typedef accumulator_of<Element>::type Accumulator;
+
+template <bool SMALL>
+struct CoordinateOf {
+    typedef int type;
+};
+template <>
+struct CoordinateOf<false> {
+    typedef int64 type;
+};
+typedef CoordinateOf<RANK != 0>::type Coordinate;
+
+// All strides are in elements.
+struct Arguments {
+    const Element* input;
+    const Element* weight;
+    Element* out;
+    Parameter bias;
+    int64 rank, batch, groups, channels, rows;
+    int64 input_batch, input_group, input_channel;
+    int64 weight_group, weight_row, weight_channel;
+    int64 out_batch, out_group, out_row;
+    int64 phases;       // product over the axes of the phases that have outputs
+    int64 row_tiles;    // tiles along the rows of a group
+    int64 position_tiles;  // tiles along the positions of the largest phase
+    AxisTaps axis[AXES];
+    int64 input_axis[AXES], weight_axis[AXES], out_axis[AXES];
+};
+
+// One step of k, as all threads need it.
+struct Step {
+    int64 input_offset;   // from the input of tap 0 and channel 0
+    int64 weight_offset;  // likewise
+    Coordinate shift[AXES];  // of the input coordinate on each axis
+};
+
+struct Shared {
+    Accumulator inputs[2][DEPTH][POSITIONS];
+    Accumulator weights[2][DEPTH][ROWS];
+    unsigned char present[DEPTH][POSITIONS];  // whether an input is there; for masked slices only
+    int64 out_offset[POSITIONS];              // NOWHERE behind the last position
+    Step steps[2][DEPTH];
+};
+
+// The phase of a tile on each axis: its residue and its taps.
+struct Phase {
+    Coordinate residue[AXES];
+    Coordinate first[AXES];   // first tap
+    Coordinate count[AXES];   // number of taps
+    Coordinate offset[AXES];  // input offset of the first tap
+    int64 taps;               // product of the counts
+    int64 positions;          // outputs of the phase, over all samples
+};
+
+// What a loading thread knows of one of its positions.
+struct Position {
+    bool exists;                  // not behind the last position
+    int64 input_offset;           // of tap 0 and channel 0
+    Coordinate coordinate[AXES];  // input coordinate of tap 0
+};
+
+__device__ inline int rank_of(const Arguments& p) { return RANK ? RANK : int(p.rank); }
+
+__device__ inline Phase describe_phase(const Arguments& p, int64 index) {
+    Phase phase;
+    phase.taps = 1;
+    phase.positions = p.batch;
+    for (int a = rank_of(p) - 1; a >= 0; --a) {
+        const AxisTaps& axis = p.axis[a];
+        int64 used = axis.phases < axis.size_out ? axis.phases : axis.size_out;
+        int64 residue = index % used;
+        index /= used;
+        Progression taps = progression(axis, residue);
+        phase.residue[a] = Coordinate(residue);
+        phase.first[a] = Coordinate(taps.first);
+        phase.count[a] = Coordinate(taps.count);
+        phase.offset[a] = Coordinate(taps.offset);
+        phase.taps *= taps.count;
+        phase.positions *= positions_of(axis, residue);
+    }
+    return phase;
+}
+
+// Position `index` of a phase, and where its output lies (for group 0 and row 0).
+__device__ inline Position describe_position(const Arguments& p, const Phase& phase, int64 index,
+                                             int64& out_offset) {
+    Position position;
+    position.exists = index < phase.positions;
+    position.input_offset = 0;
+    out_offset = 0;
+    for (int a = rank_of(p) - 1; a >= 0; --a) {
+        const AxisTaps& axis = p.axis[a];
+        int64 count = positions_of(axis, phase.residue[a]);
+        int64 q = index % count;
+        index /= count;
+        int64 coordinate = q * axis.step + phase.offset[a];
+        position.coordinate[a] = Coordinate(coordinate);
+        position.input_offset += coordinate * p.input_axis[a];
+        out_offset += (phase.residue[a] + q * axis.phases) * p.out_axis[a];
+    }
+    position.input_offset += index * p.input_batch;
+    out_offset += index * p.out_batch;
+    return position;
+}
+
+// Step `k` of the sum of a phase.
+__device__ inline void describe_step(const Arguments& p, const Phase& phase, Coordinate k, Step& step) {
+    const Coordinate taps = Coordinate(phase.taps), channels = Coordinate(p.channels);
+    const Coordinate chunk = k / (taps * CHUNK);
+    const Coordinate left = channels - chunk * CHUNK, depth = left < CHUNK ? left : CHUNK;
+    k -= chunk * taps * CHUNK;
+    Coordinate tap = k / depth;
+    const Coordinate channel = chunk * CHUNK + k - tap * depth;
+    step.input_offset = channel * p.input_channel;
+    step.weight_offset = channel * p.weight_channel;
+    for (int a = rank_of(p) - 1; a >= 0; --a) {
+        const Coordinate next = tap / phase.count[a], j = tap - next * phase.count[a];
+        tap = next;
+        step.shift[a] = j * Coordinate(p.axis[a].offset_step);
+        step.input_offset += int64(step.shift[a]) * p.input_axis[a];
+        step.weight_offset += (phase.first[a] + j * p.axis[a].tap_step) * p.weight_axis[a];
+    }
+}
+
+__device__ inline bool is_present(const Arguments& p, const Position& position, const Step& step) {
+    bool present = position.exists;
+    for (int a = 0; a < rank_of(p); ++a) {
+        const Coordinate i = position.coordinate[a] + step.shift[a];
+        present = present && i >= 0 && i < Coordinate(p.axis[a].size_in);
+    }
+    return present;
+}
+
+// A slice on its way from global to shared memory, in the registers of one thread.
+struct Load {
+    Element inputs[LOAD_POSITIONS][LOAD_STEPS];
+    Element weights[LOAD_WEIGHTS];
+    unsigned present;  // a bit for each of the inputs
+};
+
+struct Worker {
+    const Arguments& p;
+    Shared& shared;
+    const int thread, tx, ty;          // place in the tile of products
+    const int load_position, load_step;  // first place among the inputs of a slice
+
+    __device__ Worker(const Arguments& p, Shared& shared)
+        : p(p),
+          shared(shared),
+          thread(threadIdx.x),
+          tx(threadIdx.x % POSITION_THREADS),
+          ty(threadIdx.x / POSITION_THREADS),
+          load_position(threadIdx.x % (THREADS / LOAD_GROUPS)),
+          load_step(threadIdx.x / (THREADS / LOAD_GROUPS) * LOAD_STEPS) {}
+
+    // Describes the steps of a slice, one thread a step.
+    __device__ void describe_slice(const Phase& phase, int64 slice, int64 steps) const {
+        const int64 k = slice * DEPTH + thread;
+        if (thread < DEPTH && k < steps)
+            describe_step(p, phase, Coordinate(k), shared.steps[slice & 1][thread]);
+    }
+
+    __device__ void load(Load& load, const Element* input, const Element* weight, int rows,
+                         const Position (&position)[LOAD_POSITIONS], int64 slice, int64 steps) const {
+        const Step* step = shared.steps[slice & 1];
+        const int64 left = steps - slice * DEPTH;  // steps behind it are zeros
+        load.present = 0;
+#pragma unroll
+        for (int k = 0; k < LOAD_STEPS; ++k) {
+#pragma unroll
+            for (int i = 0; i < LOAD_POSITIONS; ++i) {
+                const bool present = load_step + k < left && is_present(p, position[i], step[load_step + k]);
+                load.inputs[i][k] = Element{};
+                if (present)
+                    load.inputs[i][k] = input[position[i].input_offset + step[load_step + k].input_offset];
+                load.present |= unsigned(present) << (i * LOAD_STEPS + k);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < LOAD_WEIGHTS; ++i) {
+            const int row = (thread + i * THREADS) % ROWS, k = (thread + i * THREADS) / ROWS;
+            load.weights[i] = Element{};
+            if (k < DEPTH && k < left && row < rows)
+                load.weights[i] = weight[row * p.weight_row + step[k].weight_offset];
+        }
+    }
+
+    // Puts a loaded slice into shared memory; returns whether this thread saw a special weight.
+    __device__ bool store(const Load& load, int64 slice) const {
+        const int stage = slice & 1;
+        bool special = false;
+#pragma unroll
+        for (int k = 0; k < LOAD_STEPS; ++k)
+#pragma unroll
+            for (int i = 0; i < LOAD_POSITIONS; ++i)
+                shared.inputs[stage][load_step + k][load_position + i * THREADS] =
+                    widen<Accumulator>(load.inputs[i][k]);
+#pragma unroll
+        for (int i = 0; i < LOAD_WEIGHTS; ++i) {
+            const int row = (thread + i * THREADS) % ROWS, k = (thread + i * THREADS) / ROWS;
+            const Accumulator value = widen<Accumulator>(load.weights[i]);
+            if (k < DEPTH) shared.weights[stage][k][row] = value;
+            if (!is_integer<Accumulator>::value) special = special || is_special(value);
+        }
+        return special;
+    }
+
+    __device__ void store_present(unsigned present) const {
+        for (int k = 0; k < LOAD_STEPS; ++k)
+            for (int i = 0; i < LOAD_POSITIONS; ++i)
+                shared.present[load_step + k][load_position + i * THREADS] =
+                    present >> (i * LOAD_STEPS + k) & 1u;
+    }
+
+    // One step of the matrix product; MASKED leaves absent inputs out instead of multiplying zeros.
+    template <bool MASKED>
+    __device__ void multiply(int stage, int k, Accumulator (&sum)[THREAD_ROWS][THREAD_POSITIONS]) const {
+        Accumulator w[THREAD_ROWS], x[THREAD_POSITIONS];
+#pragma unroll
+        for (int r = 0; r < THREAD_ROWS; ++r) w[r] = shared.weights[stage][k][ty * THREAD_ROWS + r];
+#pragma unroll
+        for (int c = 0; c < THREAD_POSITIONS; ++c)
+            x[c] = shared.inputs[stage][k][tx + c * POSITION_THREADS];
+#pragma unroll
+        for (int c = 0; c < THREAD_POSITIONS; ++c) {
+            if (MASKED && !shared.present[k][tx + c * POSITION_THREADS]) continue;
+#pragma unroll
+            for (int r = 0; r < THREAD_ROWS; ++r) sum[r][c] = multiply_add(w[r], x[c], sum[r][c]);
+        }
+    }
+};
+
+__device__ inline void promote(Accumulator (&sum)[THREAD_ROWS][THREAD_POSITIONS],
+                               Accumulator (&total)[THREAD_ROWS][THREAD_POSITIONS]) {
+#pragma unroll
+    for (int r = 0; r < THREAD_ROWS; ++r)
+#pragma unroll
+        for (int c = 0; c < THREAD_POSITIONS; ++c) {
+            total[r][c] = add(total[r][c], sum[r][c]);
+            sum[r][c] = zero<Accumulator>();
+        }
+}
+
+__device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 tile) {
+    const int64 row0 = tile % p.row_tiles * ROWS;
+    tile /= p.row_tiles;
+    const Phase phase = describe_phase(p, tile % p.phases);
+    tile /= p.phases;
+    const int64 position0 = tile % p.position_tiles * POSITIONS;
+    const int64 group = tile / p.position_tiles;
+    if (position0 >= phase.positions) return;  // the same for all threads of the block
+
+    const Worker worker(p, shared);
+    const Element* input = p.input + group * p.input_group;
+    const Element* weight = p.weight + group * p.weight_group + row0 * p.weight_row;
+    const int rows = p.rows - row0 < ROWS ? int(p.rows - row0) : ROWS;
+    const int64 steps = phase.taps * p.channels;
+    const int64 slices = (steps + DEPTH - 1) / DEPTH;
+
+    Position position[LOAD_POSITIONS];
+#pragma unroll
+    for (int i = 0; i < LOAD_POSITIONS; ++i) {
+        const int place = worker.load_position + i * THREADS;
+        int64 out_offset;
+        position[i] = describe_position(p, phase, position0 + place, out_offset);
+        if (worker.load_step == 0)
+            shared.out_offset[place] = position[i].exists ? out_offset : NOWHERE;
+    }
+
+    Accumulator total[THREAD_ROWS][THREAD_POSITIONS], sum[THREAD_ROWS][THREAD_POSITIONS];
+#pragma unroll
+    for (int r = 0; r < THREAD_ROWS; ++r)
+#pragma unroll
+        for (int c = 0; c < THREAD_POSITIONS; ++c) total[r][c] = sum[r][c] = zero<Accumulator>();
+
+    // While slice s is multiplied, slice s + 1 is on its way and the steps of slice s + 2 are described.
+    Load load;
+    bool special = false;
+    if (slices) worker.describe_slice(phase, 0, steps);
+    __syncthreads();
+    if (slices) {
+        worker.load(load, input, weight, rows, position, 0, steps);
+        worker.describe_slice(phase, 1, steps);
+        special = worker.store(load, 0);
+    }
+    bool masked = __syncthreads_or(special);
+    for (int64 slice = 0; slice < slices; ++slice) {
+        if (masked) {
+            worker.store_present(load.present);
+            __syncthreads();
+        }
+        const bool more = slice + 1 < slices;
+        if (more) {
+            worker.load(load, input, weight, rows, position, slice + 1, steps);
+            worker.describe_slice(phase, slice + 2, steps);
+        }
+        if (masked) {
+#pragma unroll 1
+            for (int k = 0; k < DEPTH; ++k) worker.multiply<true>(slice & 1, k, sum);
+        } else {
+#pragma unroll
+            for (int k = 0; k < DEPTH; ++k) worker.multiply<false>(slice & 1, k, sum);
+        }
+        if ((slice + 1) % (SEGMENT / DEPTH) == 0) promote(sum, total);
+        special = more && worker.store(load, slice + 1);
+        masked = __syncthreads_or(special);
+    }
+    promote(sum, total);
+
+#pragma unroll
+    for (int r = 0; r < THREAD_ROWS; ++r) {
+        const int row = worker.ty * THREAD_ROWS + r;
+        if (row >= rows) break;
+        Accumulator bias = zero<Accumulator>();
+        if (p.bias.data) bias = load_parameter<Accumulator>(p.bias, group * p.rows + row0 + row);
+        Element* out = p.out + group * p.out_group + (row0 + row) * p.out_row;
+#pragma unroll
+        for (int c = 0; c < THREAD_POSITIONS; ++c) {
+            const int64 offset = shared.out_offset[worker.tx + c * POSITION_THREADS];
+            if (offset != NOWHERE) out[offset] = narrow<Element>(add(total[r][c], bias));
+        }
+    }
+    __syncthreads();  // before the next tile describes its outputs
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) direct_conv(const __grid_constant__ Arguments p) {
+    __shared__ __align__(16) Shared shared;
+    const int64 tiles = p.row_tiles * p.phases * p.position_tiles * p.groups;
+    for (int64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) convolve_tile(p, shared, tile);
+}

@@ -1,0 +1,77 @@
+"""The kinds of arrays that the one suite runs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import DTypeLike
+
+import cupyconv
+from reference import Array, Shape
+from strategies import Case, poison
+
+
+class NumpyBackend:
+    """NumPy arrays through the public functions."""
+
+    name = "numpy"
+
+    def asarray(self, a: Array) -> Any:
+        """The backend's array with the values and the memory layout of a."""
+        return a
+
+    def to_numpy(self, a: Any) -> Array:
+        assert type(a) is np.ndarray, f"NumPy in, but {type(a)} out"
+        return a
+
+    def poisoned(self, shape: Shape, dtype: DTypeLike) -> Any:
+        """A fresh array full of NaN, or of the largest integer, to be written through ``out``."""
+        return self.asarray(poison(np.empty(shape, dtype)))
+
+    def call(self, function: str, *arrays: Any, **options: Any) -> Any:
+        return getattr(cupyconv, function)(*arrays, **options)
+
+    def compute(self, case: Case, **options: Any) -> Array:
+        """The case's result as a NumPy array."""
+        arrays = case.map(self.asarray).arrays
+        return self.to_numpy(self.call(case.function, **arrays, **case.options, **options))
+
+
+class CupyBackend(NumpyBackend):
+    """CuPy arrays through the public functions."""
+
+    name = "cupy"
+
+    def asarray(self, a: Array) -> Any:
+        import cupy
+
+        if a.size == 0:
+            return cupy.empty(a.shape, a.dtype)
+        # The memory from the first byte to the last, moved to an address with the same alignment.
+        low, high = byte_bounds(a)
+        before = low % 16 // a.itemsize
+        reversals = tuple(slice(None, None, -1 if s < 0 else 1) for s in a.strides)
+        length = (high - low) // a.itemsize
+        memory = np.zeros(before + length, a.dtype)
+        memory[before:] = as_strided(a[reversals], (length,), (a.itemsize,))
+        start = a.__array_interface__["data"][0] - low
+        pointer = cupy.asarray(memory).data + before * a.itemsize + start
+        return cupy.ndarray(a.shape, a.dtype, memptr=pointer, strides=a.strides)
+
+    def to_numpy(self, a: Any) -> Array:
+        import cupy
+
+        assert type(a) is cupy.ndarray, f"CuPy in, but {type(a)} out"
+        return cupy.asnumpy(a)
+
+
+# Each test runs on all of these; another backend is one more line.
+BACKENDS = [
+    pytest.param(NumpyBackend(), id="numpy"),
+    pytest.param(CupyBackend(), id="cupy", marks=pytest.mark.gpu),
+]
+every_backend = pytest.mark.parametrize("backend", BACKENDS)

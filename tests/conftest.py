@@ -1,0 +1,78 @@
+"""Which tests run where, and how many examples Hypothesis draws."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("default", deadline=None, print_blob=True, max_examples=150)
+settings.register_profile("ci", settings.get_profile("default"), max_examples=200)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=3000)
+chosen = "ci" if os.environ.get("CI") else "default"
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
+
+examples = 0
+set_aside = 0
+
+
+def gpu_is_present() -> bool:
+    """Whether CuPy is installed and sees a GPU."""
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    import cupy
+
+    try:
+        return cupy.cuda.runtime.getDeviceCount() > 0
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return False
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Count each example: Hypothesis runs a test's body as ``test.hypothesis.inner_test``."""
+    handle = getattr(getattr(item, "obj", None), "hypothesis", None)
+    if handle is None or hasattr(handle.inner_test, "counted"):
+        return
+    body = handle.inner_test
+
+    @functools.wraps(body)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        global examples
+        examples += 1
+        return body(*args, **kwargs)
+
+    counted.counted = True  # type: ignore[attr-defined]
+    handle.inner_test = counted
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Without a GPU, set the tests aside that need one; fail where nothing else was asked for."""
+    global set_aside
+    yield  # first the selection by -m and -k
+    needy = [item for item in items if item.get_closest_marker("gpu")]
+    if not needy or gpu_is_present():
+        return
+    if config.option.markexpr and len(needy) == len(items):
+        raise pytest.UsageError(
+            f"the {len(needy)} selected tests need an NVIDIA GPU and CuPy, and there is none here"
+        )
+    items[:] = [item for item in items if item not in needy]
+    config.hook.pytest_deselected(items=needy)
+    set_aside = len(needy)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"hypothesis examples: {examples}")
+    if set_aside:
+        terminalreporter.write_line(
+            f"gpu: {set_aside} tests set aside, as there is no GPU here; "
+            "'pytest -m gpu' runs them on a machine with an NVIDIA GPU and CuPy"
+        )

@@ -1,0 +1,362 @@
+"""Convolutions and transposed convolutions against their definition, and their identities.
+
+Identities are tested with small integers in any dtype: their sums are exact, so both sides of an
+identity are equal to the last bit, whatever the order of summation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cupyconv
+from backends import NumpyBackend, every_backend
+from bounds import assert_convolution, assert_same_bits
+from reference import Array
+from strategies import (
+    Convolution,
+    convolution,
+    convolutions,
+    exact_convolutions,
+    inner,
+    values,
+    zero_stuffed,
+)
+
+# For each mistake of a well-known wrong kernel, a case that shows it.
+WRONG_KERNEL = {
+    "output_padding added to the index": convolution(
+        "conv_transpose2d", (1, 2, 3, 4), (2, 2, 3, 3), stride=(2, 3), padding=1,
+        output_padding=(1, 2),
+    ),
+    "divided without a test of divisibility": convolution(
+        "conv_transpose2d", (1, 2, 3, 4), (2, 2, 3, 3), stride=(2, 3), padding=1,
+    ),
+    "groups ignored": convolution(
+        "conv_transpose2d", (2, 4, 3, 3), (4, 3, 2, 2), groups=2,
+    ),
+}  # fmt: skip
+
+# Cases that are easy to get wrong, kept for ever.
+EXAMPLES = [
+    *WRONG_KERNEL.values(),
+    # Kernels, strides, paddings and dilations that differ on each axis.
+    convolution("conv2d", (2, 3, 12, 17), (5, 3, 3, 7), bias=True, stride=(2, 3),
+                padding=((0, 2), (5, 1)), dilation=(3, 1)),
+    convolution("conv_transpose2d", (2, 3, 5, 4), (3, 5, 3, 7), bias=True, stride=(2, 3),
+                padding=((0, 2), (5, 1)), dilation=(3, 1)),
+    convolution("conv3d", (1, 2, 5, 9, 4), (2, 2, 1, 5, 3), stride=(1, 4, 1),
+                padding=(0, 1, 2), dilation=(1, 2, 3)),
+    # A stride beyond the kernel leaves inputs unread, or outputs without any product.
+    convolution("conv1d", (1, 2, 20), (3, 2, 2), bias=True, stride=7),
+    convolution("conv_transpose1d", (1, 2, 4), (2, 3, 2), bias=True, stride=7),
+    convolution("conv_transpose2d", (1, 2, 3, 3), (2, 3, 1, 2), bias=True, stride=(5, 4),
+                output_padding=(4, 3)),
+    # Strides and dilations with and without a common divisor; output_padding up to the dilation.
+    convolution("conv_transpose1d", (2, 3, 8), (3, 2, 5), stride=3, dilation=2,
+                output_padding=2),
+    convolution("conv_transpose1d", (2, 3, 8), (3, 2, 5), stride=4, dilation=6,
+                output_padding=5),
+    convolution("conv_transpose2d", (1, 2, 4, 4), (2, 2, 3, 2), stride=(3, 4), dilation=(2, 6),
+                padding=(1, 2)),
+    convolution("conv1d", (1, 2, 40), (2, 2, 4), stride=4, dilation=6, padding=3),
+    convolution("conv1d", (1, 2, 5), (2, 2, 2), stride=2**31 - 1),
+    convolution("conv1d", (1, 2, 5), (2, 2, 1), dilation=2**31 - 1),
+    convolution("conv_transpose1d", (1, 2, 1), (2, 2, 3), stride=2**31 - 1, output_padding=5),
+    convolution("conv_transpose1d", (1, 2, 5), (2, 2, 1), dilation=2**31 - 1, output_padding=5),
+    # Padding as large as the kernel: some windows lie in it altogether.
+    convolution("conv2d", (1, 1, 2, 3), (2, 1, 4, 2), bias=True, padding=5),
+    convolution("conv1d", (2, 3, 5), (4, 3, 3), "int8", bias=True,
+                stride=2, padding="same"),
+    convolution("conv_transpose1d", (2, 3, 5), (3, 4, 2), "uint64", bias=True,
+                stride=5, padding="same"),
+    # A table of taps of any length.
+    convolution("conv1d", (1, 1, 100_005), (1, 1, 100_000), style="positive"),
+    # More samples, groups or channels than a grid has blocks on its second axis.
+    convolution("conv1d", (65_537, 1, 2), (1, 1, 1)),
+    convolution("conv_transpose1d", (65_537, 1, 1), (1, 1, 2)),
+    convolution("conv1d", (1, 65_537, 2), (65_537, 1, 2), groups=65_537),
+    convolution("conv_transpose1d", (1, 65_537, 1), (65_537, 1, 2), groups=65_537),
+    convolution("conv1d", (1, 1, 2), (65_537, 1, 1)),
+    convolution("conv1d", (1, 65_537, 1), (1, 65_537, 1)),
+    convolution("depthwise_conv2d", (1, 3, 5, 6), (6, 1, 2, 3), stride=2, padding=1),
+    # Nothing to sum up, or nowhere to.
+    convolution("conv2d", (2, 0, 3, 3), (4, 0, 2, 2), bias=True, groups=2),
+    convolution("conv_transpose2d", (2, 0, 3, 3), (0, 4, 2, 2), bias=True),
+    convolution("conv2d", (0, 2, 3, 3), (4, 2, 2, 2), bias=True),
+    convolution("conv_transpose2d", (0, 2, 3, 3), (2, 4, 2, 2), bias=True),
+    convolution("conv2d", (2, 2, 3, 3), (0, 2, 2, 2), bias=True),
+    convolution("conv_transpose2d", (2, 2, 3, 3), (2, 0, 2, 2), bias=True),
+    # Sums that overflow the result, but not the accumulator; and that overflow half-way.
+    convolution("conv1d", (1, 9, 9), (2, 9, 3), "float16", style="wide"),
+    convolution("conv1d", (1, 9, 9), (2, 9, 3), ml_dtypes.bfloat16, style="wide"),
+]  # fmt: skip
+
+
+def check(backend: NumpyBackend, case: Convolution) -> None:
+    assert_convolution(backend.compute(case), case.defined, case.dtype, case.precision)
+
+
+# Against the definition ----------------------------------------------------------------------
+
+
+@every_backend
+@given(case=convolutions())
+def test_definition(backend: NumpyBackend, case: Convolution) -> None:
+    check(backend, case)
+
+
+@every_backend
+@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+def test_definition_on_examples(backend: NumpyBackend, case: Convolution) -> None:
+    check(backend, case)
+
+
+@pytest.mark.parametrize("mistake", [None, *WRONG_KERNEL])
+def test_the_examples_catch_the_well_known_wrong_kernel(mistake: str | None) -> None:
+    for name, case in WRONG_KERNEL.items():
+        wrong = gathered(case.explicit, mistake)
+        if mistake == name:
+            with pytest.raises(AssertionError):
+                assert_convolution(wrong, case.defined, case.dtype)
+        elif mistake is None:
+            assert_convolution(wrong, case.defined, case.dtype)
+
+
+def gathered(case: Convolution, mistake: str | None) -> Array:
+    """A transposed convolution by gather, each output on its own, with a mistake or with none."""
+    x, w, axes, groups = case["input"], case["weight"], case.axes, case.groups
+    inputs, outputs = x.shape[1] // groups, w.shape[1]
+    out = np.zeros((x.shape[0], groups * outputs, *(axis.large for axis in axes)), x.dtype)
+    for n, channel, *position in np.ndindex(out.shape):
+        group, m = divmod(channel, outputs)
+        channels = range(group * inputs, (group + 1) * inputs)
+        if mistake == "groups ignored":
+            channels = range(x.shape[1])
+        for tap in np.ndindex(w.shape[2:]):
+            index = []
+            for o, k, axis in zip(position, tap, axes, strict=True):
+                shifted = o + axis.before - k * axis.dilation
+                if mistake == "output_padding added to the index":
+                    shifted += axis.longer
+                if mistake == "divided without a test of divisibility":
+                    index.append(int(shifted / axis.stride))  # toward zero, as C++ does
+                elif shifted % axis.stride == 0:
+                    index.append(shifted // axis.stride)
+            if len(index) == len(axes) and all(
+                0 <= i < axis.small for i, axis in zip(index, axes, strict=True)
+            ):
+                for input_channel in channels:
+                    factor = w[(input_channel, m, *tap)]
+                    out[(n, channel, *position)] += x[(n, input_channel, *index)] * factor
+    return out
+
+
+@every_backend
+def test_padding_is_absence(backend: NumpyBackend) -> None:
+    """A window in the padding has no products, not even with infinite weights."""
+    for function, shape in (("conv2d", (2, 2, 3, 2)), ("conv_transpose2d", (2, 2, 3, 2))):
+        for padding in (0, 1, 4) if function == "conv2d" else (0, 1):
+            case = convolution(function, (1, 2, 3, 3), shape, bias=True, padding=padding,
+                               stride=2 if function == "conv_transpose2d" else 1)  # fmt: skip
+            check(backend, case.with_arrays(weight=np.full(shape, np.inf, np.float32)))
+
+
+@every_backend
+@pytest.mark.parametrize("style", ["signed", "positive"])
+@pytest.mark.parametrize(
+    ("function", "input_shape", "weight_shape"),
+    [
+        ("conv1d", (1, 16_384, 8), (4, 16_384, 4)),
+        ("conv1d", (1, 1, 65_540), (4, 1, 65_536)),
+        ("conv_transpose1d", (1, 65_536, 2), (65_536, 4, 1)),
+    ],
+)
+def test_long_sums_do_not_drift(
+    backend: NumpyBackend, style: str, function: str, input_shape: Any, weight_shape: Any
+) -> None:
+    """In float32, 65,536 products in a sum: an error of at most 1e-6 in the norm."""
+    case = convolution(function, input_shape, weight_shape, style=style)
+    expected = case.defined.value
+    error = np.linalg.norm(backend.compute(case) - expected) / np.linalg.norm(expected)
+    assert error <= 1e-6
+
+
+@every_backend
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_positional_arguments_are_in_the_order_of_the_field(
+    backend: NumpyBackend, rank: int
+) -> None:
+    x, w, b = np.ones((1, 4, 3, 3, 3)[: rank + 2]), np.ones((4, 2, 2, 2, 2)[: rank + 2]), np.ones(4)
+    arrays = [backend.asarray(a.astype(np.float32)) for a in (x, w, b)]
+    stride, padding, dilation, output_padding, groups = 2, 1, 3, 1, 2
+    for suffix in ("", f"{rank}d"):
+        assert_same_bits(
+            backend.to_numpy(
+                backend.call(f"conv{suffix}", *arrays, stride, padding, dilation - 1, groups)
+            ),
+            backend.to_numpy(
+                backend.call(
+                    f"conv{suffix}", *arrays, stride=stride, padding=padding,
+                    dilation=dilation - 1, groups=groups,
+                )
+            ),
+        )  # fmt: skip
+        assert_same_bits(
+            backend.to_numpy(
+                backend.call(
+                    f"conv_transpose{suffix}", *arrays, stride, padding, output_padding, groups,
+                    dilation,
+                )
+            ),
+            backend.to_numpy(
+                backend.call(
+                    f"conv_transpose{suffix}", *arrays, stride=stride, padding=padding,
+                    output_padding=output_padding, groups=groups, dilation=dilation,
+                )
+            ),
+        )  # fmt: skip
+
+
+# Precision -----------------------------------------------------------------------------------
+
+PRECISE = convolution("conv2d", (2, 5, 9, 9), (6, 5, 3, 3), style="positive", padding=1)
+
+
+@every_backend
+def test_precision(backend: NumpyBackend) -> None:
+    """float32 by default; TF32 by keyword or in a block; a keyword wins over a block."""
+
+    def result(setting: str, **options: Any) -> Array:
+        array = backend.compute(PRECISE, **options)
+        assert_convolution(array, PRECISE.defined, np.float32, setting)
+        return array
+
+    full, fast = result("float32"), result("tf32", precision="tf32")
+    assert_same_bits(result("float32", precision="float32"), full)
+    with cupyconv.precision("tf32"):
+        assert_same_bits(result("tf32"), fast)
+        assert_same_bits(result("float32", precision="float32"), full)
+        with cupyconv.precision("float32"):
+            assert_same_bits(result("float32"), full)
+        assert_same_bits(result("tf32"), fast)
+    assert_same_bits(result("float32"), full)
+    with pytest.raises(RuntimeError, match="stop"), cupyconv.precision("tf32"):
+        raise RuntimeError("stop")
+    assert_same_bits(result("float32"), full)
+
+
+@every_backend
+def test_unknown_precisions_are_refused(backend: NumpyBackend) -> None:
+    with pytest.raises(ValueError, match="float16"):
+        backend.compute(PRECISE, precision="float16")
+    with pytest.raises(ValueError, match="float16"), cupyconv.precision("float16"):
+        pass
+
+
+# Identities ----------------------------------------------------------------------------------
+
+
+def zeros_before(a: Array, widths: tuple[int, ...]) -> Array:
+    """The array with zeros in front of its last axes."""
+    return np.pad(a, [(0, 0)] * (a.ndim - len(widths)) + [(width, 0) for width in widths])
+
+
+@every_backend
+@given(
+    case=exact_convolutions("conv", "conv_transpose", "depthwise_conv2d"),
+    factors=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+)
+def test_linearity(backend: NumpyBackend, case: Convolution, factors: tuple[int, int]) -> None:
+    """In the input, in the weight, and the bias is added."""
+    dtype, rng = case.dtype, np.random.default_rng(0)
+    a, b = (np.asarray(factor, dtype) for factor in factors)
+    plain = case.with_arrays(bias=None)
+    result = backend.compute(plain)
+    for name in ("input", "weight"):
+        other = values(rng, case[name].shape, dtype, "whole")
+        combined = backend.compute(plain.with_arrays(**{name: a * case[name] + b * other}))
+        separate = backend.compute(plain.with_arrays(**{name: other}))
+        np.testing.assert_array_equal(combined, a * result + b * separate)
+    if case.arrays["bias"] is not None:
+        bias = case["bias"].reshape(-1, *(1,) * (case["weight"].ndim - 2))
+        np.testing.assert_array_equal(
+            backend.compute(case), (result + bias).astype(dtype, copy=False)
+        )
+
+
+@every_backend
+@given(case=exact_convolutions("conv", "conv_transpose"))
+def test_each_is_the_adjoint_of_the_other(backend: NumpyBackend, case: Convolution) -> None:
+    """<f(x, w), y> = <x, f_transposed(y, conj(w))>."""
+    x, y = case["input"], case.cotangent
+    forward = backend.compute(case.with_arrays(bias=None))
+    backward = backend.compute(case.adjoint)[tuple(map(slice, x.shape))]
+    assert inner(forward, y) == inner(x, backward)
+
+
+@every_backend
+@given(case=exact_convolutions("conv", "conv_transpose"))
+def test_shifts(backend: NumpyBackend, case: Convolution) -> None:
+    """A shifted input gives a shifted result, by stride inputs for one output and vice versa."""
+    case = case.explicit
+    strides = tuple(axis.stride for axis in case.axes)
+    ones = (1,) * len(strides)
+    into, out_of = (ones, strides) if case.transposed else (strides, ones)
+    shifted = case.with_arrays(input=zeros_before(case["input"], into))
+    kept = backend.compute(shifted)[(..., *(slice(width, None) for width in out_of))]
+    np.testing.assert_array_equal(kept, backend.compute(case))
+
+
+@every_backend
+@given(case=exact_convolutions("conv", "conv_transpose"))
+def test_groups_are_independent(backend: NumpyBackend, case: Convolution) -> None:
+    """A grouped call is the concatenation of a call for each group."""
+    groups = case.groups
+    x, w = np.split(case["input"], groups, axis=1), np.split(case["weight"], groups, axis=0)
+    bias = case.arrays["bias"]
+    b = [None] * groups if bias is None else np.split(bias, groups)
+    options = {**case.options, "groups": 1}
+    parts = [
+        backend.compute(
+            Convolution(case.function, {"input": x[i], "weight": w[i], "bias": b[i]}, options)
+        )
+        for i in range(groups)
+    ]
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), backend.compute(case))
+
+
+@every_backend
+@given(case=exact_convolutions("conv", "conv_transpose"))
+def test_dilation_is_a_zero_stuffed_kernel(backend: NumpyBackend, case: Convolution) -> None:
+    dilation = tuple(axis.dilation for axis in case.axes)
+    options: dict[str, Any] = {**case.options}
+    if case.transposed:  # without dilation, output_padding has a smaller bound
+        options |= {"padding": 0, "output_padding": 0}
+    dilated = Convolution(case.function, case.arrays, options)
+    stuffed = Convolution(case.function, case.arrays, {**options, "dilation": 1})
+    np.testing.assert_array_equal(
+        backend.compute(stuffed.with_arrays(weight=zero_stuffed(case["weight"], dilation))),
+        backend.compute(dilated),
+    )
+
+
+@every_backend
+@given(case=exact_convolutions("conv", "conv_transpose"))
+def test_a_unit_axis_changes_nothing(backend: NumpyBackend, case: Convolution) -> None:
+    """1-D equals 2-D with a unit axis, and so on."""
+    case = case.explicit
+    neutral = {"stride": 1, "padding": (0, 0), "dilation": 1, "output_padding": 0}
+    options = {
+        name: (*value, neutral[name]) if name in neutral else value
+        for name, value in case.options.items()
+    }
+    arrays = {"input": case["input"][..., None], "weight": case["weight"][..., None]}
+    function = "conv_transpose" if case.transposed else "conv"
+    taller = Convolution(function, {**case.arrays, **arrays}, options)
+    np.testing.assert_array_equal(backend.compute(taller)[..., 0], backend.compute(case))

@@ -85,7 +85,8 @@ class CupyDevice:
 
     def run(self, launch: Launch, arguments: np.ndarray) -> None:
         """Launch a kernel on the current stream with its packed arguments."""
-        _compile.kernel(launch.instance)((launch.grid,), (launch.block,), (arguments,))
+        struct = arguments.view(np.dtype((np.void, arguments.nbytes)))
+        _compile.kernel(launch.instance)((launch.grid,), (launch.block,), (struct,))
 
 
 def _packed(values: Iterable[int]) -> np.ndarray:

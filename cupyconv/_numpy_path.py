@@ -44,8 +44,20 @@ def _product(matrix: np.ndarray, values: np.ndarray) -> Any:
     space = values.shape[3:]
     if channels == 1:
         return matrix.reshape(groups, rows, *(1,) * len(space)) * values
-    flat = np.ascontiguousarray(values).reshape(values.shape[0], groups, channels, -1)
-    return np.matmul(np.ascontiguousarray(matrix), flat).reshape(-1, groups, rows, *space)
+    batch = values.shape[0]
+    flat = np.ascontiguousarray(values).reshape(batch, groups, channels, math.prod(space))
+    return _matmul(np.ascontiguousarray(matrix), flat).reshape(batch, groups, rows, *space)
+
+
+def _matmul(a: np.ndarray, b: np.ndarray) -> Any:
+    if a.dtype.kind != "c":
+        return np.matmul(a, b)
+    # By parts: a complex product of BLAS ends in a multiplication by 1 + 0j, and 0 * inf is NaN.
+    result = np.empty((b.shape[0], *a.shape[:2], b.shape[3]), a.dtype)
+    (ar, ai), (br, bi) = ((np.ascontiguousarray(part) for part in (m.real, m.imag)) for m in (a, b))
+    result.real = np.matmul(ar, br) - np.matmul(ai, bi)
+    result.imag = np.matmul(ar, bi) + np.matmul(ai, br)
+    return result
 
 
 def _statistics(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

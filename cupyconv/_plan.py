@@ -87,6 +87,7 @@ class Tile:
     thread_rows: int
     thread_positions: int
     depth: int
+    resident: int  # blocks that a multiprocessor shall hold
 
     THREADS = 128
 
@@ -102,9 +103,9 @@ class Tile:
 
 
 # By the accumulator's size: a thread holds a sum and a total for each of its outputs in registers.
-_WIDE = {4: Tile(8, 8, 8, 8), 8: Tile(8, 8, 4, 8), 16: Tile(8, 4, 4, 8)}
+_WIDE = {4: Tile(8, 8, 8, 8, 2), 8: Tile(8, 8, 4, 8, 2), 16: Tile(8, 4, 4, 8, 2)}
 # For groups of few output channels: each thread computes all rows of its positions.
-_NARROW = {4: Tile(1, 8, 4, 4), 8: Tile(1, 4, 4, 4), 16: Tile(1, 4, 2, 4)}
+_NARROW = {4: Tile(1, 8, 4, 4, 4), 8: Tile(1, 4, 4, 4, 4), 16: Tile(1, 4, 2, 4, 4)}
 _NARROW_ROWS = 16
 
 
@@ -124,6 +125,7 @@ def _direct_conv(dtype: str, rank: int, tile: Tile) -> Instance:
             ("THREAD_ROWS", str(tile.thread_rows)),
             ("THREAD_POSITIONS", str(tile.thread_positions)),
             ("DEPTH", str(tile.depth)),
+            ("RESIDENT", str(tile.resident)),
         ),
     )
 

@@ -38,6 +38,7 @@
 //     THREAD_ROWS         rows of a thread
 //     THREAD_POSITIONS    positions of a thread
 //     DEPTH               steps of k in a slice
+//     RESIDENT            blocks that a multiprocessor shall hold, which bounds the registers
 //
 // Launch: THREADS threads, any number of blocks; each block takes every gridDim.x-th tile. Tiles run
 // over rows fastest, then phases, then positions, then groups.
@@ -50,6 +51,7 @@ constexpr int ROWS = ROW_THREADS * THREAD_ROWS;
 constexpr int POSITIONS = POSITION_THREADS * THREAD_POSITIONS;
 constexpr int CHUNK = 8;
 constexpr int SEGMENT = 128;
+constexpr int TABLE = RANK ? THREADS : DEPTH;  // steps described at a time, one by each thread
 constexpr int MAX_RANK = 24;
 constexpr int AXES = RANK ? RANK : MAX_RANK;
 constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
@@ -61,21 +63,25 @@ constexpr int LOAD_STEPS = DEPTH / LOAD_GROUPS;
 constexpr int LOAD_WEIGHTS = (ROWS * DEPTH + THREADS - 1) / THREADS;
 
 static_assert(SEGMENT % DEPTH == 0, "a segment is a whole number of slices");
+static_assert(TABLE % DEPTH == 0, "a table is a whole number of slices");
 static_assert(LOAD_GROUPS * LOAD_STEPS == DEPTH, "loads divide the slice");
 static_assert(LOAD_POSITIONS * LOAD_STEPS <= 32, "one bit for each load");
 
 typedef ELEMENT Element;
 typedef accumulator_of<Element>::type Accumulator;
 
-template <bool SMALL>
-struct CoordinateOf {
-    typedef int type;
+template <int>
+struct Coordinates {
+    typedef int Signed;
+    typedef unsigned Unsigned;
 };
 template <>
-struct CoordinateOf<false> {
-    typedef int64 type;
+struct Coordinates<0> {
+    typedef int64 Signed;
+    typedef unsigned long long Unsigned;
 };
-typedef CoordinateOf<RANK != 0>::type Coordinate;
+typedef Coordinates<RANK>::Signed Coordinate;
+typedef Coordinates<RANK>::Unsigned Unsigned;
 
 // All strides are in elements.
 struct Arguments {
@@ -106,7 +112,8 @@ struct Shared {
     Accumulator weights[2][DEPTH][ROWS];
     unsigned char present[DEPTH][POSITIONS];  // whether an input is there; for masked slices only
     int64 out_offset[POSITIONS];              // NOWHERE behind the last position
-    Step steps[2][DEPTH];
+    Accumulator bias[ROWS];
+    Step steps[TABLE];
 };
 
 // The phase of a tile on each axis: its residue and its taps.
@@ -192,8 +199,9 @@ __device__ inline void describe_step(const Arguments& p, const Phase& phase, Coo
 __device__ inline bool is_present(const Arguments& p, const Position& position, const Step& step) {
     bool present = position.exists;
     for (int a = 0; a < rank_of(p); ++a) {
+        // As unsigned numbers, negative coordinates are too large as well.
         const Coordinate i = position.coordinate[a] + step.shift[a];
-        present = present && i >= 0 && i < Coordinate(p.axis[a].size_in);
+        present &= Unsigned(i) < Unsigned(p.axis[a].size_in);
     }
     return present;
 }
@@ -220,23 +228,25 @@ struct Worker {
           load_position(threadIdx.x % (THREADS / LOAD_GROUPS)),
           load_step(threadIdx.x / (THREADS / LOAD_GROUPS) * LOAD_STEPS) {}
 
-    // Describes the steps of a slice, one thread a step.
-    __device__ void describe_slice(const Phase& phase, int64 slice, int64 steps) const {
+    // Describes the steps from the first one of a slice on, where the table ends in front of it.
+    __device__ void describe_steps(const Phase& phase, int64 slice, int64 steps) const {
         const int64 k = slice * DEPTH + thread;
-        if (thread < DEPTH && k < steps)
-            describe_step(p, phase, Coordinate(k), shared.steps[slice & 1][thread]);
+        if (slice % (TABLE / DEPTH) != 0) return;
+        if (thread < TABLE && k < steps) describe_step(p, phase, Coordinate(k), shared.steps[thread]);
+        __syncthreads();
     }
 
     __device__ void load(Load& load, const Element* input, const Element* weight, int rows,
                          const Position (&position)[LOAD_POSITIONS], int64 slice, int64 steps) const {
-        const Step* step = shared.steps[slice & 1];
-        const int64 left = steps - slice * DEPTH;  // steps behind it are zeros
+        const Step* step = shared.steps + slice % (TABLE / DEPTH) * DEPTH;
+        // Steps behind the last one are zeros.
+        const int left = steps - slice * DEPTH < DEPTH ? int(steps - slice * DEPTH) : DEPTH;
         load.present = 0;
 #pragma unroll
         for (int k = 0; k < LOAD_STEPS; ++k) {
 #pragma unroll
             for (int i = 0; i < LOAD_POSITIONS; ++i) {
-                const bool present = load_step + k < left && is_present(p, position[i], step[load_step + k]);
+                const bool present = (load_step + k < left) & is_present(p, position[i], step[load_step + k]);
                 load.inputs[i][k] = Element{};
                 if (present)
                     load.inputs[i][k] = input[position[i].input_offset + step[load_step + k].input_offset];
@@ -247,7 +257,7 @@ struct Worker {
         for (int i = 0; i < LOAD_WEIGHTS; ++i) {
             const int row = (thread + i * THREADS) % ROWS, k = (thread + i * THREADS) / ROWS;
             load.weights[i] = Element{};
-            if (k < DEPTH && k < left && row < rows)
+            if ((k < left) & (row < rows))
                 load.weights[i] = weight[row * p.weight_row + step[k].weight_offset];
         }
     }
@@ -334,20 +344,22 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
             shared.out_offset[place] = position[i].exists ? out_offset : NOWHERE;
     }
 
+    for (int row = worker.thread; row < rows; row += THREADS)
+        shared.bias[row] = p.bias.data ? load_parameter<Accumulator>(p.bias, group * p.rows + row0 + row)
+                                       : zero<Accumulator>();
+
     Accumulator total[THREAD_ROWS][THREAD_POSITIONS], sum[THREAD_ROWS][THREAD_POSITIONS];
 #pragma unroll
     for (int r = 0; r < THREAD_ROWS; ++r)
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c) total[r][c] = sum[r][c] = zero<Accumulator>();
 
-    // While slice s is multiplied, slice s + 1 is on its way and the steps of slice s + 2 are described.
+    // While a slice is multiplied, the next one is on its way.
     Load load;
     bool special = false;
-    if (slices) worker.describe_slice(phase, 0, steps);
-    __syncthreads();
     if (slices) {
+        worker.describe_steps(phase, 0, steps);
         worker.load(load, input, weight, rows, position, 0, steps);
-        worker.describe_slice(phase, 1, steps);
         special = worker.store(load, 0);
     }
     bool masked = __syncthreads_or(special);
@@ -358,8 +370,8 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
         }
         const bool more = slice + 1 < slices;
         if (more) {
+            worker.describe_steps(phase, slice + 1, steps);
             worker.load(load, input, weight, rows, position, slice + 1, steps);
-            worker.describe_slice(phase, slice + 2, steps);
         }
         if (masked) {
 #pragma unroll 1
@@ -378,19 +390,18 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
     for (int r = 0; r < THREAD_ROWS; ++r) {
         const int row = worker.ty * THREAD_ROWS + r;
         if (row >= rows) break;
-        Accumulator bias = zero<Accumulator>();
-        if (p.bias.data) bias = load_parameter<Accumulator>(p.bias, group * p.rows + row0 + row);
         Element* out = p.out + group * p.out_group + (row0 + row) * p.out_row;
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c) {
             const int64 offset = shared.out_offset[worker.tx + c * POSITION_THREADS];
-            if (offset != NOWHERE) out[offset] = narrow<Element>(add(total[r][c], bias));
+            if (offset != NOWHERE) out[offset] = narrow<Element>(add(total[r][c], shared.bias[row]));
         }
     }
     __syncthreads();  // before the next tile describes its outputs
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) direct_conv(const __grid_constant__ Arguments p) {
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    direct_conv(const __grid_constant__ Arguments p) {
     __shared__ __align__(16) Shared shared;
     const int64 tiles = p.row_tiles * p.phases * p.position_tiles * p.groups;
     for (int64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) convolve_tile(p, shared, tile);

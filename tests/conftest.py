@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("default", deadline=None, print_blob=True, max_examples=150)
-settings.register_profile("ci", settings.get_profile("default"), max_examples=200)
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=3000)
+settings.register_profile("default", deadline=None, print_blob=True, max_examples=300)
+settings.register_profile("ci", settings.get_profile("default"), max_examples=500)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=5000)
 chosen = "ci" if os.environ.get("CI") else "default"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
 

@@ -260,6 +260,7 @@ class Normalized(NamedTuple):
         return (self.x - self.mean) / self.std
 
     @property
+    @np.errstate(invalid="ignore", divide="ignore")
     def value(self) -> Array:
         return self.unit * self.weight + self.bias
 
@@ -311,7 +312,7 @@ def batch_norm(
 ) -> Normalized:
     """Normalised over all but the channels; the rows are channel_rows."""
     shape = input.shape
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore"):
         return normalized_rows(
             channel_rows(input.astype(np.float64)),
             channel_rows(per_channel(weight, 1.0, shape)),
@@ -331,7 +332,7 @@ def group_norm(
 ) -> Normalized:
     """Normalised over each group of channels of each sample; the rows are group_rows."""
     shape = input.shape
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore"):
         return normalized_rows(
             group_rows(input.astype(np.float64), num_groups),
             group_rows(per_channel(weight, 1.0, shape), num_groups),
@@ -377,7 +378,8 @@ def max_pool2d(
         for dimension, (axis, o) in enumerate(zip(axes, position, strict=True), input.ndim - 2):
             taps = o * axis.stride - axis.before + np.arange(axis.kernel) * axis.dilation
             window = window.take(taps[(taps >= 0) & (taps < axis.large)], axis=dimension)
-        largest[(..., *position)] = window.max(axis=(-2, -1))
+        with np.errstate(invalid="ignore"):  # a NaN
+            largest[(..., *position)] = window.max(axis=(-2, -1))
     return largest
 
 
@@ -414,8 +416,7 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     floating = input.astype(np.float64), kernel.astype(np.float64)
     convolved = conv_transpose(*floating, None, stride, padding, output_padding, groups)
     batch = batch_norm(convolved.value, mean, var, bn_weight, bn_bias, eps=eps)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        activated = np.tanh(from_channel_rows(batch.value, convolved.value.shape))
+    activated = np.tanh(from_channel_rows(batch.value, convolved.value.shape))
     pooled = max_pool2d(activated, 2)
     group = group_norm(pooled, num_groups, gn_weight, gn_bias, eps)
     return Fused(convolved, batch, activated, pooled, group)

@@ -510,7 +510,9 @@ def group_norms(draw: st.DrawFn) -> Case:
 
 
 @st.composite
-def max_pools(draw: st.DrawFn, *, unbatched: bool = True) -> Case:
+def max_pools(
+    draw: st.DrawFn, *, sizes: st.SearchStrategy[int] = SIZES, unbatched: bool = True
+) -> Case:
     """A call of max_pool2d in which each window holds at least one element of the input."""
     kernel = scalar_or_each(draw, 2, st.integers(1, 4))
     stride = scalar_or_each(draw, 2, st.integers(1, 5)) if draw(st.booleans()) else None
@@ -534,7 +536,7 @@ def max_pools(draw: st.DrawFn, *, unbatched: bool = True) -> Case:
         while not windows_are_inhabited(length, k, s, p, d, ceil_mode):
             length += 1
         lengths.append(length)
-    shape = (draw(SIZES), draw(SIZES), *lengths)
+    shape = (draw(sizes), draw(sizes), *lengths)
     if unbatched and draw(st.integers(0, 5)) == 5:
         shape = shape[1:]
     dtype = draw(st.sampled_from(REALS))

@@ -1,0 +1,99 @@
+"""Large random arrays made on the GPU, and convolutions recomputed at a few of their outputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+import bounds
+from reference import Sums
+
+MIX = """
+    unsigned long long z = i + seed * 0x9E3779B97F4A7C15ull;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+    z ^= z >> 31;
+    y = T(low + (high - low) * double(z >> 11) / 9007199254740992.0);
+"""
+
+
+def uniform(
+    shape: tuple[int, ...], dtype: Any, seed: int, low: float = -1.0, high: float = 1.0
+) -> Any:
+    """A CuPy array of uniform values: a hash of their index and the seed."""
+    import cupy
+
+    kernel = cupy.ElementwiseKernel(
+        "uint64 seed, float64 low, float64 high", "T y", MIX, "hashed_uniform"
+    )
+    return kernel(np.uint64(seed), low, high, cupy.empty(shape, dtype))
+
+
+def outputs(
+    rng: np.random.Generator, shape: tuple[int, ...], count: int
+) -> Iterator[tuple[int, ...]]:
+    """The corners of an array of `shape` and `count` random places in it."""
+    yield from itertools.islice(itertools.product(*({0, n - 1} for n in shape)), 16)
+    for _ in range(count):
+        yield tuple(int(rng.integers(n)) for n in shape)
+
+
+def window(
+    place: tuple[int, ...], case: dict[str, Any]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Input positions and taps of each axis that meet at an output, from the gather definition."""
+    positions, taps = [], []
+    for o, size, kernel, stride, pad, dilation in zip(
+        place,
+        case["input"][2:],
+        case["weight"][2:],
+        case["stride"],
+        case["padding"],
+        case["dilation"],
+        strict=True,
+    ):
+        k = np.arange(kernel)
+        if case["transposed"]:
+            numerator = o + pad - k * dilation
+            k = k[numerator % stride == 0]
+            i = (o + pad - k * dilation) // stride
+        else:
+            i = o * stride - pad + k * dilation
+        inside = (i >= 0) & (i < size)
+        positions.append(i[inside])
+        taps.append(k[inside])
+    return positions, taps
+
+
+def check_outputs(
+    case: dict[str, Any], x: Any, w: Any, bias: Any, y: Any, places: Iterable[tuple[int, ...]]
+) -> int:
+    """Compare a convolution with float64 sums at some outputs, within the bound; count them."""
+    import cupy
+
+    rows, channels = y.shape[1] // case["groups"], x.shape[1] // case["groups"]
+    host_w = cupy.asnumpy(w).astype(np.float64)
+    host_b = np.zeros(y.shape[1]) if bias is None else cupy.asnumpy(bias).astype(np.float64)
+    count = 0
+    for n, c, *place in places:
+        positions, taps = window(tuple(place), case)
+        group, row = divmod(c, rows)
+        own = np.arange(group * channels, (group + 1) * channels)
+        seen = cupy.asnumpy(x[n][tuple(map(cupy.asarray, np.ix_(own, *positions)))])
+        if case["transposed"]:
+            matrix = host_w[np.ix_(own, [row], *taps)][:, 0]
+        else:
+            matrix = host_w[c][np.ix_(np.arange(channels), *taps)]
+        products = seen.astype(np.float64) * matrix
+        expected = Sums(
+            value=np.array(products.sum() + host_b[c]),
+            scale=np.array(np.abs(products).sum() + abs(host_b[c])),
+            terms=np.array(products.size + 1),
+        )
+        result = cupy.asnumpy(y[(n, c, *place)]).reshape(())
+        bounds.assert_convolution(result, expected, y.dtype)
+        count += 1
+    return count

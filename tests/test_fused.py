@@ -1,0 +1,124 @@
+"""The fused operation against the composition of its parts' definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import reference
+from backends import NumpyBackend, every_backend
+from bounds import assert_close, fused_error
+from strategies import BFLOAT16, FUSED, Case, floating, fused_operations, values
+
+
+def check(backend: NumpyBackend, case: Case) -> None:
+    options = dict(case.options)
+    precision = options.pop("precision", None) or "float32"
+    x, kernel = case["input"], case["kernel"]
+    fused = getattr(reference, FUSED)(**case.arrays, **options)
+    dtype = floating(np.result_type(x, kernel))
+    if x.dtype != np.float32 or kernel.dtype != np.float32:
+        precision = "float32"
+    shape = fused.pooled.shape
+    error = fused_error(fused, dtype, precision).reshape(shape)
+    assert_close(backend.compute(case), fused.group.value.reshape(shape), error, dtype)
+
+
+def fused_case(
+    input_shape: tuple[int, ...],
+    kernel_shape: tuple[int, ...],
+    dtype: Any = np.float32,
+    *,
+    given: bool = False,
+    **options: Any,
+) -> Case:
+    rng = np.random.default_rng(0)
+    channels = (kernel_shape[1] * options.get("groups", 1),)
+    arrays: dict[str, Any] = {
+        "input": values(rng, input_shape, dtype),
+        "kernel": values(rng, kernel_shape, dtype),
+    }
+    for name in ("bn_weight", "bn_bias", "gn_weight", "gn_bias"):
+        arrays[name] = values(rng, channels, np.float32)
+    if given:
+        arrays["mean"] = values(rng, channels, np.float32)
+        arrays["var"] = values(rng, channels, np.float32, "positive")
+    return Case(FUSED, arrays, options)
+
+
+@every_backend
+@given(case=fused_operations())
+def test_definition(backend: NumpyBackend, case: Case) -> None:
+    check(backend, case)
+
+
+EXAMPLES = [
+    # Narrow kernels of any orientation, and an odd row and column that no window takes.
+    fused_case((2, 6, 5, 9), (6, 8, 3, 7), num_groups=4),
+    fused_case((2, 6, 9, 5), (6, 8, 7, 3), num_groups=8, given=True),
+    fused_case((2, 3, 4, 4), (3, 4, 2, 2), num_groups=1, stride=(2, 3), output_padding=(1, 2)),
+    # Large enough for more than one tile of any kernel.
+    fused_case((3, 24, 20, 18), (24, 40, 5, 5), num_groups=4, padding=1),
+    fused_case((2, 24, 20, 18), (24, 20, 4, 4), np.float16, num_groups=5, stride=2, groups=2),
+    fused_case((2, 24, 9, 10), (24, 10, 3, 3), BFLOAT16, num_groups=2, groups=4, given=True),
+    fused_case((2, 5, 9, 10), (5, 7, 3, 3), np.float64, num_groups=7),
+    fused_case((2, 5, 9, 10), (5, 6, 3, 3), np.int16, num_groups=3),
+    fused_case((65_537, 1, 1, 1), (1, 2, 2, 2), num_groups=2),
+    fused_case((1, 1, 1, 1), (1, 65_538, 2, 2), num_groups=2),
+    fused_case((0, 2, 3, 3), (2, 4, 2, 2), num_groups=2, given=True),
+    fused_case((2, 0, 3, 3), (0, 4, 2, 2), num_groups=2),
+]
+
+
+@every_backend
+@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+def test_definition_on_examples(backend: NumpyBackend, case: Case) -> None:
+    check(backend, case)
+
+
+@every_backend
+@pytest.mark.parametrize("style", ["constant", "large", "small"])
+def test_saturated_and_constant_stages(backend: NumpyBackend, style: str) -> None:
+    """Statistics without variance, and a tanh that is 1 all over."""
+    case = fused_case((2, 3, 5, 5), (3, 4, 2, 2), num_groups=2, padding=1)
+    change = {"constant": np.zeros_like, "large": lambda a: a * 1e6, "small": lambda a: a * 1e-6}
+    check(backend, case.with_arrays(input=change[style](case["input"])))
+    check(backend, case.with_arrays(bn_weight=change[style](case["bn_weight"])))
+    check(backend, case.with_arrays(bn_bias=change[style](case["bn_bias"])))
+
+
+@every_backend
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_groups", 3),
+        ("num_groups", 0),
+        ("padding", -1),
+        ("padding", 3),
+        ("output_padding", 1),
+        ("groups", 2),
+    ],
+)
+def test_what_is_refused(backend: NumpyBackend, name: str, value: int) -> None:
+    case = fused_case((2, 3, 5, 5), (3, 4, 2, 2), num_groups=2)
+    case = Case(FUSED, case.arrays, {**case.options, name: value})
+    with pytest.raises(ValueError, match=f"{FUSED}.*{name}|{FUSED}.*output size"):
+        backend.compute(case)
+
+
+@every_backend
+def test_both_statistics_or_none(backend: NumpyBackend) -> None:
+    case = fused_case((2, 3, 5, 5), (3, 4, 2, 2), num_groups=2, given=True)
+    for name in ("mean", "var"):
+        with pytest.raises(ValueError, match=r"mean.*var"):
+            backend.compute(case.with_arrays(**{name: None}))
+
+
+@every_backend
+def test_complex_numbers_are_refused(backend: NumpyBackend) -> None:
+    case = fused_case((2, 3, 5, 5), (3, 4, 2, 2), np.complex64, num_groups=2)
+    with pytest.raises(TypeError, match="complex64"):
+        backend.compute(case)

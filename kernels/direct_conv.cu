@@ -230,9 +230,12 @@ struct Worker {
 
     // Describes the steps from the first one of a slice on, where the table ends in front of it.
     __device__ void describe_steps(const Phase& phase, int64 slice, int64 steps) const {
-        const int64 k = slice * DEPTH + thread;
         if (slice % (TABLE / DEPTH) != 0) return;
-        if (thread < TABLE && k < steps) describe_step(p, phase, Coordinate(k), shared.steps[thread]);
+        const int64 k = slice * DEPTH + thread;
+        if (thread < TABLE) {
+            shared.steps[thread] = Step();  // also behind the last step, where it is read but not used
+            if (k < steps) describe_step(p, phase, Coordinate(k), shared.steps[thread]);
+        }
         __syncthreads();
     }
 

@@ -1,6 +1,25 @@
 // Every PTX instruction that a kernel uses is one function here. Each has its definition for a GPU
-// and, beside it, one in plain C++ for compilers without CUDA.
+// and, beside it, one for a C++ compiler on the CPU (namespace emulator, tests/emulator/).
+//
+// Fragments of the matrix instructions are laid out over the 32 lanes of a warp as the PTX manual
+// draws them; with g = lane / 4 and t = lane % 4:
+//
+//     m16n8k8 (tf32)       A: a[0..3] at (g, t), (g+8, t), (g, t+4), (g+8, t+4)
+//                          B: b[0..1] at (t, g), (t+4, g)
+//     m16n8k16 (16 bits)   A: pairs along k at (g, 2t), (g+8, 2t), (g, 2t+8), (g+8, 2t+8)
+//                          B: pairs along k at (2t, g), (2t+8, g)
+//     m16n8 (both)         D: d[0..3] at (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)
+//     m8n8k4 (float64)     A: (g, t), B: (t, g), D: (g, 2t), (g, 2t+1)
+//     m64nN (wgmma)        D: for warp w, columns 8j: d[4j..4j+3] as m16n8, rows from 16w on
 #pragma once
+
+#ifdef __CUDACC__
+#define PTX(gpu, cpu) gpu
+#else
+#define PTX(gpu, cpu) emulator::cpu
+#endif
+
+// ---- 16-bit floats ----
 
 // The nearest 16-bit float of a 32-bit one, ties to even, as bits.
 __device__ inline unsigned short float16_from_float(float value) {
@@ -23,3 +42,239 @@ __device__ inline float float_from_float16(unsigned short bits) {
     return emulator::float_from_float16(bits);
 #endif
 }
+
+// ---- addresses ----
+
+// The address of shared memory as the instructions below take it.
+__device__ inline unsigned shared_address(const void* pointer) {
+    return PTX((unsigned)__cvta_generic_to_shared(pointer), shared_address(pointer));
+}
+
+// Shared memory of the size that the launch gives, aligned for every use of it.
+#ifdef __CUDACC__
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
+#else
+#define DYNAMIC_SHARED(name) unsigned char* const name = emulator::dynamic_shared()
+#endif
+
+// ---- matrix products of a warp: d += a * b ----
+
+// tf32 operands are float32 numbers of which the last 13 bits are ignored.
+__device__ inline void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    PTX(asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])),
+        mma_tf32(d, a, b));
+}
+
+__device__ inline void mma_float16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    PTX(asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])),
+        mma_float16(d, a, b));
+}
+
+__device__ inline void mma_bfloat16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    PTX(asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                     "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])),
+        mma_bfloat16(d, a, b));
+}
+
+__device__ inline void mma_float64(double (&d)[2], double a, double b) {
+    PTX(asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                     : "+d"(d[0]), "+d"(d[1])
+                     : "d"(a), "d"(b)),
+        mma_float64(d, a, b));
+}
+
+// Four 8x8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8 (16
+// bytes, aligned) and receives of each matrix elements 2t and 2t+1 of row g; with TRANSPOSED of
+// column g.
+template <bool TRANSPOSED>
+__device__ inline void load_matrices(unsigned (&r)[4], const void* row) {
+#ifdef __CUDACC__
+    if (TRANSPOSED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                     : "r"(shared_address(row)) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                     : "r"(shared_address(row)) : "memory");
+#else
+    emulator::load_matrices(r, row, TRANSPOSED);
+#endif
+}
+
+// ---- asynchronous copies of a thread, from global to shared memory ----
+
+// BYTES is 4, 8 or 16; only the first `used` bytes are read, the others become zero.
+template <int BYTES>
+__device__ inline void copy_async(void* shared, const void* global, int used) {
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "sizes of cp.async");
+#ifdef __CUDACC__
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+                     "l"(global), "r"(used) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)),
+                     "l"(global), "n"(BYTES), "r"(used) : "memory");
+#else
+    emulator::copy_async(shared, global, BYTES, used);
+#endif
+}
+
+// Closes a group of this thread's copies.
+__device__ inline void copy_async_commit() {
+    PTX(asm volatile("cp.async.commit_group;" ::: "memory"), copy_async_commit());
+}
+
+// Waits until at most PENDING of this thread's groups are under way.
+template <int PENDING>
+__device__ inline void copy_async_wait() {
+    PTX(asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"), copy_async_wait(PENDING));
+}
+
+// ---- barriers of a part of the block ----
+
+// Barrier `id` (1 to 15) of `threads` threads, a multiple of 32.
+__device__ inline void named_barrier_wait(int id, int threads) {
+    PTX(asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"),
+        named_barrier(id, threads, true));
+}
+__device__ inline void named_barrier_arrive(int id, int threads) {
+    PTX(asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"),
+        named_barrier(id, threads, false));
+}
+
+// ---- mbarriers: 64 bits of shared memory that count arrivals and bytes, phase after phase ----
+
+typedef unsigned long long mbarrier;
+
+__device__ inline void mbarrier_init(mbarrier* barrier, int arrivals) {
+    PTX(asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                     "r"(arrivals) : "memory"),
+        mbarrier_init(barrier, arrivals));
+}
+
+// Makes initialised mbarriers known to asynchronous copies.
+__device__ inline void mbarrier_init_fence() {
+    PTX(asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"), mbarrier_init_fence());
+}
+
+__device__ inline void mbarrier_arrive(mbarrier* barrier) {
+    PTX(asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory"),
+        mbarrier_arrive(barrier, 0));
+}
+
+// Arrives, and makes the phase wait for `bytes` of asynchronous copies as well.
+__device__ inline void mbarrier_arrive_expect(mbarrier* barrier, int bytes) {
+    PTX(asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+                     "r"(bytes) : "memory"),
+        mbarrier_arrive(barrier, bytes));
+}
+
+// Waits for the end of the phase of this parity (0 for the first phase, then 1, 0, ...).
+__device__ inline void mbarrier_wait(mbarrier* barrier, int parity) {
+#ifdef __CUDACC__
+    asm volatile(
+        "{\n"
+        ".reg .pred done;\n"
+        "again:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra finished;\n"
+        "bra again;\n"
+        "finished:\n"
+        "}\n" ::"r"(shared_address(barrier)), "r"(parity) : "memory");
+#else
+    emulator::mbarrier_wait(barrier, parity);
+#endif
+}
+
+// Copies `bytes` (a multiple of 16, both addresses aligned to 16) and counts them on the mbarrier.
+__device__ inline void bulk_copy(void* shared, const void* global, int bytes, mbarrier* barrier) {
+    PTX(asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     ::"r"(shared_address(shared)), "l"(global), "r"(bytes), "r"(shared_address(barrier))
+                     : "memory"),
+        bulk_copy(shared, global, bytes, barrier));
+}
+
+// Makes this thread's ordinary writes to shared memory known to wgmma and to bulk copies.
+__device__ inline void async_proxy_fence() {
+    PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), async_proxy_fence());
+}
+
+// ---- matrix products of a warpgroup (compute capability 9.0 alone) ----
+
+// How a K-major operand lies in shared memory, in rows of K of 32 bytes for each instruction.
+//     swizzle 0    core matrices of 8 rows of 16 bytes, 128 bytes in a row; `leading` bytes from one
+//                  to the next along K, `stride` bytes from one to the next along M or N
+//     swizzle 128  rows of 128 bytes, 8 rows of them 1024 bytes; in a row the 16-byte word i lies at
+//                  i ^ (row % 8); `stride` bytes between groups of 8 rows, `leading` counts for nothing
+__device__ inline unsigned long long matrix_descriptor(const void* start, unsigned leading,
+                                                       unsigned stride, int swizzle) {
+    return (unsigned long long)(shared_address(start) >> 4 & 0x3fff) |
+           (unsigned long long)(leading >> 4 & 0x3fff) << 16 |
+           (unsigned long long)(stride >> 4 & 0x3fff) << 32 |
+           (unsigned long long)(swizzle == 128) << 62;
+}
+
+// Before the first product, and after the accumulators were touched.
+__device__ inline void wgmma_fence() {
+    PTX(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"), wgmma_fence());
+}
+
+// Closes a group of products.
+__device__ inline void wgmma_commit() {
+    PTX(asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"), wgmma_commit());
+}
+
+// Waits until at most PENDING groups are under way; their accumulators must not be touched before.
+template <int PENDING>
+__device__ inline void wgmma_wait() {
+    PTX(asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"), wgmma_wait(PENDING));
+}
+
+enum MatrixType { MATRIX_TF32, MATRIX_FLOAT16, MATRIX_BFLOAT16 };
+
+// d (64 x N, N/2 registers) = a * b, or d += a * b where `accumulate`; K is 8 in tf32, 16 otherwise.
+template <MatrixType TYPE, int N>
+struct Wgmma;
+
+// The compiler takes the registers of d one by one, so each N is spelled out, in units of 8 columns.
+#define WGMMA_D1 "%0, %1, %2, %3"
+#define WGMMA_D2 WGMMA_D1 ", %4, %5, %6, %7"
+#define WGMMA_D4 WGMMA_D2 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_D8                                                                               \
+    WGMMA_D4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_U(i) "+f"(d[4 * i]), "+f"(d[4 * i + 1]), "+f"(d[4 * i + 2]), "+f"(d[4 * i + 3])
+#define WGMMA_R1 WGMMA_U(0)
+#define WGMMA_R2 WGMMA_R1, WGMMA_U(1)
+#define WGMMA_R4 WGMMA_R2, WGMMA_U(2), WGMMA_U(3)
+#define WGMMA_R8 WGMMA_R4, WGMMA_U(4), WGMMA_U(5), WGMMA_U(6), WGMMA_U(7)
+
+#define WGMMA(TYPE, N, SHAPE, TRANSPOSE, UNITS, A, B, S)                                            \
+    template <>                                                                                     \
+    struct Wgmma<TYPE, N> {                                                                         \
+        __device__ static void multiply(float (&d)[N / 2], unsigned long long a,                    \
+                                        unsigned long long b, bool accumulate) {                    \
+            PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" S ", 0;\n"                        \
+                             "wgmma.mma_async.sync.aligned." SHAPE " {" WGMMA_D##UNITS "}, %" A     \
+                             ", %" B ", p, 1, 1" TRANSPOSE ";\n}\n"                                 \
+                             : WGMMA_R##UNITS                                                       \
+                             : "l"(a), "l"(b), "r"(int(accumulate))),                               \
+                wgmma(TYPE, d, N, a, b, accumulate));                                               \
+        }                                                                                           \
+    };
+#define WGMMA_TYPES(N, UNITS, A, B, S)                                                              \
+    WGMMA(MATRIX_TF32, N, "m64n" #N "k8.f32.tf32.tf32", "", UNITS, A, B, S)                         \
+    WGMMA(MATRIX_FLOAT16, N, "m64n" #N "k16.f32.f16.f16", ", 0, 0", UNITS, A, B, S)                 \
+    WGMMA(MATRIX_BFLOAT16, N, "m64n" #N "k16.f32.bf16.bf16", ", 0, 0", UNITS, A, B, S)
+WGMMA_TYPES(8, 1, "4", "5", "6")
+WGMMA_TYPES(16, 2, "8", "9", "10")
+WGMMA_TYPES(32, 4, "16", "17", "18")
+WGMMA_TYPES(64, 8, "32", "33", "34")

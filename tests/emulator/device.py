@@ -1,0 +1,208 @@
+"""Runs the shipped kernels on the CPU, on NumPy arrays, behind the ordinary planner and packing."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
+
+from cupyconv import _compile
+from cupyconv._launch import KernelPath
+from cupyconv._plan import Instance, Launch
+
+HERE = Path(__file__).parent
+BUILD = HERE / "build"
+VALID, WRITTEN = 1, 2
+
+# The compiler calls the runtime in front of each access, and where an address does not suit a type.
+INSTRUMENTED = (
+    "-fsanitize=kernel-address,alignment",
+    "--param=asan-stack=0",
+    "--param=asan-globals=0",
+    "--param=asan-instrumentation-with-call-threshold=0",
+    "-fvisibility=hidden",  # kernels of one name must not share their shared memory
+)
+FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-shared", "-Wno-unknown-pragmas", f"-I{HERE}")
+
+
+class KernelError(AssertionError):
+    """What a kernel did wrong."""
+
+
+def built(text: str, *flags: str) -> Path:
+    """Return the shared library of a C++ text, from an earlier build where nothing changed."""
+    headers = "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.?pp")))
+    key = hashlib.sha256("\0".join((text, headers, *FLAGS, *flags)).encode()).hexdigest()
+    library = BUILD / f"{key[:32]}.so"
+    if not library.exists():
+        BUILD.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            source, result = Path(folder) / "kernel.cpp", Path(folder) / "kernel.so"
+            source.write_text(text, encoding="utf-8")
+            command = [os.environ.get("CXX", "g++"), *FLAGS, *flags, str(source), "-o", str(result)]
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            if run.returncode:
+                raise KernelError(f"{' '.join(command)}\n{run.stderr[-4000:]}")
+            result.replace(library)
+    return library
+
+
+@lru_cache(maxsize=1)
+def runtime() -> ctypes.CDLL:
+    """Return the runtime; its symbols are there for the kernels' libraries."""
+    text = (HERE / "runtime.cpp").read_text(encoding="utf-8")
+    library = ctypes.CDLL(str(built(text, "-O2", "-D_GLIBCXX_ASSERTIONS")), mode=ctypes.RTLD_GLOBAL)
+    library.emulator_run.restype = ctypes.c_char_p
+    return library
+
+
+@cache
+def kernel(instance: Instance, source: str) -> ctypes.CDLL:
+    """Return the library of an instance, whose `source` may be a changed one."""
+    runtime()
+    text = f'#include "vocabulary.hpp"\n{source}\nEMULATED_KERNEL({instance.function})\n'
+    defines = [f"-D{name}={value}" for name, value in instance.defines]
+    library = ctypes.CDLL(str(built(text, *INSTRUMENTED, *defines)))
+    library.emulated_size.restype = ctypes.c_size_t
+    return library
+
+
+def image_of(library: ctypes.CDLL) -> tuple[int, int]:
+    """Return where a library lies in memory: its constants may be read."""
+    name = os.path.realpath(library._name)
+    spans = [
+        [int(end, 16) for end in line.split()[0].split("-")]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if line.endswith(name)
+    ]
+    return min(low for low, _ in spans), max(high for _, high in spans)
+
+
+class Memory:
+    """The bytes of an array's elements, as the runtime checks them."""
+
+    def __init__(self, array: np.ndarray, written: bool) -> None:
+        self.low, high = byte_bounds(array) if array.size else (0, 0)
+        self.size = high - self.low
+        self.state = np.zeros(self.size, np.uint8)
+        self.writer = np.zeros(self.size, np.uint32)
+        if self.size:
+            start = array.__array_interface__["data"][0] - self.low
+            elements = as_strided(
+                self.state[start:], (*array.shape, array.itemsize), (*array.strides, 1)
+            )
+            elements[...] = VALID | (WRITTEN if written else 0)
+
+
+class EmulatedDevice:
+    """The CPU in the place of a GPU; a `Device` for `KernelPath`."""
+
+    def __init__(self) -> None:
+        self.seed = 0
+        self.patches: dict[str, str] = {}  # kernel file to changed source, for mutants
+        self.kept: dict[int, Memory] = {}  # of workspaces, whose contents outlive a launch
+        self.arrays: list[Memory] = []  # of the launches of one call
+        self.outputs: list[np.ndarray] = []
+
+    def address(self, array: np.ndarray) -> int:
+        """Return the address of the first element; launches may use the array from now on."""
+        memory = self.kept.get(id(array))
+        if memory is None:
+            memory = Memory(array, written=not any(array is out for out in self.outputs))
+        self.arrays.append(memory)
+        return int(array.__array_interface__["data"][0])
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """Return memory that nothing wrote yet."""
+        array = np.empty(shape, dtype)
+        array.view(np.uint8)[...] = 0xFF
+        self.kept[id(array)] = Memory(array, written=False)
+        weakref.finalize(array, self.kept.pop, id(array), None)
+        return array
+
+    def cast(self, array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+        """Return `array` in `dtype`."""
+        return array.astype(dtype, copy=False)
+
+    def run(self, launch: Launch, arguments: np.ndarray) -> None:
+        """Run a kernel, block after block, and raise `KernelError` for what it does wrong."""
+        source = self.patches.get(launch.instance.source)
+        self.run_source(source or _compile.source(launch.instance.source), launch, arguments)
+
+    def run_source(
+        self, source: str, launch: Launch, arguments: np.ndarray, shared: int = 0
+    ) -> None:
+        """Run a kernel of a given text, with `shared` bytes of dynamic shared memory."""
+        instance = launch.instance
+        library = kernel(instance, source)
+        if library.emulated_size() != arguments.nbytes:
+            raise KernelError(
+                f"{instance}: {arguments.nbytes} bytes of arguments are packed for a struct of "
+                f"{library.emulated_size()}"
+            )
+        low, high = ctypes.c_void_p(), ctypes.c_void_p()
+        library.emulated_shared_range(ctypes.byref(low), ctypes.byref(high))
+        runtime().emulator_clear_arrays()
+        for memory in self.arrays:
+            memory.writer[...] = 0
+            runtime().emulator_add_array(
+                ctypes.c_size_t(memory.low),
+                ctypes.c_size_t(memory.size),
+                memory.state.ctypes.data_as(ctypes.c_void_p),
+                memory.writer.ctypes.data_as(ctypes.c_void_p),
+            )
+        self.seed += 1
+        error = runtime().emulator_run(
+            library.emulated_call,
+            arguments.ctypes.data_as(ctypes.c_void_p),
+            launch.grid,
+            launch.block,
+            ctypes.c_size_t(shared),
+            low,
+            high,
+            *map(ctypes.c_size_t, image_of(library)),
+            self.seed,
+        )
+        if error:
+            raise KernelError(f"{instance}: {error.decode()}")
+
+    @contextlib.contextmanager
+    def call(self, *outputs: np.ndarray) -> Iterator[None]:
+        """Hold the arrays of one call; `outputs` have no contents yet."""
+        self.outputs = [out for out in outputs if id(out) not in self.kept]
+        try:
+            yield
+        finally:
+            self.arrays, self.outputs = [], []
+
+
+class EmulatedPath(KernelPath):
+    """The kernels' path on the emulated device."""
+
+    device: EmulatedDevice
+
+    def convolve(
+        self, geometry: Any, input: Any, weight: Any, bias: Any, out: Any, *rest: Any
+    ) -> None:
+        with self.device.call(out):
+            super().convolve(geometry, input, weight, bias, out, *rest)
+
+    def normalize(self, geometry: Any, input: Any, *rest: Any, **options: Any) -> None:
+        with self.device.call(rest[-1]):
+            super().normalize(geometry, input, *rest, **options)
+
+    def max_pool2d(self, geometry: Any, input: Any, out: Any) -> None:
+        with self.device.call(out):
+            super().max_pool2d(geometry, input, out)

@@ -1,0 +1,204 @@
+// One small kernel for each instruction of kernels/ptx.cuh and each exchange between threads, run on
+// the emulator and on a GPU with the same inputs. Launch: one block of the size that the kernel's
+// comment says.
+#include "ptx.cuh"
+
+struct Arguments {
+    const unsigned* a;
+    const unsigned* b;
+    unsigned* out;
+};
+
+#define KERNEL(name) extern "C" __global__ void name(const __grid_constant__ Arguments p)
+
+// 32 threads: a (16, 8) times b (8, 8) on top of a's first 8 columns, row-major.
+KERNEL(matrix_tf32) {
+    const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    const unsigned a[4] = {p.a[g * 8 + t], p.a[(g + 8) * 8 + t], p.a[g * 8 + t + 4], p.a[(g + 8) * 8 + t + 4]};
+    const unsigned b[2] = {p.b[t * 8 + g], p.b[(t + 4) * 8 + g]};
+    float d[4] = {1, 2, 3, 4};
+    mma_tf32(d, a, b);
+    for (int i = 0; i < 4; ++i) p.out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = __float_as_uint(d[i]);
+}
+
+// 32 threads: a (16, 16) times the transpose of b (8, 16), pairs of 16 bits.
+template <bool BFLOAT16>
+__device__ inline void matrix_16_bits(const Arguments& p) {
+    const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    const unsigned a[4] = {p.a[g * 8 + t], p.a[(g + 8) * 8 + t], p.a[g * 8 + t + 4], p.a[(g + 8) * 8 + t + 4]};
+    const unsigned b[2] = {p.b[g * 8 + t], p.b[g * 8 + t + 4]};
+    float d[4] = {1, 2, 3, 4};
+    if (BFLOAT16)
+        mma_bfloat16(d, a, b);
+    else
+        mma_float16(d, a, b);
+    for (int i = 0; i < 4; ++i) p.out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = __float_as_uint(d[i]);
+}
+KERNEL(matrix_float16) { matrix_16_bits<false>(p); }
+KERNEL(matrix_bfloat16) { matrix_16_bits<true>(p); }
+
+// 32 threads: a (8, 4) times b (4, 8) of float64.
+KERNEL(matrix_float64) {
+    const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    double d[2] = {1, 2};
+    mma_float64(d, ((const double*)p.a)[g * 4 + t], ((const double*)p.b)[t * 8 + g]);
+    ((double*)p.out)[g * 8 + 2 * t] = d[0];
+    ((double*)p.out)[g * 8 + 2 * t + 1] = d[1];
+}
+
+// 32 threads: four matrices of 8 rows of 16 bytes, as they are and transposed.
+KERNEL(load_matrix) {
+    __shared__ __align__(16) unsigned tile[128];
+    const int lane = threadIdx.x;
+    for (int i = lane; i < 128; i += 32) tile[i] = p.a[i];
+    __syncthreads();
+    unsigned r[4];
+    load_matrices<false>(r, tile + lane * 4);
+    for (int i = 0; i < 4; ++i) p.out[lane * 8 + i] = r[i];
+    load_matrices<true>(r, tile + lane * 4);
+    for (int i = 0; i < 4; ++i) p.out[lane * 8 + 4 + i] = r[i];
+}
+
+// 32 threads: copies of 16, 8 and 4 bytes in two groups, some of them in part.
+KERNEL(asynchronous_copies) {
+    __shared__ __align__(16) unsigned tile[2][32][8];
+    const int lane = threadIdx.x;
+    copy_async<16>(tile[0][lane], p.a + lane * 4, 16);
+    copy_async<8>(tile[0][lane] + 4, p.a + lane * 2, lane % 3 * 4);
+    copy_async<4>(tile[0][lane] + 6, p.a + lane, 4);
+    copy_async<4>(tile[0][lane] + 7, p.a + lane, lane % 2 * 4);
+    copy_async_commit();
+    copy_async<16>(tile[1][lane], p.b + lane * 4, lane % 5 * 4);
+    copy_async<16>(tile[1][lane] + 4, p.b + lane * 4, 16);
+    copy_async_commit();
+    copy_async_wait<1>();
+    __syncthreads();
+    for (int i = 0; i < 8; ++i) p.out[lane * 16 + i] = tile[0][31 - lane][i];
+    copy_async_wait<0>();
+    __syncthreads();
+    for (int i = 0; i < 8; ++i) p.out[lane * 16 + 8 + i] = tile[1][31 - lane][i];
+}
+
+// 128 threads: two warps produce, two consume, by two named barriers, three times.
+KERNEL(named_barriers) {
+    __shared__ unsigned tile[64];
+    const int thread = threadIdx.x;
+    for (int round = 0; round < 3; ++round) {
+        if (thread < 64) {
+            tile[thread] = p.a[round * 64 + thread];
+            named_barrier_arrive(1, 128);
+            named_barrier_wait(2, 128);
+        } else {
+            named_barrier_wait(1, 128);
+            p.out[round * 64 + thread - 64] = tile[127 - thread];
+            named_barrier_arrive(2, 128);
+        }
+    }
+}
+
+// 160 threads: a warp copies in bulk, through two stages, what four warps read; four rounds.
+KERNEL(bulk_copies) {
+    __shared__ __align__(16) unsigned tile[2][128];
+    __shared__ mbarrier full[2], empty[2];
+    const int thread = threadIdx.x;
+    if (thread == 0) {
+        for (int i = 0; i < 2; ++i) {
+            mbarrier_init(&full[i], 1);
+            mbarrier_init(&empty[i], 128);
+        }
+        mbarrier_init_fence();
+    }
+    __syncthreads();
+    for (int round = 0; round < 4; ++round) {
+        const int stage = round % 2, parity = round / 2 % 2;
+        if (thread >= 128) {
+            if (thread == 128) {
+                if (round >= 2) mbarrier_wait(&empty[stage], 1 - parity);
+                mbarrier_arrive_expect(&full[stage], 512);
+                bulk_copy(tile[stage], p.a + round * 128, 256, &full[stage]);
+                bulk_copy(tile[stage] + 64, p.a + round * 128 + 64, 256, &full[stage]);
+            }
+        } else {
+            mbarrier_wait(&full[stage], parity);
+            p.out[round * 128 + thread] = tile[stage][127 - thread];
+            mbarrier_arrive(&empty[stage]);
+        }
+    }
+}
+
+// 128 threads: a (64, 16 words) times the transpose of b (N, 16 words), in steps of 8 words along K.
+// Without swizzle the operands lie in columns of 16 bytes, [chunk][row], and b begins at row 3 of its
+// column; with swizzle in rows of 128 bytes, of which half is used.
+template <MatrixType TYPE, int N, int SWIZZLE>
+__device__ inline void matrix_of_warpgroup(const Arguments& p) {
+    constexpr int SHIFT = 3, WORDS = 16, ROWS = N + SHIFT;
+    DYNAMIC_SHARED(memory);
+    unsigned* const a = (unsigned*)memory;
+    unsigned* const b = (unsigned*)(memory + 8192);
+    const int thread = threadIdx.x;
+    for (int i = thread; i < 64 * WORDS; i += 128) {
+        const int row = i / WORDS, k = i % WORDS;
+        a[SWIZZLE ? row * 32 + ((k / 4) ^ (row % 8)) * 4 + k % 4 : (k / 4 * 64 + row) * 4 + k % 4] = p.a[i];
+    }
+    for (int i = thread; i < N * WORDS; i += 128) {
+        const int row = i / WORDS, k = i % WORDS;
+        b[SWIZZLE ? row * 32 + ((k / 4) ^ (row % 8)) * 4 + k % 4 : (k / 4 * ROWS + row + SHIFT) * 4 + k % 4] = p.b[i];
+    }
+    async_proxy_fence();
+    __syncthreads();
+    float d[N / 2];
+    for (int i = 0; i < N / 2; ++i) d[i] = float(i);
+    wgmma_fence();
+    for (int step = 0; step < 2; ++step) {
+        const unsigned* const x = a + (SWIZZLE ? step * 8 : step * 2 * 64 * 4);
+        const unsigned* const y = b + (SWIZZLE ? step * 8 : (step * 2 * ROWS + SHIFT) * 4);
+        Wgmma<TYPE, N>::multiply(d, matrix_descriptor(x, 64 * 16, SWIZZLE ? 1024 : 128, SWIZZLE),
+                                 matrix_descriptor(y, ROWS * 16, SWIZZLE ? 1024 : 128, SWIZZLE), true);
+        wgmma_commit();
+    }
+    wgmma_wait<0>();
+    for (int i = 0; i < N / 2; ++i) {
+        const int row = thread / 32 * 16 + thread % 32 / 4 + i % 4 / 2 * 8;
+        p.out[row * N + i / 4 * 8 + thread % 4 * 2 + i % 2] = __float_as_uint(d[i]);
+    }
+}
+#ifdef WGMMA_TESTS
+KERNEL(warpgroup_tf32) { matrix_of_warpgroup<MATRIX_TF32, 16, 0>(p); }
+KERNEL(warpgroup_float16) { matrix_of_warpgroup<MATRIX_FLOAT16, 64, 0>(p); }
+KERNEL(warpgroup_bfloat16) { matrix_of_warpgroup<MATRIX_BFLOAT16, 8, 0>(p); }
+KERNEL(warpgroup_tf32_swizzled) { matrix_of_warpgroup<MATRIX_TF32, 64, 128>(p); }
+KERNEL(warpgroup_float16_swizzled) { matrix_of_warpgroup<MATRIX_FLOAT16, 32, 128>(p); }
+#endif
+
+// 64 threads: shuffles and votes of a warp, and the block's counting barriers.
+KERNEL(exchanges) {
+    const int thread = threadIdx.x, lane = thread % 32;
+    const unsigned value = p.a[thread];
+    unsigned* out = p.out + thread * 16;
+    out[0] = __shfl_sync(~0u, value, 5);
+    out[1] = __shfl_sync(~0u, value, 3, 8);
+    out[2] = __shfl_xor_sync(~0u, value, 9);
+    out[3] = __shfl_up_sync(~0u, value, 3);
+    out[4] = __shfl_down_sync(~0u, value, 4, 16);
+    out[5] = __ballot_sync(~0u, value & 1);
+    out[6] = __any_sync(~0u, value % 64 == 7);
+    out[7] = __all_sync(~0u, value != 12345);
+    out[8] = 0;
+    if (lane < 8) out[8] = __shfl_xor_sync(0xff, value, 1);
+    __syncwarp();
+    out[9] = __syncthreads_or(value % 32 == 7);
+    out[10] = __syncthreads_and(value != 12345);
+    out[11] = __syncthreads_count(value & 2);
+    const double wide = __shfl_xor_sync(~0u, double(value) * 1.5, 1);
+    out[12] = unsigned(wide);
+}
+
+// 256 threads: every 16-bit float to 32 bits and back, and the 32-bit floats of b to 16 bits.
+KERNEL(conversions) {
+    for (int i = threadIdx.x; i < 65536; i += 256) {
+        const float value = float_from_float16((unsigned short)i);
+        p.out[i] = __float_as_uint(value);
+        p.out[65536 + i] = float16_from_float(value);
+        p.out[131072 + i] = float16_from_float(__uint_as_float(p.b[i]));
+    }
+}

@@ -1,0 +1,113 @@
+// The CUDA words that kernels use, for a C++ compiler on the CPU. It is included in front of a
+// shipped .cu file, which is compiled as it is; what a word does is in runtime.cpp.
+#pragma once
+#include <math.h>
+#include <string.h>
+
+#include "runtime.hpp"
+
+#define __device__
+#define __host__
+#define __global__
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __align__(n) __attribute__((aligned(n)))
+// One block runs at a time, so its shared memory is a section of the library that it is built into.
+#define __shared__ static __attribute__((section("emulated_shared")))
+
+#define threadIdx (emulator::thread_index())
+#define blockIdx (emulator::block_index())
+#define gridDim (emulator::grid_size())
+#define blockDim (emulator::block_size())
+
+inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+// The line tells barriers apart: threads that wait at different ones have diverged.
+inline void __syncthreads(int line = __builtin_LINE()) { emulator::block_barrier(line, 0); }
+inline int __syncthreads_or(int value, int line = __builtin_LINE()) {
+    return emulator::block_barrier(line, value != 0) > 0;
+}
+inline int __syncthreads_and(int value, int line = __builtin_LINE()) {
+    return emulator::block_barrier(line, value == 0) == 0;
+}
+inline int __syncthreads_count(int value, int line = __builtin_LINE()) {
+    return emulator::block_barrier(line, value != 0);
+}
+inline void __syncwarp(unsigned mask = ~0u, int line = __builtin_LINE()) {
+    emulator::warp_barrier(mask, line);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int value, int line = __builtin_LINE()) {
+    return emulator::warp_ballot(mask, value != 0, line);
+}
+inline int __any_sync(unsigned mask, int value, int line = __builtin_LINE()) {
+    return emulator::warp_ballot(mask, value != 0, line) != 0;
+}
+inline int __all_sync(unsigned mask, int value, int line = __builtin_LINE()) {
+    return emulator::warp_ballot(mask, value != 0, line) == mask;
+}
+
+template <typename T>
+inline T emulated_shuffle(unsigned mask, T value, int source, int line) {
+    static_assert(sizeof(T) <= 8, "a shuffle moves at most 64 bits");
+    unsigned long long bits = 0;
+    memcpy(&bits, &value, sizeof(T));
+    bits = emulator::warp_shuffle(mask, bits, source, line);
+    memcpy(&value, &bits, sizeof(T));
+    return value;
+}
+template <typename T>
+inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, int line = __builtin_LINE()) {
+    const int own = emulator::lane_index();
+    return emulated_shuffle(mask, value, (own & -width) | (lane & (width - 1)), line);
+}
+template <typename T>
+inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, int line = __builtin_LINE()) {
+    const int own = emulator::lane_index(), other = own ^ bits;
+    return emulated_shuffle(mask, value, (other & -width) <= (own & -width) ? other : own, line);
+}
+template <typename T>
+inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, int line = __builtin_LINE()) {
+    const int own = emulator::lane_index(), other = own - int(delta);
+    return emulated_shuffle(mask, value, other < (own & -width) ? own : other, line);
+}
+template <typename T>
+inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, int line = __builtin_LINE()) {
+    const int own = emulator::lane_index(), other = own + int(delta);
+    return emulated_shuffle(mask, value, other >= (own & -width) + width ? own : other, line);
+}
+
+// How the runtime calls the one kernel of a library.
+namespace emulator {
+template <typename Arguments>
+unsigned long size_of_arguments(void (*)(Arguments)) {
+    return sizeof(Arguments);
+}
+template <typename Arguments>
+void call(void (*kernel)(Arguments), const void* arguments) {
+    Arguments copy;
+    memcpy(static_cast<void*>(&copy), arguments, sizeof(Arguments));
+    kernel(copy);
+}
+}  // namespace emulator
+
+// The linker marks the ends of the section; both are null where a kernel has no shared memory.
+#define EMULATED extern "C" __attribute__((visibility("default")))
+#define EMULATED_KERNEL(kernel)                                                                  \
+    extern "C" __attribute__((weak)) char __start_emulated_shared, __stop_emulated_shared;       \
+    EMULATED unsigned long emulated_size() { return emulator::size_of_arguments(kernel); }       \
+    EMULATED void emulated_call(const void* arguments) { emulator::call(kernel, arguments); }    \
+    EMULATED void emulated_shared_range(char** low, char** high) {                               \
+        *low = &__start_emulated_shared;                                                         \
+        *high = &__stop_emulated_shared;                                                         \
+    }

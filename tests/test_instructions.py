@@ -1,0 +1,363 @@
+"""Each instruction of ptx.cuh: the emulator against NumPy, and a GPU against the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from cupyconv import _compile
+from cupyconv._plan import Instance, Launch
+from emulator.device import EmulatedDevice, KernelError
+
+FILE = Path(__file__).parent / "emulator" / "instructions.cu"
+SHARED = 32768
+
+
+def text() -> str:
+    """The test kernels with the text of the header that they test."""
+    return FILE.read_text(encoding="utf-8").replace(
+        '#include "ptx.cuh"', _compile.source("ptx.cuh") + '\n#line 4 "instructions.cu"'
+    )
+
+
+def instance(name: str) -> Instance:
+    return Instance(FILE.name, name, (("WGMMA_TESTS", "1"),) if "warpgroup" in name else ())
+
+
+def emulated(name: str, threads: int, a: Any, b: Any, out: Any, source: str | None = None) -> None:
+    device = EmulatedDevice()
+    shared = SHARED if "warpgroup" in name else 0
+    with device.call(out):
+        arguments = np.array([device.address(array) for array in (a, b, out)], np.int64)
+        launch = Launch(instance(name), 1, threads)
+        device.run_source(source or text(), launch, arguments, shared)
+
+
+def on_gpu(name: str, threads: int, a: Any, b: Any, out: Any) -> None:
+    import cupy
+
+    options = _compile.options(instance(name))
+    if "warpgroup" in name:
+        options += ("-arch=sm_90a",)
+    kernel = cupy.RawKernel(text(), name, options)
+    arrays = [cupy.asarray(array) for array in (a, b, out)]
+    struct = np.array([array.data.ptr for array in arrays], np.int64).view("V24")
+    kernel((1,), (threads,), (struct,), shared_mem=SHARED if "warpgroup" in name else 0)
+    out[...] = cupy.asnumpy(arrays[2])
+
+
+def float32_of(bits: np.ndarray, kind: str) -> np.ndarray:
+    """The float64 values that a row of operand words holds."""
+    if kind == "tf32":
+        return (bits & 0xFFFFE000).view(np.float32).astype(np.float64)
+    halves = bits.view(np.uint16)
+    if kind == "bfloat16":
+        return (halves.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return halves.view(np.float16).astype(np.float64)
+
+
+class Case(NamedTuple):
+    threads: int
+    a: np.ndarray
+    b: np.ndarray
+    out: np.ndarray  # of the right shape and dtype
+    expected: np.ndarray
+    error: Any  # 0 for equal bits
+
+
+def operands(rng: np.random.Generator, kind: str, *shape: int) -> np.ndarray:
+    """Random words of a matrix operand, with all bits of the mantissas in use."""
+    rows, words = shape
+    if kind == "tf32":
+        return rng.standard_normal((rows, words)).astype(np.float32).view(np.uint32)
+    values = rng.standard_normal((rows, 2 * words))
+    if kind == "float16":
+        return values.astype(np.float16).view(np.uint32)
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)
+
+
+def product(a: np.ndarray, b: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """a times b on top of start, and how far sums in float32 in any order may be from it."""
+    scale = np.abs(a) @ np.abs(b) + np.abs(start)
+    return a @ b + start, scale * (a.shape[1] + 1) * 2.0**-23  # matrix units may truncate
+
+
+def warp_matrix(kind: str) -> Callable[[np.random.Generator], Case]:
+    def make(rng: np.random.Generator) -> Case:
+        a = operands(rng, kind, 16, 8)
+        b = operands(rng, kind, 8, 8)
+        matrix = float32_of(b, kind).reshape(8, -1)
+        start = np.tile([1.0, 2.0], (16, 4)) + np.repeat([0.0, 2.0], 8)[:, None]
+        value, error = product(
+            float32_of(a, kind).reshape(16, -1), matrix if kind == "tf32" else matrix.T, start
+        )
+        return Case(32, a, b, np.empty((16, 8), np.float32), value, error)
+
+    return make
+
+
+def matrix_float64(rng: np.random.Generator) -> Case:
+    a, b = rng.standard_normal((8, 4)), rng.standard_normal((4, 8))
+    value = a @ b + np.tile([1.0, 2.0], (8, 4))
+    return Case(32, a, b, np.empty((8, 8)), value, 1e-14)
+
+
+def load_matrix(rng: np.random.Generator) -> Case:
+    a = rng.integers(2**32, size=128, dtype=np.uint32)
+    rows = a.view(np.uint16).reshape(4, 8, 8)  # matrix, row, column
+    plain = rows.reshape(4, 8, 4, 2).transpose(1, 2, 0, 3).reshape(32, 8)
+    flipped = rows.swapaxes(1, 2).reshape(4, 8, 4, 2).transpose(1, 2, 0, 3).reshape(32, 8)
+    expected = np.concatenate([plain, flipped], axis=1).copy().view(np.uint32)
+    return Case(32, a, a, np.empty((32, 8), np.uint32), expected, 0)
+
+
+def asynchronous_copies(rng: np.random.Generator) -> Case:
+    a, b = rng.integers(2**32, size=(2, 128), dtype=np.uint32)
+    first, second = np.zeros((2, 32, 8), np.uint32)
+    for lane in range(32):
+        used = lane % 3
+        first[lane, :4] = a[lane * 4 : lane * 4 + 4]
+        first[lane, 4 : 4 + used] = a[lane * 2 : lane * 2 + used]
+        first[lane, 6] = a[lane]
+        first[lane, 7] = a[lane] * (lane % 2)
+        second[lane, : lane % 5] = b[lane * 4 : lane * 4 + lane % 5]
+        second[lane, 4:] = b[lane * 4 : lane * 4 + 4]
+    expected = np.concatenate([first[::-1], second[::-1]], axis=1)
+    return Case(32, a, b, np.empty((32, 16), np.uint32), expected, 0)
+
+
+def named_barriers(rng: np.random.Generator) -> Case:
+    a = rng.integers(2**32, size=(3, 64), dtype=np.uint32)
+    return Case(128, a, a, np.empty_like(a), a[:, ::-1], 0)
+
+
+def bulk_copies(rng: np.random.Generator) -> Case:
+    a = rng.integers(2**32, size=(4, 128), dtype=np.uint32)
+    return Case(160, a, a, np.empty_like(a), a[:, ::-1], 0)
+
+
+def warpgroup_matrix(kind: str, columns: int) -> Callable[[np.random.Generator], Case]:
+    def make(rng: np.random.Generator) -> Case:
+        a, b = operands(rng, kind, 64, 16), operands(rng, kind, columns, 16)
+        registers = np.arange(columns // 2).reshape(-1, 2, 2)  # unit of 8 columns, row half, pair
+        row, column = np.divmod(np.arange(64 * columns), columns)
+        start = registers[column // 8, row % 16 // 8, column % 2].reshape(64, columns)
+        value, error = product(
+            float32_of(a, kind).reshape(64, -1), float32_of(b, kind).reshape(columns, -1).T, start
+        )
+        return Case(128, a, b, np.empty((64, columns), np.float32), value, error)
+
+    return make
+
+
+def exchanges(rng: np.random.Generator) -> Case:
+    a = rng.integers(2**20, size=64, dtype=np.uint32)
+    expected = np.zeros((64, 16), np.uint32)
+    for thread in range(64):
+        warp, lane = a[thread // 32 * 32 : thread // 32 * 32 + 32], thread % 32
+        ballot = sum(1 << i for i in range(32) if warp[i] & 1)
+        expected[thread, :13] = [
+            warp[5],
+            warp[lane // 8 * 8 + 3],
+            warp[lane ^ 9],
+            warp[lane - 3 if lane >= 3 else lane],
+            warp[lane + 4 if lane % 16 + 4 < 16 else lane],
+            ballot,
+            (warp % 64 == 7).any(),
+            (warp != 12345).all(),
+            warp[lane ^ 1] if lane < 8 else 0,
+            (a % 32 == 7).any(),
+            (a != 12345).all(),
+            (a & 2 != 0).sum(),
+            int(warp[lane ^ 1] * 1.5),
+        ]
+    return Case(64, a, a, np.zeros((64, 16), np.uint32), expected, 0)
+
+
+def conversions(rng: np.random.Generator) -> Case:
+    half = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16)
+    # Floats of all sizes, ties between two halves among them.
+    b = rng.integers(2**32, size=65536, dtype=np.uint32)
+    b[::2] = (half[::2].astype(np.float32).view(np.uint32)) ^ np.uint32(0x1000)
+    with np.errstate(over="ignore"):
+        rounded = b.view(np.float32).astype(np.float16)
+    expected = np.concatenate(
+        [
+            half.astype(np.float32).view(np.uint32),
+            half.view(np.uint16).astype(np.uint32),
+            rounded.view(np.uint16).astype(np.uint32),
+        ]
+    )
+    return Case(256, b, b, np.empty(3 * 65536, np.uint32), expected, 0)
+
+
+CASES: dict[str, Callable[[np.random.Generator], Case]] = {
+    "matrix_tf32": warp_matrix("tf32"),
+    "matrix_float16": warp_matrix("float16"),
+    "matrix_bfloat16": warp_matrix("bfloat16"),
+    "matrix_float64": matrix_float64,
+    "load_matrix": load_matrix,
+    "asynchronous_copies": asynchronous_copies,
+    "named_barriers": named_barriers,
+    "bulk_copies": bulk_copies,
+    "warpgroup_tf32": warpgroup_matrix("tf32", 16),
+    "warpgroup_float16": warpgroup_matrix("float16", 64),
+    "warpgroup_bfloat16": warpgroup_matrix("bfloat16", 8),
+    "warpgroup_tf32_swizzled": warpgroup_matrix("tf32", 64),
+    "warpgroup_float16_swizzled": warpgroup_matrix("float16", 32),
+    "exchanges": exchanges,
+    "conversions": conversions,
+}
+
+
+def nan_is_nan(bits: np.ndarray, name: str) -> np.ndarray:
+    """Conversions of NaN keep a payload on some machines only."""
+    if name != "conversions":
+        return bits
+    single, half = bits[:65536].copy(), bits[65536:].copy()
+    single[np.isnan(single.view(np.float32))] = 0x7FFFFFFF
+    half[(half & 0x7FFF) > 0x7C00] = 0x7FFF
+    return np.concatenate([single, half])
+
+
+def check(name: str, case: Case, result: np.ndarray) -> None:
+    if np.ndim(case.error) or case.error:
+        wrong = ~(np.abs(result - case.expected) <= case.error)
+    else:
+        wrong = nan_is_nan(result, name) != nan_is_nan(case.expected, name)
+    assert not wrong.any(), (
+        f"{np.count_nonzero(wrong)} of {wrong.size} wrong: {np.argwhere(wrong)[:4]}"
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_emulator(name: str) -> None:
+    case = CASES[name](np.random.default_rng())
+    emulated(name, case.threads, case.a, case.b, case.out)
+    check(name, case, case.out)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_gpu_agrees(name: str) -> None:
+    import cupy
+
+    if "warpgroup" in name and cupy.cuda.Device().compute_capability != "90":
+        return  # wgmma exists on compute capability 9.0 alone
+    case = CASES[name](np.random.default_rng())
+    on_gpu(name, case.threads, case.a, case.b, case.out)
+    check(name, case, case.out)
+
+
+MISTAKES = {
+    # name: kernel, what is changed, into what, what the emulator says
+    "no wait for copies": (
+        "asynchronous_copies",
+        "copy_async_wait<1>();",
+        "",
+        "reads shared memory that nothing wrote",
+    ),
+    "wait for too few copies": (
+        "asynchronous_copies",
+        "copy_async_wait<0>();",
+        "copy_async_wait<1>();",
+        "reads shared memory that nothing wrote",
+    ),
+    "no barrier behind the wait": (
+        "asynchronous_copies",
+        "copy_async_wait<1>();\n    __syncthreads();",
+        "copy_async_wait<1>();",
+        "race|reads shared memory that nothing wrote",
+    ),
+    "misaligned copy": (
+        "asynchronous_copies",
+        "copy_async<8>(tile[0][lane] + 4,",
+        "copy_async<8>(tile[0][lane] + 5,",
+        "misaligned",
+    ),
+    "no named barrier": (
+        "named_barriers",
+        "named_barrier_wait(1, 128);",
+        "named_barrier_arrive(1, 128);",
+        "race|reads shared memory that nothing wrote",
+    ),
+    "wrong number at a named barrier": (
+        "named_barriers",
+        "named_barrier_arrive(2, 128);",
+        "",
+        "hangs",
+    ),
+    "no wait for a bulk copy": (
+        "bulk_copies",
+        "mbarrier_wait(&full[stage], parity);",
+        "",
+        "reads shared memory that nothing wrote|hangs|race",
+    ),
+    "no wait for the stage to be free": (
+        "bulk_copies",
+        "if (round >= 2) mbarrier_wait(&empty[stage], 1 - parity);",
+        "",
+        "race|one more than the mbarrier expects",
+    ),
+    "too few bytes expected": ("bulk_copies", "&full[stage], 512", "&full[stage], 768", "hangs"),
+    "no fence of the proxy": (
+        "warpgroup_tf32",
+        "    async_proxy_fence();\n",
+        "",
+        "without a fence of the proxy",
+    ),
+    "no barrier before the product": (
+        "warpgroup_tf32",
+        "    async_proxy_fence();\n    __syncthreads();",
+        "    async_proxy_fence();",
+        "race|nothing wrote",
+    ),
+    "no fence of the accumulators": (
+        "warpgroup_float16",
+        "    wgmma_fence();\n    for",
+        "    for",
+        "without a fence in front",
+    ),
+    "no wait for the product": ("warpgroup_tf32", "    wgmma_wait<0>();\n", "", "wrong"),
+    "wait for too few products": ("warpgroup_tf32", "wgmma_wait<0>", "wgmma_wait<1>", "wrong"),
+    "a lane of the mask that is not there": (
+        "exchanges",
+        "if (lane < 8) out[8]",
+        "if (lane < 7) out[8]",
+        "hangs|diverged",
+    ),
+    "a barrier that half of the threads reach": (
+        "exchanges",
+        "    __syncwarp();\n",
+        "    if (thread < 32) __syncthreads();\n",
+        "hangs|waits at the barrier",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_emulator_catches(mistake: str) -> None:
+    name, before, after, message = MISTAKES[mistake]
+    source = text()
+    assert before in source, "the mistake no longer applies"
+    case = CASES[name](np.random.default_rng())
+    with pytest.raises(AssertionError, match=message):
+        emulated(name, case.threads, case.a, case.b, case.out, source.replace(before, after))
+        check(name, case, case.out)
+
+
+def test_one_buffer_is_two_arrays() -> None:
+    """Elements between those of a view are out of bounds."""
+    source = (
+        "struct Arguments { const int* a; const int* b; int* out; };\n"
+        'extern "C" __global__ void copy(const __grid_constant__ Arguments p) '
+        "{ p.out[threadIdx.x] = p.a[threadIdx.x]; }\n"
+    )
+    every_other = np.arange(64, dtype=np.int32)[::2]
+    out = np.empty(32, np.int32)
+    with pytest.raises(KernelError, match="between the elements"):
+        emulated("copy", 32, every_other, every_other, out, source)

@@ -1,6 +1,7 @@
 # make demo    set up .venv and run the main job
 # make test    set up .venv and run lint, types and all tests
 # make format  bring the Python code into its form
+# make docs    set up .venv and build the documentation in docs/build/html
 #
 # PYTHON names the interpreter that .venv is made from (3.10 or later), CUDA the CuPy build (12 or 13).
 
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed-cuda$(CUDA)
 
-.PHONY: demo test format clean
+.PHONY: demo test format docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m demo
@@ -26,11 +27,15 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: $(INSTALLED)
+	$(BIN)/sphinx-build -q -n -W --keep-going -d docs/build/doctrees docs docs/build/html
+	@echo docs/build/html/index.html
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist docs/build *.egg-info
 
 # An environment that was left half done, or made for the other CuPy build, starts afresh.
 $(INSTALLED): setup.cfg pyproject.toml
 	test -e $@ || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --editable ".[cuda$(CUDA),test,demo]"
+	$(BIN)/python -m pip install --quiet --editable ".[cuda$(CUDA),test,demo,docs]"
 	touch $@

@@ -1,0 +1,1 @@
+"""Speed and accuracy of cupyconv, beside the limit of the GPU and beside PyTorch with cuDNN."""

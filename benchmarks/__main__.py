@@ -1,0 +1,111 @@
+"""Run the benchmark: ``python -m benchmarks`` from the root of the repository."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import cases as cases_
+from .precisions import PRECISIONS
+from .report import Report, render, table
+
+NO_GPU = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Speed and accuracy on one GPU, beside its limits and beside PyTorch.",
+    )
+    add = result.add_argument
+    add(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="cases to run, all by default: ids, sections, kinds, patterns such as '1/7*', "
+        f"'{cases_.HOST}' for the host time of a small call; before the options",
+    )
+    add(
+        "--precision",
+        nargs="+",
+        default=["float32"],
+        choices=[*PRECISIONS, "all"],
+        help="default: float32",
+    )
+    add("--no-peer", action="store_true", help="without PyTorch")
+    add("--compile", action="store_true", help="torch.compile too, for the fused operation")
+    add("--positive", action="store_true", help="inputs and weights in [0, 1), not [-1, 1)")
+    add("--repeats", type=int, metavar="N", help="a fixed number of repeats")
+    add(
+        "--seconds",
+        type=float,
+        default=0.5,
+        help="time for the repeats of a case, at least 5 of them; default: 0.5",
+    )
+    add("--seed", type=int, help="of the random data; default: a fresh one")
+    add("--json", type=Path, metavar="FILE", help="write all numbers")
+    add("--markdown", action="store_true", help="print Markdown")
+    add("--list", action="store_true", help="print the cases and their names, and run nothing")
+    add("--read", type=Path, metavar="FILE", help="print the tables of a file of --json")
+    return result
+
+
+def listing(cases: Sequence[cases_.Case], host: bool) -> str:
+    rows = [["case", "input * weight", "other names"]]
+    rows += [[case.id, str(case), " ".join(sorted(case.names - {case.id}))] for case in cases]
+    if host:
+        rows.append([cases_.HOST, "host time of a small call", ""])
+    return table(rows, markdown=False, left=3)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = (parse := parser()).parse_args(arguments)
+    if options.read:
+        print(render(Report.read(options.read), options.markdown))
+        return 0
+    try:
+        cases, host = cases_.select(cases_.load(), options.names)
+    except ValueError as error:
+        parse.error(str(error))
+    if options.list:
+        print(listing(cases, host))
+        return 0
+    if options.repeats is not None and options.repeats < 1:
+        parse.error("--repeats must be positive")
+    if options.json and options.json.resolve().parent == cases_.DIRECTORY.resolve():
+        parse.error(f"--json must not lie among the cases in {cases_.DIRECTORY}")
+
+    from . import run
+
+    if reason := run.missing():
+        print(f"benchmarks: {reason}", file=sys.stderr)
+        return NO_GPU
+    names = PRECISIONS if "all" in options.precision else dict.fromkeys(options.precision)
+    seed = secrets.randbits(31) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    report = run.run(
+        cases,
+        [PRECISIONS[name] for name in names],
+        host,
+        run.Options(
+            seed=seed,
+            seconds=options.seconds,
+            repeats=options.repeats,
+            peer=not options.no_peer,
+            compiled=options.compile,
+            positive=options.positive,
+        ),
+        save=(lambda report: report.write(options.json)) if options.json else (lambda report: None),
+    )
+    print(f"\n{render(report, options.markdown)}")
+    failures = report.failures()
+    if failures:
+        print("\nNot timed, as ours is wrong or failed:", *failures, sep="\n- ", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,244 @@
+"""A run of the benchmark on the current GPU."""
+
+from __future__ import annotations
+
+import configparser
+import gc
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import cupyconv
+
+from . import jobs, limits, peers, reference
+from .cases import SMALL, Case
+from .jobs import Job
+from .limits import Ceilings
+from .precisions import PRECISIONS, Precision
+from .report import HostRow, Report, Row, Timing
+from .timing import Call, Stopwatch, host_microseconds, median, quartiles
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is made.
+
+    Attributes
+    ----------
+    seconds : float
+        Time for the repeats of a case.
+    repeats : int or None
+        A fixed number of them.
+    peer, compiled : bool
+        Whether PyTorch runs beside us where it is installed, and torch.compile too.
+    positive : bool
+        Whether inputs and weights are positive.
+    """
+
+    seed: int
+    seconds: float = 0.5
+    repeats: int | None = None
+    peer: bool = True
+    compiled: bool = False
+    positive: bool = False
+
+    @property
+    def low(self) -> float:
+        """The lower end of inputs and weights."""
+        return 0.0 if self.positive else -1.0
+
+
+def missing() -> str | None:
+    """Return what a run lacks on this machine."""
+    try:
+        import cupy
+    except ImportError:
+        return "CuPy is not installed; the benchmark needs it, and an NVIDIA GPU"
+    return None if cupy.cuda.is_available() else "there is no NVIDIA GPU here that CuPy can use"
+
+
+def run(
+    cases: Sequence[Case],
+    precisions: Sequence[Precision],
+    host: bool,
+    options: Options,
+    save: Callable[[Report], None] = lambda report: None,
+) -> Report:
+    """Measure cases in precisions; `save` is called after each with what there is so far."""
+    import cupy
+
+    start = time.perf_counter()
+    torch = peers.load()
+    peer = torch if options.peer else None
+    stream = cupy.cuda.Stream(non_blocking=True)
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    with stream, torch.on(stream) if torch else nullcontext():
+        stopwatch = Stopwatch()
+        report = Report(
+            date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            gpu=properties["name"].decode(),
+            seed=options.seed,
+            data=f"uniform in [{options.low:g}, 1)",
+            versions=versions() | (torch.versions if torch else {}),
+            ceilings=limits.measure(stopwatch, options.seed, torch),
+        )
+        _free(torch)
+
+        def one(case: Case, precision: Precision) -> None:
+            report.rows.append(measure(case, precision, report.ceilings, stopwatch, peer, options))
+
+        def small() -> None:
+            report.host = small_calls(stopwatch, peer, options)
+
+        tasks: list[tuple[str, Callable[[], None]]] = [
+            (f"{case.id} {precision.name}", partial(one, case, precision))
+            for precision in precisions
+            for case in cases
+        ]
+        if host:
+            tasks.append(("small calls", small))
+        for task in _progress(tasks):
+            task()
+            report.seconds = round(time.perf_counter() - start, 1)
+            save(report)
+    return report
+
+
+def measure(
+    case: Case,
+    precision: Precision,
+    ceilings: Ceilings,
+    stopwatch: Stopwatch,
+    peer: peers.Torch | None,
+    options: Options,
+) -> Row:
+    """Check a case, then time it beside its peers."""
+    try:
+        _free(peer)
+        job = jobs.prepare(case, precision, options.seed, options.low)
+        sample = job.checked()
+        calls: dict[str, Call] = {"ours": job.call}
+        timings = {"ours": Timing(error=reference.relative_error(sample, job.exact.values))}
+        if peer is not None:
+            _add_peers(peer, job, options.compiled, calls, timings)
+        if options.repeats is None:
+            times = stopwatch.alternate_within(list(calls.values()), options.seconds)
+        else:
+            times = stopwatch.alternate(list(calls.values()), options.repeats)
+        job.check_again(sample)
+        for name, own in zip(calls, times, strict=True):
+            timings[name] = Timing(median(own), quartiles(own), timings[name].error)
+        repeats = len(times[0])
+    except Exception as error:
+        timings, repeats = {"ours": Timing(failure=_reason(error))}, 0
+    limit = limits.limit(case, precision, ceilings)
+    plain = limits.plain_limit(case, precision, ceilings)
+    return Row(
+        section=case.section,
+        id=case.id,
+        precision=precision.name,
+        shapes=str(case),
+        limit_ms=limit.ms,
+        limited_by=limit.by,
+        plain_limit_ms=None if plain is None else plain.ms,
+        repeats=repeats,
+        ours=timings.pop("ours"),
+        peers=timings,
+    )
+
+
+def _add_peers(
+    peer: peers.Torch, job: Job, compiled: bool, calls: dict[str, Call], timings: dict[str, Timing]
+) -> None:
+    """Run each peer once, which lets cuDNN search, and add those that run to the calls."""
+    for name, ready in peer.contenders(job, compiled).items():
+        try:
+            call = ready()
+            error = reference.relative_error(job.sample(peer.array(call())), job.exact.values)
+            if not np.isfinite(error):
+                raise ArithmeticError("the result is not finite")
+        except Exception as reason:
+            timings[name] = Timing(failure=_reason(reason))
+        else:
+            calls[name], timings[name] = call, Timing(error=error)
+
+
+def small_calls(stopwatch: Stopwatch, peer: peers.Torch | None, options: Options) -> list[HostRow]:
+    """Check small float32 calls, and time what they take of the host, beside the peer's."""
+    rows = []
+    for case in SMALL:
+        text = f"{case.function}, float32, {case}"
+        try:
+            job = jobs.prepare(case, PRECISIONS["float32"], options.seed, options.low)
+            job.checked()
+            function = getattr(cupyconv, case.function)
+            calls: list[Call] = [partial(function, job.arrays["input"], job.arrays["weight"])]
+            if peer is not None:
+                calls.append(peer.small_call(case.function, job.arrays))
+            ours, *theirs = host_microseconds(calls, stopwatch.synchronize)
+        except Exception as error:
+            rows.append(HostRow(text, failure=_reason(error)))
+        else:
+            rows.append(HostRow(text, ours, theirs[0] if theirs else None))
+    return rows
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what is ours, CuPy's and CUDA's."""
+    import cupy
+
+    settings = configparser.ConfigParser()
+    settings.read(Path(__file__).parents[1] / "setup.cfg", encoding="utf-8")
+    runtime = cupy.cuda.runtime
+    return {
+        "cupyconv": settings.get("metadata", "version", fallback="unknown"),
+        "CuPy": cupy.__version__,
+        "NumPy": np.__version__,
+        "Python": platform.python_version(),
+        "CUDA runtime": _cuda_version(runtime.runtimeGetVersion()),
+        "CUDA driver": _cuda_version(runtime.driverGetVersion()),
+    }
+
+
+def _cuda_version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _reason(error: Exception) -> str:
+    """Return an exception in one line."""
+    text = str(error).strip().partition("\n")[0]
+    return text if isinstance(error, jobs.WrongResult) else f"{type(error).__name__}: {text}"[:200]
+
+
+def _free(torch: peers.Torch | None) -> None:
+    import cupy
+
+    gc.collect()
+    cupy.get_default_memory_pool().free_all_blocks()
+    if torch is not None:
+        torch.free()
+
+
+def _progress(tasks: Sequence[tuple[str, Callable[[], None]]]) -> Iterator[Callable[[], None]]:
+    """Yield named tasks, with tqdm's bar on a terminal, else with a line for each."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        tqdm = None
+    if tqdm is not None and sys.stderr.isatty():
+        with tqdm(tasks, unit="case") as bar:
+            for name, task in bar:
+                bar.set_postfix_str(name)
+                yield task
+    else:
+        for number, (name, task) in enumerate(tasks, 1):
+            print(f"[{number}/{len(tasks)}] {name}", file=sys.stderr, flush=True)
+            yield task

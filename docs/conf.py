@@ -1,0 +1,37 @@
+"""How Sphinx builds the documentation: ``make docs``, from the root of the repository."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import make_pictures  # noqa: E402, the folder must be on the path first
+
+project = "cupyconv"
+author = "The cupyconv developers"
+copyright = author
+release = metadata.version("cupyconv")
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc"]
+exclude_patterns = ["build"]
+default_role = "autolink"  # `name` is a link where it is a public name, else emphasis
+highlight_language = "none"
+
+autodoc_typehints = "none"  # the docstrings say more than the annotations
+autosummary_generate = False
+numpydoc_show_class_members = False
+
+html_theme = "furo"
+html_title = f"cupyconv {release}"
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
+html_copy_source = False
+html_show_sphinx = False
+
+
+def setup(app) -> None:
+    app.connect("builder-inited", lambda app: make_pictures.make())

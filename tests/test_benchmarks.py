@@ -1,0 +1,630 @@
+"""The benchmark's parts that need no GPU: cases, limits, float64 sums, records and tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import cupyconv
+import reference as definition
+from benchmarks import cases, data, jobs, limits, reference, run, timing
+from benchmarks import report as reports
+from benchmarks.cases import Convolution, Fused
+from benchmarks.limits import Ceilings
+from benchmarks.precisions import PRECISIONS, RATES
+from benchmarks.report import HostRow, Report, Row, Timing
+
+ROOT = Path(__file__).parents[1]
+ALL = cases.load()
+BY_ID = {case.id: case for case in ALL}
+H200 = Ceilings(
+    copy=4.27e12,
+    rates={"float32": 50.9e12, "tf32": 404e12, "float16": 746e12, "bfloat16": 776e12},
+    source="a test",
+)
+
+
+# Cases ---------------------------------------------------------------------------------------
+
+
+def items() -> list[dict[str, Any]]:
+    return [
+        item
+        for path in sorted((ROOT / "benchmarks").glob("*.json"))
+        for item in json.loads(path.read_text(encoding="utf-8"))
+    ]
+
+
+def test_ids_are_unique() -> None:
+    assert len(BY_ID) == len(ALL) == len(items()) >= 38
+
+
+@pytest.mark.parametrize("item", items(), ids=lambda item: item["id"])
+def test_the_files_agree_with_what_is_computed(item: dict[str, Any]) -> None:
+    case = BY_ID[item["id"]]
+    if "output" in item:
+        assert case.output == tuple(item["output"])
+    if "gflop" in item:
+        assert case.operations / 1e9 == pytest.approx(item["gflop"], abs=0.0051)
+        assert 4 * case.elements / 1e9 == pytest.approx(item["gbyte_f32"], abs=0.00051)
+
+
+def chosen(*names: str) -> set[str]:
+    return {case.id for case in cases.select(ALL, names)[0]}
+
+
+def test_kinds_of_kernelbench() -> None:
+    """Dense are the cases for matrix units; each case is of one kind."""
+    dense = "55 56 57 58 61 62 63 64 65 67 68 69 70 71 73 74 76 77 78 79 80 86b 87"
+    level1 = {
+        "dense": dense,
+        "few-channels": "50 54 59 60 66",
+        "grouped": "72 75",
+        "sparse": "81",
+        "depthwise": "82 83 84 85 86a",
+    }
+    kernelbench = chosen("kernelbench_l1")
+    assert len(kernelbench) == 36
+    for kind, numbers in level1.items():
+        assert chosen(kind) & kernelbench == {f"1/{number}" for number in numbers.split()}
+    assert chosen("pointwise") & kernelbench == {"1/86b", "1/87"}
+    assert chosen("fused") >= {"2/11", "2/11-given"}
+    assert chosen("transposed") & chosen("1d") & kernelbench == {"1/64", "1/74", "1/79"}
+
+
+def test_selection() -> None:
+    assert cases.select(ALL, []) == (ALL, True)
+    assert cases.select(ALL, ["host"]) == ([], True)
+    assert chosen("1/65", "1/70") == {"1/65", "1/70"}
+    assert cases.select(ALL, ["1/65", "host"]) == ([BY_ID["1/65"]], True)
+    assert chosen("1/86*") == {"1/86a", "1/86b"}
+    with pytest.raises(ValueError, match=r"no case is called '1/99'.*depthwise.*host"):
+        cases.select(ALL, ["1/99"])
+
+
+def test_a_case_in_words() -> None:
+    assert str(BY_ID["1/75"]) == "16×32×128×256 * 32×16×3×5 T s2,3 p1,2 d2,1 g4"
+    assert str(BY_ID["1/50"]) == "256×3×224×224 * 96×3×11×11 s4 p2"
+
+
+def test_a_new_file_is_found(tmp_path: Path) -> None:
+    item = items()[0]
+    (tmp_path / "more.json").write_text(json.dumps([{**item, "id": "more/1", "note": "ignored"}]))
+    (case,) = cases.load(tmp_path)
+    assert (case.section, case.id, case.input) == ("more", "more/1", tuple(item["input"]))
+
+
+# Limits and statistics -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "milliseconds", "by"),
+    [
+        # 2 * 8*64*512*512 * 64 * 21 operations
+        ("float32", 360.777e9 / (404e12 / 3) * 1e3, "operations"),
+        ("tf32", 360.777e9 / 404e12 * 1e3, "operations"),
+        ("float16", 360.777e9 / 746e12 * 1e3, "operations"),
+        ("bfloat16", 360.777e9 / 776e12 * 1e3, "operations"),
+    ],
+)
+def test_limit_by_operations(name: str, milliseconds: float, by: str) -> None:
+    limit = limits.limit(BY_ID["1/65"], PRECISIONS[name], H200)
+    assert limit.ms == pytest.approx(milliseconds, rel=1e-5)
+    assert limit.by == by
+
+
+@pytest.mark.parametrize(("name", "size"), [("float32", 4), ("tf32", 4), ("float16", 2)])
+def test_limit_by_bytes(name: str, size: int) -> None:
+    """Depthwise: 64*8*512*512 numbers in, 8*3 weights, 64*8*510*512 out."""
+    limit = limits.limit(BY_ID["1/83"], PRECISIONS[name], H200)
+    numbers = 134_217_728 + 24 + 133_693_440
+    assert limit.ms == pytest.approx(numbers * size / 4.27e12 * 1e3)
+    assert limit.by == "bytes"
+
+
+def test_the_bias_counts() -> None:
+    with_bias = BY_ID["1/50"]
+    shapes = ((256, 3, 224, 224), (96, 3, 11, 11), (256, 96, 55, 55))
+    assert with_bias.elements == sum(map(math.prod, shapes)) + 96
+
+
+def test_limit_of_the_fused_operation() -> None:
+    case = BY_ID["2/11"]
+    limit = limits.limit(case, PRECISIONS["tf32"], H200)
+    assert limit.ms == pytest.approx(2 * 512 * 64 * 32 * 32 * 128 * 25 / 404e12 * 1e3)
+    assert case.elements == 512 * 64 * 32 * 32 + 64 * 128 * 25 + 4 * 128 + 512 * 128 * 17 * 17
+
+
+def test_plain_limit_is_float32s_alone() -> None:
+    plain = limits.plain_limit(BY_ID["1/72"], PRECISIONS["float32"], H200)
+    assert plain is not None
+    assert plain.ms == pytest.approx(BY_ID["1/72"].operations / 50.9e12 * 1e3)
+    for name in ("tf32", "float16", "bfloat16"):
+        assert limits.plain_limit(BY_ID["1/72"], PRECISIONS[name], H200) is None
+
+
+def test_nominal_rates_are_complete() -> None:
+    assert set(limits.NOMINAL) == set(RATES) >= {p.rate for p in PRECISIONS.values()}
+
+
+def test_repeats() -> None:
+    assert timing.repeats_within(1.0, round_ms=50.0) == 20
+    assert timing.repeats_within(0.5, round_ms=400.0) == timing.MIN_REPEATS == 5
+    assert timing.repeats_within(1.0, round_ms=0.0) == timing.MAX_REPEATS
+
+
+def test_statistics() -> None:
+    assert timing.median([5.0, 1.0, 2.0]) == 2.0
+    assert timing.quartiles([1.0, 2.0, 3.0, 4.0, 5.0]) == (2.0, 4.0)
+    assert timing.quartiles([3.0]) == (3.0, 3.0)
+    assert timing.geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
+    assert timing.geometric_mean([]) is None
+
+
+def test_host_time_leaves_out_the_first_block() -> None:
+    calls: list[str] = []
+    times = timing.host_microseconds(
+        [lambda: calls.append("a"), lambda: calls.append("b")],
+        lambda: calls.append("|"),
+        blocks=3,
+        calls_a_block=2,
+    )
+    assert "".join(calls) == "|aa|bb" * 4 + "|"
+    assert all(time > 0 for time in times)
+
+
+# Float64 sums --------------------------------------------------------------------------------
+
+SHAPES = {
+    "1-D": ([2, 3, 11], [4, 3, 3], {}),
+    "stride": ([2, 4, 9, 7], [6, 2, 3, 2], {"stride": [2, 3], "groups": 2}),
+    "padding": ([1, 4, 5, 6], [4, 1, 3, 3], {"padding": [1, 2], "groups": 4, "bias": True}),
+    "dilation": ([2, 2, 8, 9], [4, 2, 2, 3], {"dilation": [3, 2], "padding": [2, 1]}),
+    "3-D": ([1, 2, 4, 5, 6], [2, 2, 2, 1, 3], {"stride": [1, 2, 2], "bias": True}),
+}
+TRANSPOSED = {
+    "1-D": ([2, 3, 6], [3, 4, 3], {}),
+    "stride": ([2, 4, 5, 3], [4, 3, 3, 2], {"stride": [2, 3], "groups": 2}),
+    "output_padding": (
+        [1, 4, 4, 5],
+        [4, 2, 3, 3],
+        {"stride": [3, 2], "padding": [1, 2], "output_padding": [2, 1], "bias": True},
+    ),
+    "dilation": ([2, 4, 4, 5], [4, 1, 3, 2], {"dilation": [2, 3], "stride": [5, 2], "groups": 4}),
+    "3-D": ([1, 2, 3, 2, 4], [2, 2, 2, 3, 1], {"stride": [2, 1, 2], "padding": [0, 1, 0]}),
+}
+
+
+def convolution(
+    shapes: tuple[list[int], list[int], dict[str, Any]], transposed: bool
+) -> Convolution:
+    input, weight, options = shapes
+    rank = len(input) - 2
+    item = {
+        "id": "test",
+        "transposed": transposed,
+        "input": input,
+        "weight": weight,
+        "stride": [1] * rank,
+        "padding": [0] * rank,
+        "output_padding": [0] * rank,
+        "dilation": [1] * rank,
+        "groups": 1,
+        "bias": False,
+    }
+    (case,) = cases.parse("tests", [item | options])
+    assert isinstance(case, Convolution)
+    return case
+
+
+SMALL = [
+    pytest.param(convolution(shapes, transposed), id=f"{name}{' transposed' * transposed}")
+    for transposed, group in enumerate((SHAPES, TRANSPOSED))
+    for name, shapes in group.items()
+]
+
+
+def arrays(case: Convolution, dtype: Any = np.float64) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng()
+    shapes = (case.input, case.weight, case.output[1:2])
+    x, w, bias = (rng.uniform(-1, 1, shape).astype(dtype) for shape in shapes)
+    return x, w, bias if case.bias else None
+
+
+def exact(case: Convolution, x: Any, w: Any, bias: Any) -> definition.Sums:
+    shape = {"stride": case.stride, "padding": case.padding, "dilation": case.dilation}
+    if case.transposed:
+        shape["output_padding"] = case.output_padding
+        return definition.conv_transpose(x, w, bias, groups=case.groups, **shape)
+    return definition.conv(x, w, bias, groups=case.groups, **shape)
+
+
+@pytest.mark.parametrize("case", SMALL)
+def test_sums_at_every_place_are_the_definition(case: Convolution) -> None:
+    x, w, bias = arrays(case)
+    where = tuple(index.ravel() for index in np.indices(case.output))
+    sums = reference.sums_at(case, where, x, w, bias)
+    expected = exact(case, x, w, bias)
+    assert expected.value.shape == case.output
+    np.testing.assert_allclose(sums.values, expected.value.ravel(), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(sums.scale, expected.scale.ravel(), rtol=0, atol=1e-13)
+    np.testing.assert_array_equal(sums.terms, expected.terms.ravel())
+
+
+@pytest.mark.parametrize("case", [case for case in SMALL if case.values[0].transposed])
+def test_the_whole_transposed_convolution_is_the_definition(case: Convolution) -> None:
+    x, w, _ = arrays(case)
+    expected = exact(case, x, w, None).value
+    np.testing.assert_allclose(reference.transposed(case, x, w), expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("statistics", ["batch", "given"])
+def test_the_fused_operation_is_the_definition(statistics: str) -> None:
+    case = Fused(
+        section="tests",
+        id="test",
+        input=(3, 4, 5, 6),
+        weight=(4, 3, 3, 2),
+        stride=(2, 1),
+        padding=(1, 0),
+        output_padding=(1, 0),
+        groups=2,
+        num_groups=3,
+        statistics=statistics,
+    )
+    rng = np.random.default_rng()
+    x, w = rng.uniform(-1, 1, case.input), rng.uniform(-1, 1, case.weight)
+    names = ("bn_weight", "bn_bias", "gn_weight", "gn_bias")
+    parameters = {name: rng.uniform(-1, 1, 6) for name in names}
+    convolved = reference.transposed(case.convolution, x, w)
+    mean, var = reference.statistics(convolved)
+    given = {}
+    if statistics == "given":
+        mean, var = rng.uniform(-1, 1, 6), rng.uniform(1, 2, 6)
+        given = {"mean": mean, "var": var}
+    result = reference.fused_rest(case, convolved, mean, var, parameters)
+    expected = definition.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
+        x,
+        w,
+        **parameters,
+        **given,
+        num_groups=case.num_groups,
+        stride=case.stride,
+        padding=case.padding,
+        output_padding=case.output_padding,
+        groups=case.groups,
+        eps=reference.EPS,
+    )
+    assert result.shape == case.output == expected.pooled.shape
+    group = expected.group
+    value = (group.x - group.mean) / group.std * group.weight + group.bias
+    np.testing.assert_allclose(result.ravel(), value.ravel(), rtol=0, atol=1e-11)
+
+
+def test_places_hold_the_corners() -> None:
+    where = reference.places((3, 1, 5), 20, np.random.default_rng())
+    found = set(zip(*(index.tolist() for index in where), strict=True))
+    assert found >= {(0, 0, 0), (0, 0, 4), (2, 0, 0), (2, 0, 4)}
+    assert all(len(index) == 24 for index in where)
+    assert all((0 <= i).all() and (i < n).all() for i, n in zip(where, (3, 1, 5), strict=True))
+
+
+def job(case: Convolution, name: str = "float32") -> jobs.Job:
+    """A job on NumPy arrays: what `jobs.prepare` makes on a GPU."""
+    precision = PRECISIONS[name]
+    x, w, bias = arrays(case, precision.numpy_dtype())
+    out = np.empty(case.output, x.dtype)
+    where = reference.places(case.output, 100, np.random.default_rng())
+    sums = reference.sums_at(case, where, x, w, bias)
+    options = {"stride": case.stride, "padding": case.padding, "dilation": case.dilation}
+    if case.transposed:
+        options["output_padding"] = case.output_padding
+    return jobs.Job(
+        case,
+        precision,
+        {"input": x, "weight": w, "bias": bias},
+        out,
+        lambda: getattr(cupyconv, case.function)(
+            x, w, bias, groups=case.groups, out=out, **options
+        ),
+        lambda y: y[where].astype(np.float64),
+        reference.Exact(sums.values, reference.bound(sums, precision), precision.error),
+    )
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("case", SMALL)
+def test_right_results_pass(case: Convolution, name: str) -> None:
+    one = job(case, name)
+    assert reference.complaint(one.sample(one.call()), one.exact) is None
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_wrong_results_do_not_pass(name: str) -> None:
+    one = job(convolution(TRANSPOSED["stride"], True), name)
+    right = one.sample(one.call())
+    assert "in norm" in str(reference.complaint(right * (1 + 4 * one.exact.error), one.exact))
+    not_a_number = right.copy()
+    not_a_number[3] = np.nan
+    assert "nan in norm" in str(reference.complaint(not_a_number, one.exact))
+    # One output off by what drowns in the norm of many large ones.
+    large = reference.Exact(np.full(10**6, 1e3), np.full(10**6, 1e-3), one.exact.error)
+    values = large.values.copy()
+    assert reference.complaint(values, large) is None
+    values[7] += 0.01
+    assert "1 of 1000000 outputs" in str(reference.complaint(values, large))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_nan_are_found_by_their_bits(dtype: Any) -> None:
+    values = np.array([0, -0.0, 1, -3, np.inf, -np.inf, np.nan, -np.nan]).astype(dtype)
+    values = np.append(values, np.full(values.itemsize, 0xFF, np.uint8).view(dtype))  # poison
+    magnitude, infinity = data.nan_bits(values.dtype)
+    bits = values.view(f"u{values.itemsize}").astype(np.uint64)
+    found = (bits & np.uint64(magnitude)) > np.uint64(infinity)
+    assert found.tolist() == [False] * 6 + [True] * 3 == np.isnan(values).tolist()
+
+
+# What is timed -------------------------------------------------------------------------------
+
+
+class Stopwatch:
+    """Runs the calls and says that each takes one millisecond more than the one before it."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def alternate(self, calls: Sequence[Callable[[], Any]], repeats: int) -> list[list[float]]:
+        self.rounds += repeats
+        for call in calls:
+            call()
+        return [[1.0 + place] * repeats for place in range(len(calls))]
+
+    def alternate_within(
+        self, calls: Sequence[Callable[[], Any]], seconds: float
+    ) -> list[list[float]]:
+        return self.alternate(calls, 7)
+
+    def synchronize(self) -> None:
+        pass
+
+
+class Peer:
+    """A peer that runs, and one that does not."""
+
+    def contenders(self, job: jobs.Job, compiled: bool) -> dict[str, Callable[[], Any]]:
+        def broken() -> None:
+            raise RuntimeError("no engine\nat line 3")
+
+        return {"broken": lambda: broken, "torch": lambda: lambda: job.out.copy()}
+
+    def array(self, tensor: Any) -> Any:
+        return tensor
+
+
+@pytest.fixture
+def no_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_free", lambda peer: None)
+    monkeypatch.setattr(jobs, "poison", lambda array: array.fill(np.nan))
+    monkeypatch.setattr(jobs, "count_nan", lambda array: int(np.isnan(array).sum()))
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch, one: jobs.Job, peer: Any, **options: Any
+) -> tuple[Row, Stopwatch]:
+    stopwatch = Stopwatch()
+    monkeypatch.setattr(jobs, "prepare", lambda *arguments: one)
+    row = run.measure(
+        one.case, one.precision, H200, stopwatch, peer, run.Options(seed=1, **options)
+    )
+    return row, stopwatch
+
+
+@pytest.mark.usefixtures("no_gpu_memory")
+def test_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = job(convolution(SHAPES["stride"], False))
+    row, stopwatch = measured(monkeypatch, one, Peer())
+    assert (row.ours.ms, row.ours.quartiles, row.repeats, stopwatch.rounds) == (1.0, (1, 1), 7, 7)
+    assert row.ours.error is not None and row.ours.error < 1e-6
+    assert row.peers["broken"] == Timing(failure="RuntimeError: no engine")
+    assert (row.peers["torch"].ms, row.ratio("torch"), row.ratio("broken")) == (2.0, 2.0, None)
+    assert row.limit_ms == limits.limit(one.case, one.precision, H200).ms
+    row, _ = measured(monkeypatch, one, None, repeats=3)
+    assert (row.repeats, row.peers) == (3, {})
+
+
+@pytest.mark.usefixtures("no_gpu_memory")
+@pytest.mark.parametrize("fault", ["unwritten", "wrong", "unsteady", "raises"])
+def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    one = job(convolution(SHAPES["stride"], False))
+    right, count = one.call, [0]
+
+    def call() -> None:
+        count[0] += 1
+        right()
+        if fault == "unwritten":
+            one.out[1, 2] = np.nan
+        if fault == "wrong" or (fault == "unsteady" and count[0] > 1):
+            np.multiply(one.out, np.float32(1.01), out=one.out)
+        if fault == "raises":
+            raise MemoryError("out of memory")
+
+    row, stopwatch = measured(monkeypatch, replace(one, call=call), Peer())
+    expected = {
+        "unwritten": "outputs are NaN or were not written",
+        "wrong": "in norm, above 1.0e-06",
+        "unsteady": "repeated calls gave different results",
+        "raises": "MemoryError: out of memory",
+    }
+    assert expected[fault] in str(row.ours.failure)
+    assert (row.ours.ms, row.of_limit, row.repeats, row.peers) == (None, None, 0, {})
+    assert stopwatch.rounds == (7 if fault == "unsteady" else 0)
+
+
+# Records and tables --------------------------------------------------------------------------
+
+
+def row(id: str, ours: Timing, peers: dict[str, Timing], precision: str = "float32") -> Row:
+    plain = 1.0 if precision == "float32" else None
+    return Row("file", id, precision, "1×2 * 3×2", 0.5, "bytes", plain, 9, ours, peers)
+
+
+@pytest.fixture
+def report() -> Report:
+    return Report(
+        date="2026-01-02T03:04:05+00:00",
+        gpu="GPU",
+        seed=7,
+        data="uniform in [-1, 1)",
+        versions={"cupyconv": "1.2", "torch": "3.4"},
+        ceilings=H200,
+        seconds=12.3,
+        rows=[
+            row(
+                "a",
+                Timing(1.0, (0.9, 1.1), 1e-7),
+                {
+                    "torch": Timing(2.0, (2.0, 2.0), 2e-7),
+                    "channels-last": Timing(failure="OutOfMemoryError: large"),
+                },
+            ),
+            row(
+                "b",
+                Timing(2.0, (2.0, 2.0), 3e-7),
+                {
+                    "torch": Timing(16.0, (16.0, 16.0), 1e-7),
+                    "channels-last": Timing(6.0, (6.0, 6.0), 1e-7),
+                },
+            ),
+            row("c", Timing(failure="error 2.0e-02 in norm, above 1.0e-06"), {}),
+            row("a", Timing(1.0, (1.0, 1.0), 2e-4), {}, "float16"),
+        ],
+        host=[HostRow("conv2d", 20.0, 16.0), HostRow("conv_transpose2d", failure="broken")],
+    )
+
+
+def test_the_record_survives_a_file(report: Report, tmp_path: Path) -> None:
+    report.write(tmp_path / "run.json")
+    assert Report.read(tmp_path / "run.json") == report
+
+
+def test_failures_are_ours_alone(report: Report) -> None:
+    assert report.failures() == [
+        "c, float32: error 2.0e-02 in norm, above 1.0e-06",
+        "conv_transpose2d: broken",
+    ]
+
+
+def test_the_table_as_text(report: Report) -> None:
+    text = reports.rows_table(report.rows[:3], markdown=False)
+    assert [line.split() for line in text.splitlines()] == [
+        "case,input,*,weight,ms,limit,of,limit,of,plain,torch,×,channels-last,×,error,torch's".split(
+            ","
+        ),
+        ["-" * n for n in (7, 14, 6, 5, 8, 8, 6, 8, 13, 8, 7, 7)],
+        "a 1×2 * 3×2 1.000 0.500 50% 100% 2.000 2.00 failed – 1.0e-07 2.0e-07".split(),
+        "b 1×2 * 3×2 2.000 0.500 25% 50% 16.000 8.00 6.000 3.00 3.0e-07 1.0e-07".split(),
+        "c 1×2 * 3×2 failed 0.500 – – – – – – – –".split(),
+        "3 cases geometric mean 35% (2) 71% (2) 4.00 (2) 3.00 (1)".split(),
+    ]
+    assert len({len(line) for line in text.splitlines()[1:3]}) == 1
+
+
+def test_the_table_as_markdown(report: Report) -> None:
+    text = reports.rows_table(report.rows[:3], markdown=True)
+    lines = text.splitlines()
+    assert all(line.startswith("| ") and line.endswith(" |") for line in lines)
+    assert len({line.count("|") for line in lines}) == 1
+    rule = [cell.strip() for cell in lines[1].strip("|").split("|")]
+    assert all(set(cell) == {"-"} for cell in rule[:2])
+    assert all(set(cell[:-1]) == {"-"} and cell[-1] == ":" for cell in rule[2:])
+
+
+def test_the_whole_report(report: Report) -> None:
+    text = reports.render(report)
+    assert "file, float32" in text and "file, float16" in text
+    for part in ("GPU", "2026-01-02", "seed 7", "cupyconv 1.2", "4.27 TB/s", "tf32 404.0"):
+        assert part in text
+    assert "a third of the TF32 rate" in text
+    assert "- a, channels-last: OutOfMemoryError: large" in text
+    assert "- c, cupyconv: error 2.0e-02 in norm, above 1.0e-06" in text
+    assert "- conv_transpose2d: broken" in text
+    assert "of plain" not in text.partition("file, float16")[2]
+    assert "### file, float32" in reports.render(report, markdown=True)
+
+
+# The command ---------------------------------------------------------------------------------
+
+
+def command(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", **variables},
+        capture_output=True,
+        encoding="utf-8",
+    )
+
+
+def test_list() -> None:
+    done = command("depthwise", "2/11", "--list")
+    assert done.returncode == 0, done.stderr
+    head, _, *lines = done.stdout.splitlines()
+    assert head.split() == "case input * weight other names".split()
+    listed = {line.split()[0] for line in lines}
+    assert listed >= {"1/82", "1/83", "1/84", "1/85", "1/86a", "2/11"} and "1/65" not in listed
+    assert command("--list").stdout.count("\n") == len(ALL) + 3
+
+
+def test_without_a_gpu() -> None:
+    done = command("1/65", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("benchmarks: ") and "GPU" in line
+
+
+def test_wrong_arguments() -> None:
+    for arguments, text in {
+        ("1/99",): "no case is called '1/99'",
+        ("--repeats", "0"): "--repeats must be positive",
+        ("--json", "benchmarks/run.json"): "must not lie among the cases",
+    }.items():
+        done = command(*arguments)
+        assert done.returncode == 2
+        assert text in done.stderr
+
+
+def test_reading_a_record(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    report.write(path)
+    done = command("--read", str(path), "--markdown")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == reports.render(report, markdown=True) + "\n"
+
+
+def test_nothing_heavy_is_imported_for_a_listing() -> None:
+    code = (
+        "import sys; from benchmarks.__main__ import main; main(['--list']); "
+        "print(*({'torch', 'cupy', 'tqdm'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0
+    assert done.stderr.strip() == ""

@@ -1,0 +1,68 @@
+"""The documentation: its examples run, its pictures are drawn, and Sphinx builds it."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cupyconv
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted(DOCS.glob("*.rst"))
+WITH_EXAMPLES = [page for page in PAGES if ">>>" in page.read_text(encoding="utf-8")]
+GPU_EXAMPLES = {
+    page.stem: re.findall(
+        r"^\.\. code-block:: python\n\n((?:(?: {3}.*)?\n)+)", page.read_text(encoding="utf-8"), re.M
+    )
+    for page in PAGES
+}
+
+
+def run(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: page.stem)
+def test_examples_run(page: Path) -> None:
+    failures, attempted = doctest.testfile(
+        str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE
+    )
+    assert attempted > 0
+    assert failures == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("page", [page for page, examples in GPU_EXAMPLES.items() if examples])
+def test_gpu_examples_run(page: str) -> None:
+    for example in GPU_EXAMPLES[page]:
+        exec(re.sub("^ {3}", "", example, flags=re.M), {})
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    page = (DOCS / "reference.rst").read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. autofunction:: (\w+)$", page, re.M)
+    listed = re.findall(r"^   (\w+)$", page, re.M)
+    assert sorted(documented) == sorted(listed) == sorted(cupyconv.__all__)
+
+
+def test_pictures(tmp_path: Path) -> None:
+    """The script draws all that the pages show and no more, the same in each run."""
+    for folder in ("once", "twice"):
+        run(sys.executable, DOCS / "make_pictures.py", tmp_path / folder)
+    drawn = {path.name: path.read_bytes() for path in (tmp_path / "once").iterdir()}
+    assert drawn == {path.name: path.read_bytes() for path in (tmp_path / "twice").iterdir()}
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert set(drawn) == set(re.findall(r"^\.\. figure:: build/pictures/(\S+)$", text, re.M))
+
+
+def test_build(tmp_path: Path) -> None:
+    """As by ``make docs``: no warning, no reference that leads nowhere."""
+    options = ("-q", "-n", "-W", "--keep-going", "-d", tmp_path / "doctrees")
+    run(sys.executable, "-m", "sphinx", *options, DOCS, tmp_path / "html")
+    assert (tmp_path / "html" / "index.html").exists()

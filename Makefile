@@ -21,7 +21,8 @@ test: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not emulator"
+	HYPOTHESIS_PROFILE=emulator $(BIN)/python -m pytest -m emulator
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix

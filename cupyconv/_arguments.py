@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
+
+import numpy as np
 
 IntOrSequence: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | str | Sequence[int] | Sequence[tuple[int, int]]"
@@ -14,31 +16,69 @@ STEP_LIMIT = 2**31
 # Sizes, paddings and every coordinate derived from them stay below this.
 SIZE_LIMIT = 2**63
 
+_EACH = "an integer or a sequence of integers"
+_PADDING = (
+    "an integer, one integer or one (before, after) pair for each of {rank} spatial axes, "
+    "'valid' or 'same'"
+)
 
-def integer(function: str, argument: str, value: object) -> int:
-    """Return `value` as an int; bool and everything without ``__index__`` is a `TypeError`."""
+
+def _index(value: object) -> int | None:
+    """Return `value` as an int, or None for bool and everything else that is not an integer.
+
+    An array is none: to read one of CuPy's would wait for the GPU.
+    """
     if type(value) is int:
         return value
-    if not isinstance(value, bool):
-        try:
-            return operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            pass
-    raise TypeError(
-        f"{function}: {argument} must hold integers, got {value!r} of type {type(value).__name__}"
-    )
+    if isinstance(value, bool) or hasattr(value, "__iter__"):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
-def _items(function: str, argument: str, value: object) -> list[object]:
-    if isinstance(value, (str, bytes, dict, set)) or not hasattr(value, "__iter__"):
-        raise TypeError(
-            f"{function}: {argument} must be an integer or a sequence of integers, got {value!r}"
-        )
-    return list(value)
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
 
 
-def _is_scalar(value: object) -> bool:
-    return type(value) is int or hasattr(value, "__index__") or not hasattr(value, "__iter__")
+def _plain(value: object) -> object:
+    """Return a NumPy array as numbers in nested lists, all else as it is."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _integers(
+    function: str,
+    argument: str,
+    items: Sequence[object],
+    rule: str,
+    value: object,
+    minimum: int,
+    limit: int,
+) -> tuple[int, ...]:
+    """Return the integers among which `value` has been taken apart."""
+    result = tuple(index for item in items if (index := _index(item)) is not None)
+    if len(result) != len(items):
+        raise TypeError(f"{function}: {argument} must be {rule}, got {argument}={value!r}")
+    if any(item < minimum for item in result):
+        bound = {0: "not be negative", 1: "be positive"}[minimum]
+        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={value!r}")
+    if any(item >= limit for item in result):
+        bound = f"be below 2**{limit.bit_length() - 1}"
+        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={value!r}")
+    return result
+
+
+def positive(function: str, argument: str, value: object) -> int:
+    """Return one positive integer."""
+    return _integers(function, argument, [_plain(value)], "an integer", value, 1, SIZE_LIMIT)[0]
+
+
+def boolean(function: str, argument: str, value: object) -> bool:
+    """Return one truth value; what merely counts as true or false is a `TypeError`."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{function}: {argument} must be a bool, got {argument}={value!r}")
+    return bool(value)
 
 
 def per_axis(
@@ -49,47 +89,32 @@ def per_axis(
     *,
     minimum: int,
     limit: int = STEP_LIMIT,
+    rule: str = _EACH,
 ) -> tuple[int, ...]:
     """Return one integer for each of `rank` axes, each at least `minimum` and below `limit`."""
-    if _is_scalar(value):
-        result = (integer(function, argument, value),) * rank
-    else:
-        result = tuple(
-            integer(function, argument, item) for item in _items(function, argument, value)
+    plain = _plain(value)
+    if not _is_sequence(plain):
+        return _integers(function, argument, [plain], rule, value, minimum, limit) * rank
+    result = _integers(function, argument, plain, rule, value, minimum, limit)
+    if len(result) != rank:
+        raise ValueError(
+            f"{function}: {argument} must have one value for each of {rank} spatial axes, "
+            f"got {argument}={value!r}"
         )
-        if len(result) != rank:
-            raise ValueError(
-                f"{function}: {argument} must have one value for each of {rank} spatial axes, "
-                f"got {argument}={value!r}"
-            )
-    if any(item < minimum for item in result):
-        rule = {0: "not be negative", 1: "be positive"}[minimum]
-        raise ValueError(f"{function}: {argument} must {rule}, got {argument}={value!r}")
-    if any(item >= limit for item in result):
-        raise ValueError(f"{function}: {argument} must be below {limit}, got {argument}={value!r}")
     return result
 
 
-def pads(
-    function: str, value: object, rank: int, *, limit: int = SIZE_LIMIT
-) -> tuple[tuple[int, int], ...]:
+def pads(function: str, value: object, rank: int) -> tuple[tuple[int, int], ...]:
     """Return ``(before, after)`` for each axis from an integer, a flat or a nested sequence."""
-    nested = not _is_scalar(value) and any(
-        not _is_scalar(item) for item in _items(function, "padding", value)
-    )
-    if not nested:
-        return tuple(
-            (pad, pad) for pad in per_axis(function, "padding", value, rank, minimum=0, limit=limit)
-        )
-    pairs = _items(function, "padding", value)
-    if len(pairs) != rank or any(
-        _is_scalar(pair) or len(_items(function, "padding", pair)) != 2 for pair in pairs
-    ):
-        raise ValueError(
-            f"{function}: padding must be an integer, one integer or one (before, after) pair "
-            f"for each of {rank} spatial axes, 'valid' or 'same', got padding={value!r}"
-        )
-    before_after = tuple(
-        per_axis(function, "padding", pair, 2, minimum=0, limit=limit) for pair in pairs
-    )
-    return tuple((pair[0], pair[1]) for pair in before_after)
+    plain = _plain(value)
+    rule = _PADDING.format(rank=rank)
+    items = [_plain(item) for item in plain] if _is_sequence(plain) else []
+    pairs = [item for item in items if _is_sequence(item)]
+    if not pairs:
+        flat = per_axis(function, "padding", value, rank, minimum=0, limit=SIZE_LIMIT, rule=rule)
+        return tuple((pad, pad) for pad in flat)
+    if not len(pairs) == len(items) == rank or any(len(pair) != 2 for pair in pairs):
+        raise ValueError(f"{function}: padding must be {rule}, got padding={value!r}")
+    ends = [end for pair in pairs for end in pair]
+    flat = _integers(function, "padding", ends, rule, value, 0, SIZE_LIMIT)
+    return tuple(zip(flat[::2], flat[1::2], strict=True))

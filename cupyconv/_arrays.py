@@ -35,15 +35,19 @@ def _is_numpy(array: object) -> bool:
     return isinstance(array, np.ndarray) and not isinstance(array, (np.ma.MaskedArray, np.matrix))
 
 
-def check(name: str, arrays: Mapping[str, object], dtypes: frozenset[str] = CONVOLVED) -> None:
-    """Raise unless all `arrays` live on one device and have dtypes of the library.
+def check(
+    name: str,
+    required: Mapping[str, object],
+    optional: Mapping[str, object],
+    dtypes: frozenset[str] = CONVOLVED,
+) -> None:
+    """Raise unless all arrays live on one device and have dtypes of the library.
 
-    None stands for an argument that was not given.
+    Those of `optional` may be None: they were not given.
     """
+    arrays = {**required, **{key: array for key, array in optional.items() if array is not None}}
     kinds: dict[str, str] = {}
     for argument, array in arrays.items():
-        if array is None:
-            continue
         if is_cupy(array):
             kinds[argument] = "CuPy"
         elif _is_numpy(array):
@@ -80,20 +84,22 @@ def _check_alignment(name: str, argument: str, array: Array) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _result_dtype(name: str, input_dtype: np.dtype, weight_dtype: np.dtype) -> np.dtype:
+def _result_dtype(
+    name: str, input_dtype: np.dtype, weight_dtype: np.dtype, weight: str
+) -> np.dtype:
     try:
         dtype = np.result_type(input_dtype, weight_dtype)
     except TypeError as error:
         raise TypeError(
-            f"{name}: input and weight must have a common dtype, got {input_dtype} and "
+            f"{name}: input and {weight} must have a common dtype, got {input_dtype} and "
             f"{weight_dtype}"
         ) from error
     return dtype
 
 
-def result_dtype(name: str, input: Array, weight: Array) -> np.dtype:
-    """Return NumPy's result type of input and weight."""
-    return _result_dtype(name, input.dtype, weight.dtype)
+def result_dtype(name: str, input: Array, weight: Array, weight_name: str = "weight") -> np.dtype:
+    """Return NumPy's result type of input and weight; errors call the latter `weight_name`."""
+    return _result_dtype(name, input.dtype, weight.dtype, weight_name)
 
 
 def floating(dtype: np.dtype) -> np.dtype:
@@ -171,7 +177,7 @@ def overlap(a: Array, b: Array) -> bool:
     bounded: Any = np.shares_memory  # its stub knows no other bounds than -1 and 0
     try:
         return bool(bounded(_layout(a), _layout(b), max_work=_OVERLAP_WORK))
-    except np.exceptions.TooHardError:
+    except (np.exceptions.TooHardError, OverflowError):
         return True
 
 

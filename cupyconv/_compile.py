@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import cupy
 
 _INCLUDE = re.compile(r'^#include "(?P<name>[^"]+)"$', re.MULTILINE)
-_PRAGMA_ONCE = "#pragma once\n"
 
 
 def directory() -> Path:
@@ -35,7 +34,7 @@ def source(name: str) -> str:
 
 
 def _inlined(name: str, seen: set[str]) -> str:
-    text = (directory() / name).read_text(encoding="utf-8").replace(_PRAGMA_ONCE, "")
+    text = (directory() / name).read_text(encoding="utf-8").replace("#pragma once\n", "\n")
     pieces = [f'#line 1 "{name}"\n']
     end = 0
     for include in _INCLUDE.finditer(text):
@@ -44,7 +43,7 @@ def _inlined(name: str, seen: set[str]) -> str:
         if header not in seen:
             seen.add(header)
             pieces.append(_inlined(header, seen))
-            line = text.count("\n", 0, include.end()) + 1
+            line = text.count("\n", 0, include.end()) + 2
             pieces.append(f'\n#line {line} "{name}"')
         end = include.end()
     return "".join((*pieces, text[end:]))

@@ -47,7 +47,7 @@ def _conv(
     precision: str | None,
     out: Array | None,
 ) -> Array:
-    arrays.check(name, {"input": input, "weight": weight, "bias": bias, "out": out})
+    arrays.check(name, {"input": input, "weight": weight}, {"bias": bias, "out": out})
     geometry = _geometry.conv(
         name, input.shape, weight.shape, _shape(bias), stride, padding, dilation, groups, rank
     )
@@ -68,7 +68,7 @@ def _conv_transpose(
     precision: str | None,
     out: Array | None,
 ) -> Array:
-    arrays.check(name, {"input": input, "weight": weight, "bias": bias, "out": out})
+    arrays.check(name, {"input": input, "weight": weight}, {"bias": bias, "out": out})
     geometry = _geometry.conv_transpose(
         name,
         input.shape,
@@ -113,7 +113,8 @@ def conv(
     stride : int or sequence of int, default 1
         Distance of neighbouring outputs, in inputs, for all axes or for each.
     padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
+        they contribute nothing, even to an infinite weight.
         ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
     dilation : int or sequence of int, default 1
         Distance of neighbouring taps of the kernel, for all axes or for each.
@@ -146,7 +147,7 @@ def conv(
 
     Notes
     -----
-    Along one axis, with zeros outside of the input::
+    Along one axis, with nothing where ``input`` has no element::
 
         out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
         size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
@@ -208,7 +209,8 @@ def conv1d(
     stride : int or sequence of int, default 1
         Distance of neighbouring outputs, in inputs, for all axes or for each.
     padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
+        they contribute nothing, even to an infinite weight.
         ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
     dilation : int or sequence of int, default 1
         Distance of neighbouring taps of the kernel, for all axes or for each.
@@ -241,7 +243,7 @@ def conv1d(
 
     Notes
     -----
-    Along one axis, with zeros outside of the input::
+    Along one axis, with nothing where ``input`` has no element::
 
         out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
         size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
@@ -303,7 +305,8 @@ def conv2d(
     stride : int or sequence of int, default 1
         Distance of neighbouring outputs, in inputs, for all axes or for each.
     padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
+        they contribute nothing, even to an infinite weight.
         ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
     dilation : int or sequence of int, default 1
         Distance of neighbouring taps of the kernel, for all axes or for each.
@@ -336,7 +339,7 @@ def conv2d(
 
     Notes
     -----
-    Along one axis, with zeros outside of the input::
+    Along one axis, with nothing where ``input`` has no element::
 
         out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
         size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
@@ -400,7 +403,8 @@ def conv3d(
     stride : int or sequence of int, default 1
         Distance of neighbouring outputs, in inputs, for all axes or for each.
     padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
+        they contribute nothing, even to an infinite weight.
         ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
     dilation : int or sequence of int, default 1
         Distance of neighbouring taps of the kernel, for all axes or for each.
@@ -433,7 +437,7 @@ def conv3d(
 
     Notes
     -----
-    Along one axis, with zeros outside of the input::
+    Along one axis, with nothing where ``input`` has no element::
 
         out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
         size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
@@ -909,7 +913,8 @@ def depthwise_conv2d(
     stride : int or sequence of int, default 1
         Distance of neighbouring outputs, in inputs, for all axes or for each.
     padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Zeros around the input, for all axes, for each, or as ``(before, after)`` for each.
+        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
+        they contribute nothing, even to an infinite weight.
         ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
     dilation : int or sequence of int, default 1
         Distance of neighbouring taps of the kernel, for all axes or for each.
@@ -940,7 +945,7 @@ def depthwise_conv2d(
 
     Notes
     -----
-    Along one axis, with zeros outside of the input::
+    Along one axis, with nothing where ``input`` has no element::
 
         out[o] = bias + sum over k of input[o*stride - pad_before + k*dilation] * weight[k]
         size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
@@ -964,7 +969,7 @@ def depthwise_conv2d(
            [[13.]]])
     """
     name = "depthwise_conv2d"
-    arrays.check(name, {"input": input, "weight": weight, "bias": bias, "out": out})
+    arrays.check(name, {"input": input, "weight": weight}, {"bias": bias, "out": out})
     geometry = _geometry.depthwise_conv(
         name, input.shape, weight.shape, _shape(bias), stride, padding, dilation, 2
     )

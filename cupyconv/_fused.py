@@ -6,7 +6,7 @@ from . import _arrays as arrays
 from . import _geometry, _precision
 from ._arguments import IntOrSequence, Padding
 from ._arrays import Array
-from ._normalization import check_eps
+from ._normalization import check_eps, shapes
 from ._paths import path_of
 
 
@@ -97,13 +97,11 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     (2, 4, 2, 2)
     """
     name = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
-    parameters = {"bn_weight": bn_weight, "bn_bias": bn_bias, "mean": mean, "var": var}
+    parameters = {"bn_weight": bn_weight, "bn_bias": bn_bias}
     group_parameters = {"gn_weight": gn_weight, "gn_bias": gn_bias}
-    inputs = {"input": input, "kernel": kernel, **parameters, **group_parameters}
-    for argument, array in {**parameters, **group_parameters}.items():
-        if array is None and argument not in ("mean", "var"):
-            raise TypeError(f"{name}: {argument} must be a NumPy or CuPy array, got NoneType")
-    arrays.check(name, {**inputs, "out": out}, arrays.NORMALISED)
+    required = {"input": input, "kernel": kernel, **parameters, **group_parameters}
+    statistics = {"mean": mean, "var": var}
+    arrays.check(name, required, {**statistics, "out": out}, arrays.NORMALISED)
     if (mean is None) != (var is None):
         alone = "var" if mean is None else "mean"
         raise ValueError(f"{name}: mean and var must be given together, got {alone} alone")
@@ -111,25 +109,40 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
         raise ValueError(f"{name}: input must have 4 axes, got input of shape {input.shape}")
 
     convolution = _geometry.conv_transpose(
-        name, input.shape, kernel.shape, None, stride, padding, output_padding, groups, 1, 2
+        name,
+        input.shape,
+        kernel.shape,
+        None,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        1,
+        2,
+        "kernel",
     )
+    call = f"input of shape {input.shape} with kernel of shape {kernel.shape}"
     batch_norm = _geometry.batch_norm(
         name,
         convolution.out_shape,
-        {argument: None if a is None else a.shape for argument, a in parameters.items()},
+        shapes({**parameters, **statistics}),
         given=mean is not None,
+        subject=f"{call}: a convolution result",
     )
-    pooling = _geometry.max_pool2d(name, convolution.out_shape, 2, None, 0, 1, False)
+    pooling = _geometry.max_pool2d(
+        name, convolution.out_shape, 2, None, 0, 1, False, subject=f"{call}: a convolution result"
+    )
     group_norm = _geometry.group_norm(
         name,
         pooling.out_shape,
         num_groups,
-        {argument: a.shape for argument, a in group_parameters.items()},
+        shapes(group_parameters),
+        subject=f"{call}: a pooled result",
     )
     eps = check_eps(name, eps)
     precision = _precision.resolve(name, precision)
-    dtype = arrays.floating(arrays.result_dtype(name, input, kernel))
-    out = arrays.output(name, out, pooling.out_shape, dtype, inputs)
+    dtype = arrays.floating(arrays.result_dtype(name, input, kernel, "kernel"))
+    out = arrays.output(name, out, pooling.out_shape, dtype, {**required, **statistics})
     if out.size:
         with path_of(input) as path:
             # Each intermediate is dropped as soon as the next one is there.

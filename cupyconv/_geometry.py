@@ -7,6 +7,7 @@ else. Errors name the function, the argument, the rule and the values.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -15,6 +16,11 @@ from ._taps import AxisTaps, conv_taps, conv_transpose_taps
 
 Shape = tuple[int, ...]
 Pads = tuple[tuple[int, int], ...]
+
+# The most spatial axes of a convolution: as many as the kernels hold.
+MAX_RANK = 24
+
+_LARGEST_ITEM = 16  # bytes of a complex128
 
 
 @dataclass(frozen=True)
@@ -67,19 +73,17 @@ class ConvGeometry:
         return self.channels * math.prod(axis.kernel for axis in self.axes)
 
 
-def _spatial_rank(name: str, weight_shape: Shape, rank: int | None) -> int:
-    if rank is None:
-        if len(weight_shape) < 3:
-            raise ValueError(
-                f"{name}: weight must have at least one spatial axis after its two channel axes, "
-                f"got weight of shape {weight_shape}"
-            )
-        return len(weight_shape) - 2
-    if len(weight_shape) != rank + 2:
+def _spatial_rank(name: str, weight_shape: Shape, rank: int | None, weight: str = "weight") -> int:
+    if rank is not None and len(weight_shape) != rank + 2:
         raise ValueError(
-            f"{name}: weight must have {rank + 2} axes, got weight of shape {weight_shape}"
+            f"{name}: {weight} must have {rank + 2} axes, got {weight} of shape {weight_shape}"
         )
-    return rank
+    if not 1 <= len(weight_shape) - 2 <= MAX_RANK:
+        raise ValueError(
+            f"{name}: {weight} must have 1 to {MAX_RANK} spatial axes after its two channel axes, "
+            f"got {weight} of shape {weight_shape}"
+        )
+    return len(weight_shape) - 2
 
 
 def _batched(name: str, input_shape: Shape, rank: int) -> bool:
@@ -92,14 +96,12 @@ def _batched(name: str, input_shape: Shape, rank: int) -> bool:
 
 
 def _check_common(
-    name: str, weight_shape: Shape, bias_shape: Shape | None, channels_out: int, groups: int
+    name: str, weight: str, weight_shape: Shape, bias_shape: Shape | None, channels_out: int
 ) -> None:
-    if groups < 1:
-        raise ValueError(f"{name}: groups must be positive, got groups={groups}")
     if 0 in weight_shape[2:]:
         raise ValueError(
-            f"{name}: weight must have kernel axes of at least 1, "
-            f"got weight of shape {weight_shape}"
+            f"{name}: {weight} must have kernel axes of at least 1, "
+            f"got {weight} of shape {weight_shape}"
         )
     if bias_shape is not None and bias_shape != (channels_out,):
         raise ValueError(
@@ -108,17 +110,18 @@ def _check_common(
         )
 
 
-def _check_sizes(name: str, size_out: Shape, extents: tuple[int, ...], elements: int) -> None:
-    if any(size < 1 for size in size_out):
+def _check_sizes(
+    name: str, call: str, shapes: Iterable[Shape], extents: Iterable[int] = ()
+) -> None:
+    """Raise where an array would have 2**63 bytes, or an axis of the padded input or output.
+
+    NumPy too leaves axes of no elements out when it asks whether an array is too large.
+    """
+    elements = max(math.prod(max(size, 1) for size in shape) for shape in shapes)
+    if max(elements * _LARGEST_ITEM, *extents, 0) >= arguments.SIZE_LIMIT:
         raise ValueError(
-            f"{name}: every spatial size of the output must be at least 1, got output size "
-            f"{size_out}"
-        )
-    largest_item = 16
-    if max(*extents, elements * largest_item) >= arguments.SIZE_LIMIT:
-        raise ValueError(
-            f"{name}: sizes must stay below 2**63 bytes and coordinates, got output size "
-            f"{size_out} and extents {tuple(extents)}"
+            f"{name}: sizes must stay below 2**63, counted in bytes at {_LARGEST_ITEM} an element, "
+            f"got {call}"
         )
 
 
@@ -138,7 +141,7 @@ def _conv(
     batch = input_shape[0] if batched else 1
     channels_in, size_in = input_shape[-rank - 1], input_shape[-rank:]
     channels_out, channels, kernel = weight_shape[0], weight_shape[1], weight_shape[2:]
-    _check_common(name, weight_shape, bias_shape, channels_out, groups)
+    _check_common(name, "weight", weight_shape, bias_shape, channels_out)
     if channels * groups != channels_in:
         raise ValueError(
             f"{name}: input must have groups * weight.shape[1] channels, got {channels_in} "
@@ -159,14 +162,17 @@ def _conv(
     padded = tuple(
         size + before + after for size, (before, after) in zip(size_in, padding, strict=True)
     )
+    call = (
+        f"input of shape {input_shape} with weight of shape {weight_shape}, stride={stride}, "
+        f"padding={padding}, dilation={dilation}"
+    )
     if any(p < e for p, e in zip(padded, extent, strict=True)):
         raise ValueError(
-            f"{name}: the kernel must not be larger than the padded input, got a kernel of extent "
-            f"{extent} (kernel {kernel}, dilation {dilation}) with a padded input of size {padded}"
+            f"{name}: the kernel must not be larger than the padded input, got {call}: a kernel of "
+            f"extent {extent} on a padded input of size {padded}"
         )
     size_out = tuple((p - e) // s + 1 for p, e, s in zip(padded, extent, stride, strict=True))
-    _check_sizes(name, size_out, (*padded, *extent), batch * channels_out * math.prod(size_out))
-    return ConvGeometry(
+    geometry = ConvGeometry(
         transposed=False,
         batched=batched,
         batch=batch,
@@ -178,6 +184,8 @@ def _conv(
         dilation=dilation,
         pads_before=_first(padding),
     )
+    _check_sizes(name, call, (input_shape, weight_shape, geometry.out_shape), padded)
+    return geometry
 
 
 def _first(padding: Pads) -> Shape:
@@ -205,7 +213,7 @@ def conv(
         arguments.per_axis(name, "stride", stride, rank, minimum=1),
         _padding(name, padding, rank),
         arguments.per_axis(name, "dilation", dilation, rank, minimum=1),
-        arguments.integer(name, "groups", groups),
+        arguments.positive(name, "groups", groups),
     )
 
 
@@ -240,8 +248,8 @@ def depthwise_conv(
         )
     if channels_out % channels_in if channels_in else channels_out:
         raise ValueError(
-            f"{name}: the output channels must be a multiple of the input channels, got input of "
-            f"shape {input_shape} with weight of shape {weight_shape}"
+            f"{name}: weight.shape[0] must be a multiple of the input's channels, got weight of "
+            f"shape {weight_shape} with input of shape {input_shape}"
         )
     if not channels_in:  # nothing to divide into groups: a convolution of no channels
         weight_shape = (0, 0, *weight_shape[2:])
@@ -269,6 +277,7 @@ def _conv_transpose(
     output_padding: Shape,
     groups: int,
     dilation: Shape,
+    weight: str,
 ) -> ConvGeometry:
     rank = len(stride)
     batched = _batched(name, input_shape, rank)
@@ -276,11 +285,11 @@ def _conv_transpose(
     channels_in, size_in = input_shape[-rank - 1], input_shape[-rank:]
     rows, kernel = weight_shape[1], weight_shape[2:]
     channels_out = rows * groups
-    _check_common(name, weight_shape, bias_shape, channels_out, groups)
+    _check_common(name, weight, weight_shape, bias_shape, channels_out)
     if weight_shape[0] != channels_in:
         raise ValueError(
-            f"{name}: input must have weight.shape[0] channels, got {channels_in} channels with "
-            f"weight of shape {weight_shape}"
+            f"{name}: input must have {weight}.shape[0] channels, got {channels_in} channels with "
+            f"{weight} of shape {weight_shape}"
         )
     if channels_in % groups:
         raise ValueError(
@@ -311,13 +320,16 @@ def _conv_transpose(
         for size, s, e, extra in zip(size_in, stride, extent, output_padding, strict=True)
     )
     size_out = tuple(f - before - after for f, (before, after) in zip(full, padding, strict=True))
-    _check_sizes(
-        name,
-        size_out,
-        (*full, *extent, *(max(pair) for pair in padding)),
-        batch * channels_out * math.prod(size_out),
+    call = (
+        f"input of shape {input_shape} with {weight} of shape {weight_shape}, stride={stride}, "
+        f"padding={padding}, output_padding={output_padding}, dilation={dilation}"
     )
-    return ConvGeometry(
+    if any(size < 1 for size in size_out):
+        raise ValueError(
+            f"{name}: every spatial size of the output must be at least 1, got {call}: output size "
+            f"{size_out}"
+        )
+    geometry = ConvGeometry(
         transposed=True,
         batched=batched,
         batch=batch,
@@ -331,6 +343,8 @@ def _conv_transpose(
         dilation=dilation,
         pads_before=_first(padding),
     )
+    _check_sizes(name, call, (input_shape, weight_shape, geometry.out_shape), (*full, *extent))
+    return geometry
 
 
 def conv_transpose(
@@ -344,9 +358,13 @@ def conv_transpose(
     groups: object,
     dilation: object,
     rank: int | None,
+    weight: str = "weight",
 ) -> ConvGeometry:
-    """Return the geometry of a transposed convolution; `rank` as for `conv`."""
-    rank = _spatial_rank(name, weight_shape, rank)
+    """Return the geometry of a transposed convolution; `rank` as for `conv`.
+
+    `weight` is what the function calls its weight.
+    """
+    rank = _spatial_rank(name, weight_shape, rank, weight)
     return _conv_transpose(
         name,
         input_shape,
@@ -355,8 +373,9 @@ def conv_transpose(
         arguments.per_axis(name, "stride", stride, rank, minimum=1),
         _padding(name, padding, rank),
         arguments.per_axis(name, "output_padding", output_padding, rank, minimum=0),
-        arguments.integer(name, "groups", groups),
+        arguments.positive(name, "groups", groups),
         arguments.per_axis(name, "dilation", dilation, rank, minimum=1),
+        weight,
     )
 
 
@@ -386,13 +405,20 @@ class PoolGeometry:
 
 
 def _pool_axis(
-    name: str, size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool
+    name: str,
+    call: str,
+    size: int,
+    kernel: int,
+    stride: int,
+    pad: int,
+    dilation: int,
+    ceil_mode: bool,
 ) -> PoolAxis:
     extent = dilation * (kernel - 1) + 1
     if 2 * pad > extent:
         raise ValueError(
-            f"{name}: padding must be at most half of the window's extent, got padding={pad} with "
-            f"a window of extent {extent} (kernel_size {kernel}, dilation {dilation})"
+            f"{name}: padding must be at most half of the window's extent, got {call}: padding "
+            f"{pad} and a window of extent {extent}"
         )
     reach = size + 2 * pad - extent
     size_out = (-(-reach // stride) if ceil_mode else reach // stride) + 1
@@ -400,25 +426,27 @@ def _pool_axis(
         size_out -= 1  # the last window would start behind the input
     if size_out < 1:
         raise ValueError(
-            f"{name}: every spatial size of the output must be at least 1, got an input of size "
-            f"{size} with padding {pad} and a window of extent {extent}"
+            f"{name}: every spatial size of the output must be at least 1, got {call}: a window of "
+            f"extent {extent} on a padded input of size {size + 2 * pad}"
         )
-    # Only a window that starts in the front padding can miss the input altogether.
-    for start in range(-pad, min(0, (size_out - 1) * stride - pad + 1), stride):
-        taps_before = -(start // dilation)
-        if taps_before >= kernel or start + taps_before * dilation >= size:
+    # Only a window that starts in the front padding can miss the input altogether: where the first
+    # of its positions behind the padding, which is its start modulo the dilation, is too far.
+    start, last = -pad, (size_out - 1) * stride - pad
+    while start <= min(last, -1):
+        first = start % dilation
+        if first >= size:
             raise ValueError(
-                f"{name}: every window must hold at least one input, got an input of size {size} "
-                f"with padding {pad}, kernel_size {kernel} and dilation {dilation}"
+                f"{name}: every window must hold at least one input, got {call}: the window at "
+                f"{start} holds none"
             )
-    if max(size + 2 * pad, extent) >= arguments.SIZE_LIMIT:
-        raise ValueError(f"{name}: sizes must stay below 2**63, got a window of extent {extent}")
+        start += -((first - size) // stride) * stride  # to the next one that could be too far
     return PoolAxis(size, size_out, kernel, stride, dilation, pad)
 
 
 @lru_cache(maxsize=4096)
 def _pool(
     name: str,
+    subject: str,
     input_shape: Shape,
     kernel: Shape,
     stride: Shape,
@@ -426,13 +454,19 @@ def _pool(
     dilation: Shape,
     ceil_mode: bool,
 ) -> PoolGeometry:
+    call = (
+        f"{subject} of shape {input_shape} with kernel_size={kernel}, stride={stride}, "
+        f"padding={padding}, dilation={dilation}, ceil_mode={ceil_mode}"
+    )
     height, width = (
-        _pool_axis(name, size, k, s, p, d, ceil_mode)
+        _pool_axis(name, call, size, k, s, p, d, ceil_mode)
         for size, k, s, p, d in zip(
             input_shape[-2:], kernel, stride, padding, dilation, strict=True
         )
     )
-    return PoolGeometry(lead=input_shape[:-2], axes=(height, width))
+    geometry = PoolGeometry(lead=input_shape[:-2], axes=(height, width))
+    _check_sizes(name, call, (input_shape, geometry.out_shape))
+    return geometry
 
 
 def max_pool2d(
@@ -443,8 +477,12 @@ def max_pool2d(
     padding: object,
     dilation: object,
     ceil_mode: object,
+    subject: str = "input",
 ) -> PoolGeometry:
-    """Return the geometry of a pooling; `stride` defaults to the kernel size."""
+    """Return the geometry of a pooling; `stride` defaults to the kernel size.
+
+    `subject` is what errors call the pooled array.
+    """
     if len(input_shape) not in (3, 4):
         raise ValueError(
             f"{name}: input must have 4 axes, or 3 without a batch axis, got input of shape "
@@ -453,12 +491,13 @@ def max_pool2d(
     kernel = arguments.per_axis(name, "kernel_size", kernel_size, 2, minimum=1)
     return _pool(
         name,
+        subject,
         input_shape,
         kernel,
         kernel if stride is None else arguments.per_axis(name, "stride", stride, 2, minimum=1),
         arguments.per_axis(name, "padding", padding, 2, minimum=0),
         arguments.per_axis(name, "dilation", dilation, 2, minimum=1),
-        bool(ceil_mode),
+        arguments.boolean(name, "ceil_mode", ceil_mode),
     )
 
 
@@ -483,6 +522,7 @@ class NormGeometry:
 
 def _check_norm(
     name: str,
+    subject: str,
     input_shape: Shape,
     parameters: dict[str, Shape | None],
     values: Shape,
@@ -493,7 +533,7 @@ def _check_norm(
         )
     if 0 in values:
         raise ValueError(
-            f"{name}: cannot normalise over no values, got input of shape {input_shape}"
+            f"{name}: cannot normalise over no values, got {subject} of shape {input_shape}"
         )
     channels = input_shape[1]
     for argument, shape in parameters.items():
@@ -502,29 +542,43 @@ def _check_norm(
                 f"{name}: {argument} must have shape ({channels},), one value for each channel, "
                 f"got {argument} of shape {shape}"
             )
+    _check_sizes(name, f"{subject} of shape {input_shape}", (input_shape,))
 
 
 def batch_norm(
-    name: str, input_shape: Shape, parameters: dict[str, Shape | None], *, given: bool
+    name: str,
+    input_shape: Shape,
+    parameters: dict[str, Shape | None],
+    *,
+    given: bool,
+    subject: str = "input",
 ) -> NormGeometry:
-    """Return the sets of a batch norm: the channels; `given` statistics need no values."""
+    """Return the sets of a batch norm: the channels; `given` statistics need no values.
+
+    `subject` is what errors call the normalised array.
+    """
     values = () if given else input_shape[:1] + input_shape[2:]
-    _check_norm(name, input_shape, parameters, values)
+    _check_norm(name, subject, input_shape, parameters, values)
     return NormGeometry(shape=input_shape, sets=input_shape[1], sets_per_sample=0, channels=1)
 
 
 def group_norm(
-    name: str, input_shape: Shape, num_groups: object, parameters: dict[str, Shape | None]
+    name: str,
+    input_shape: Shape,
+    num_groups: object,
+    parameters: dict[str, Shape | None],
+    subject: str = "input",
 ) -> NormGeometry:
-    """Return the sets of a group norm: each sample's groups of neighbouring channels."""
-    _check_norm(name, input_shape, parameters, input_shape[1:])
-    groups = arguments.integer(name, "num_groups", num_groups)
-    if groups < 1:
-        raise ValueError(f"{name}: num_groups must be positive, got num_groups={groups}")
+    """Return the sets of a group norm: each sample's groups of neighbouring channels.
+
+    `subject` is what errors call the normalised array.
+    """
+    _check_norm(name, subject, input_shape, parameters, input_shape[1:])
+    groups = arguments.positive(name, "num_groups", num_groups)
     if input_shape[1] % groups:
         raise ValueError(
-            f"{name}: num_groups must divide the channels, got num_groups={groups} and input of "
-            f"shape {input_shape}"
+            f"{name}: num_groups must divide the channels, got num_groups={groups} and {subject} "
+            f"of shape {input_shape}"
         )
     return NormGeometry(
         shape=input_shape,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
+
 from . import _arrays as arrays
 from . import _geometry
 from ._arrays import Array
@@ -10,15 +13,19 @@ from ._paths import path_of
 
 def check_eps(name: str, eps: object) -> float:
     """Return `eps` as a float; anything but a finite, non-negative number raises."""
-    if isinstance(eps, bool) or not hasattr(eps, "__float__"):
-        raise TypeError(f"{name}: eps must be a number, got {eps!r}")
-    value = float(eps)
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"{name}: eps must be finite and not negative, got eps={value}")
+    if isinstance(eps, bool) or not isinstance(eps, Real):
+        raise TypeError(f"{name}: eps must be a real number, got eps={eps!r}")
+    try:
+        value = float(eps)
+    except OverflowError:  # an integer or a fraction beyond all floats
+        value = math.inf
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name}: eps must be finite and not negative, got eps={eps!r}")
     return value
 
 
-def _shapes(parameters: dict[str, Array | None]) -> dict[str, tuple[int, ...] | None]:
+def shapes(parameters: dict[str, Array | None]) -> dict[str, tuple[int, ...] | None]:
+    """Return the shape of each parameter, None where it was not given."""
     return {
         argument: None if array is None else array.shape for argument, array in parameters.items()
     }
@@ -89,11 +96,11 @@ def batch_norm(
     """
     name = "batch_norm"
     parameters = {"mean": mean, "var": var, "weight": weight, "bias": bias}
-    arrays.check(name, {"input": input, **parameters, "out": out}, arrays.NORMALISED)
+    arrays.check(name, {"input": input}, {**parameters, "out": out}, arrays.NORMALISED)
     if (mean is None) != (var is None):
         alone = "var" if mean is None else "mean"
         raise ValueError(f"{name}: mean and var must be given together, got {alone} alone")
-    geometry = _geometry.batch_norm(name, input.shape, _shapes(parameters), given=mean is not None)
+    geometry = _geometry.batch_norm(name, input.shape, shapes(parameters), given=mean is not None)
     eps = check_eps(name, eps)
     out = arrays.output(
         name, out, input.shape, arrays.floating(input.dtype), {"input": input, **parameters}
@@ -165,8 +172,8 @@ def group_norm(
     """
     name = "group_norm"
     parameters = {"weight": weight, "bias": bias}
-    arrays.check(name, {"input": input, **parameters, "out": out}, arrays.NORMALISED)
-    geometry = _geometry.group_norm(name, input.shape, num_groups, _shapes(parameters))
+    arrays.check(name, {"input": input}, {**parameters, "out": out}, arrays.NORMALISED)
+    geometry = _geometry.group_norm(name, input.shape, num_groups, shapes(parameters))
     eps = check_eps(name, eps)
     out = arrays.output(
         name, out, input.shape, arrays.floating(input.dtype), {"input": input, **parameters}

@@ -69,7 +69,7 @@ def max_pool2d(
             [13, 15]]])
     """
     name = "max_pool2d"
-    arrays.check(name, {"input": input, "out": out}, arrays.NORMALISED)
+    arrays.check(name, {"input": input}, {"out": out}, arrays.NORMALISED)
     geometry = _geometry.max_pool2d(
         name, input.shape, kernel_size, stride, padding, dilation, ceil_mode
     )

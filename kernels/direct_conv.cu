@@ -357,16 +357,10 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c) total[r][c] = sum[r][c] = zero<Accumulator>();
 
-    // While a slice is multiplied, the next one is on its way.
+    // While a slice is multiplied, the next one is on its way. In front of the first there is none.
     Load load;
-    bool special = false;
-    if (slices) {
-        worker.describe_steps(phase, 0, steps);
-        worker.load(load, input, weight, rows, position, 0, steps);
-        special = worker.store(load, 0);
-    }
-    bool masked = __syncthreads_or(special);
-    for (int64 slice = 0; slice < slices; ++slice) {
+    bool masked = false;
+    for (int64 slice = -1; slice < slices; ++slice) {
         if (masked) {
             worker.store_present(load.present);
             __syncthreads();
@@ -379,12 +373,12 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
         if (masked) {
 #pragma unroll 1
             for (int k = 0; k < DEPTH; ++k) worker.multiply<true>(slice & 1, k, sum);
-        } else {
+        } else if (slice >= 0) {
 #pragma unroll
             for (int k = 0; k < DEPTH; ++k) worker.multiply<false>(slice & 1, k, sum);
         }
         if ((slice + 1) % (SEGMENT / DEPTH) == 0) promote(sum, total);
-        special = more && worker.store(load, slice + 1);
+        const bool special = more && worker.store(load, slice + 1);
         masked = __syncthreads_or(special);
     }
     promote(sum, total);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike
 
 import cupyconv
+from cupyconv import _paths
+from emulator.device import EmulatedDevice, EmulatedPath
 from reference import Array, Shape
 from strategies import Case, poison
 
@@ -59,7 +63,7 @@ class CupyBackend(NumpyBackend):
         memory = np.zeros(before + length, a.dtype)
         memory[before:] = as_strided(a[reversals], (length,), (a.itemsize,))
         start = a.__array_interface__["data"][0] - low
-        pointer = cupy.asarray(memory).data + before * a.itemsize + start
+        pointer = cupy.asarray(memory.view(np.uint8)).data + before * a.itemsize + start
         return cupy.ndarray(a.shape, a.dtype, memptr=pointer, strides=a.strides)
 
     def to_numpy(self, a: Any) -> Array:
@@ -69,9 +73,38 @@ class CupyBackend(NumpyBackend):
         return cupy.asnumpy(a)
 
 
+class EmulatorBackend(NumpyBackend):
+    """NumPy arrays through the public functions and the shipped kernels, on the CPU."""
+
+    name = "emulator"
+
+    def __init__(self, patches: dict[str, str] | None = None) -> None:
+        self.path = EmulatedPath(EmulatedDevice(patches or {}))
+
+    def call(self, function: str, *arrays: Any, **options: Any) -> Any:
+        with mock.patch.object(_paths, "numpy_path", self.path):
+            return super().call(function, *arrays, **options)
+
+
 # Each test runs on all of these; another backend is one more line.
 BACKENDS = [
     pytest.param(NumpyBackend(), id="numpy"),
+    pytest.param(EmulatorBackend(), id="emulator", marks=pytest.mark.emulator),
     pytest.param(CupyBackend(), id="cupy", marks=pytest.mark.gpu),
 ]
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+# From so many elements on, an example is for the other backends: the emulator would take minutes.
+LARGE = 20_000
+
+
+def marked(value: Any, size: int) -> Any:
+    """A parameter of a test, with the mark `large` where its arrays have so many elements."""
+    return pytest.param(value, marks=[pytest.mark.large] if size >= LARGE else [])
+
+
+def examples(cases: Sequence[Case]) -> Any:
+    """Run a test on each of some calls."""
+    sizes = [max(a.size for a in case.arrays.values() if a is not None) for case in cases]
+    parameters = [marked(case, size) for case, size in zip(cases, sizes, strict=True)]
+    return pytest.mark.parametrize("case", parameters, ids=str)

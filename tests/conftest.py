@@ -11,14 +11,23 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("default", deadline=None, print_blob=True, max_examples=300)
-settings.register_profile("ci", settings.get_profile("default"), max_examples=500)
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=5000)
+# On a CI server Hypothesis would by itself draw the same examples in each run; here it never does.
+base = settings(settings.get_profile("default"), deadline=None, print_blob=True)
+settings.register_profile("default", base, max_examples=500)
+settings.register_profile("ci", base, max_examples=1000)
+settings.register_profile("thorough", base, max_examples=10_000)
+settings.register_profile("emulator", base, max_examples=40)
+settings.register_profile("sanitizer", base, max_examples=15)
 chosen = "ci" if os.environ.get("CI") else "default"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
 
 examples = 0
 set_aside = 0
+
+if os.environ.get("CUPYCONV_NO_POOL"):  # tests/sanitize.py
+    import cupy
+
+    cupy.cuda.set_allocator(None)
 
 
 def gpu_is_present() -> bool:
@@ -54,9 +63,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Without a GPU, set the tests aside that need one; fail where nothing else was asked for."""
+    """Without a GPU, set the tests aside that need one; fail where nothing else was asked for.
+
+    Large arrays are not for the emulator: the other backends have them.
+    """
     global set_aside
-    yield  # first the selection by -m and -k
+    slow = [
+        item for item in items if {"emulator", "large"} <= {m.name for m in item.iter_markers()}
+    ]
+    items[:] = [item for item in items if item not in slow]
+    config.hook.pytest_deselected(items=slow)
+    yield  # then the selection by -m and -k
     needy = [item for item in items if item.get_closest_marker("gpu")]
     if not needy or gpu_is_present():
         return

@@ -234,6 +234,7 @@ def check(name: str, case: Case, result: np.ndarray) -> None:
     )
 
 
+@pytest.mark.emulator
 @pytest.mark.parametrize("name", CASES)
 def test_emulator(name: str) -> None:
     case = CASES[name](np.random.default_rng())
@@ -251,6 +252,9 @@ def test_gpu_agrees(name: str) -> None:
     case = CASES[name](np.random.default_rng())
     on_gpu(name, case.threads, case.a, case.b, case.out)
     check(name, case, case.out)
+    other = np.zeros_like(case.out)
+    emulated(name, case.threads, case.a, case.b, other)
+    check(name, case._replace(expected=other), case.out)
 
 
 MISTAKES = {
@@ -339,6 +343,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.emulator
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_emulator_catches(mistake: str) -> None:
     name, before, after, message = MISTAKES[mistake]
@@ -350,6 +355,7 @@ def test_emulator_catches(mistake: str) -> None:
         check(name, case, case.out)
 
 
+@pytest.mark.emulator
 def test_one_buffer_is_two_arrays() -> None:
     """Elements between those of a view are out of bounds."""
     source = (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 import reference
-from backends import NumpyBackend, every_backend
+from backends import NumpyBackend, every_backend, marked
 from bounds import assert_close, assert_same_bits, norm_error
 from strategies import BFLOAT16, Case, batch_norms, floating, group_norms, values
 
@@ -59,7 +59,7 @@ INPUTS: dict[str, tuple[Any, Any, float]] = {
 
 
 @every_backend
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("name", [marked(name, x.size) for name, (x, *_) in INPUTS.items()])
 def test_examples(backend: NumpyBackend, name: str) -> None:
     x, dtype, eps = INPUTS[name]
     arrays = {"input": x.astype(dtype)}
@@ -69,6 +69,7 @@ def test_examples(backend: NumpyBackend, name: str) -> None:
 
 
 @every_backend
+@pytest.mark.large
 def test_as_many_groups_as_channels(backend: NumpyBackend) -> None:
     x = values(np.random.default_rng(0), (1, 65_537, 2), np.float32)
     check(backend, Case("group_norm", {"input": x}, {"num_groups": 65_537}))

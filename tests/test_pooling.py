@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 import reference
-from backends import NumpyBackend, every_backend
+from backends import NumpyBackend, every_backend, examples
 from bounds import assert_close, assert_same_bits
 from reference import Array
 from strategies import Case, max_pools
@@ -63,7 +63,7 @@ EXAMPLES = [
 
 
 @every_backend
-@pytest.mark.parametrize("case", EXAMPLES, ids=str)
+@examples(EXAMPLES)
 def test_definition_on_examples(backend: NumpyBackend, case: Case) -> None:
     check(backend, case)
 

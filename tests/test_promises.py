@@ -32,8 +32,8 @@ any_case = st.one_of(
 # Functions in which samples have nothing to do with each other: no batch statistics.
 samples = st.sampled_from([2, 3, 5, 1])
 independent_samples = st.one_of(
-    convolutions(sizes=samples, unbatched=False),
-    convolutions(sizes=samples, unbatched=False),
+    convolutions(samples=samples, unbatched=False),
+    convolutions(samples=samples, unbatched=False),
     batch_norms(given=True),
     group_norms(),
     max_pools(unbatched=False),
@@ -92,7 +92,7 @@ def test_a_sample_alone_or_in_a_batch(backend: NumpyBackend, case: Case) -> None
 @every_backend
 @given(
     case=st.one_of(
-        convolutions(sizes=samples, unbatched=False), max_pools(sizes=samples, unbatched=False)
+        convolutions(samples=samples, unbatched=False), max_pools(samples=samples, unbatched=False)
     )
 )
 def test_unbatched(backend: NumpyBackend, case: Case) -> None:
@@ -141,8 +141,8 @@ VIEWS = {
         lambda shape: (shape[0], 2 * shape[1] + 1, *shape[2:]), lambda b, shape: b[:, 1::2]
     ),
     "sliced": View(
-        lambda shape: tuple(3 * n + 2 for n in shape),
-        lambda b, shape: b[tuple(slice(1, 1 + 3 * n, 3) for n in shape)],
+        lambda shape: (*(n + 2 for n in shape[:-1]), 3 * shape[-1] + 2),
+        lambda b, shape: b[(*(slice(1, 1 + n) for n in shape[:-1]), slice(1, -1, 3))],
     ),
     "reversed": View(lambda shape: shape, lambda b, shape: b[..., ::-1]),
     "transposed": View(lambda shape: shape[::-1], lambda b, shape: b.T),

@@ -71,7 +71,7 @@ void begin_copy(const Copy& copy, int alignment) {
              size_t(copy.global), size_t(copy.shared));
     Shared& shared = shared_of(copy.shared, copy.bytes);
     check_shared(shared, copy.shared, copy.bytes, true);
-    for (int i = 0; i < copy.bytes; ++i) shared.cells[copy.shared - shared.low + i].written = false;
+    for_cells(shared, copy.shared, copy.bytes, [](Cell& cell, Clock*) { cell.written = false; });
     memset(reinterpret_cast<void*>(copy.shared), 0xff, copy.bytes);
     if (copy.used) check(copy.global, copy.used, false);
 }
@@ -80,13 +80,12 @@ void end_copy(const Copy& copy, int thread, Clock clock, bool asynchronous) {
     Shared& shared = shared_of(copy.shared, copy.bytes);
     memset(reinterpret_cast<void*>(copy.shared), 0, copy.bytes);
     memcpy(reinterpret_cast<void*>(copy.shared), reinterpret_cast<void*>(copy.global), copy.used);
-    for (int i = 0; i < copy.bytes; ++i) {
-        Cell& cell = shared.cells[copy.shared - shared.low + i];
+    for_cells(shared, copy.shared, copy.bytes, [&](Cell& cell, Clock*) {
         cell.written = true;
         cell.asynchronous = asynchronous;
         cell.writer = thread;
         cell.write_clock = clock;
-    }
+    });
 }
 
 // ---- matrix products of a warpgroup ----
@@ -106,11 +105,8 @@ uint32_t operand_word(const Product& product, uint64_t descriptor, int row, int 
     }
     const uintptr_t pointer = pointer_of(address);
     Shared& shared = shared_of(pointer, 4);
-    for (int i = 0; i < 4; ++i) {
-        const size_t index = pointer - shared.low + i;
-        Cell& cell = shared.cells[index];
-        if (cell.block != launch.block_number + 1 || !cell.written)
-            fail("%s multiplies shared memory that nothing wrote", place());
+    for_cells(shared, pointer, 4, [&](Cell& cell, Clock* readers) {
+        if (!cell.written) fail("%s multiplies shared memory that nothing wrote", place());
         if (cell.write_clock > product.clocks[cell.writer])
             fail("race: %s multiplies shared memory that thread %d wrote, and nothing puts an order", place(),
                  cell.writer);
@@ -118,9 +114,8 @@ uint32_t operand_word(const Product& product, uint64_t descriptor, int row, int 
             fail("%s multiplies shared memory that thread %d wrote without a fence of the proxy", place(),
                  cell.writer);
         cell.read = true;
-        shared.readers[index * launch.threads + launch.current->thread] =
-            launch.current->clocks[launch.current->thread];
-    }
+        readers[launch.current->thread] = launch.current->clocks[launch.current->thread];
+    });
     uint32_t word;
     memcpy(&word, reinterpret_cast<void*>(pointer), 4);
     return word;

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <unordered_map>
 #include <vector>
 
 namespace emulator {
@@ -39,7 +40,7 @@ struct Array {
     uint32_t* writer;  // the thread that wrote it in this launch, 0 for none
 };
 
-// A byte of shared memory.
+// A word of shared memory, or a byte of a word that is accessed in parts.
 struct Cell {
     uint32_t block = 0;  // the contents of another block's cell count for nothing
     bool written = false;
@@ -51,8 +52,15 @@ struct Cell {
 
 struct Shared {
     uintptr_t low = 0, high = 0;
+    // Of words: cells, and behind each other for each cell the clock of each thread's last read.
     std::vector<Cell> cells;
-    std::vector<Clock> readers;  // for each cell, the clock of each thread's last read of it
+    std::vector<Clock> readers;
+    // The same of the bytes of words that are accessed in parts.
+    struct Bytes {
+        Cell cells[4];
+        std::vector<Clock> readers;
+    };
+    std::unordered_map<size_t, Bytes> bytes;
 };
 
 // ---- threads ----
@@ -225,16 +233,44 @@ void check_array(const Array& array, uintptr_t address, size_t size, bool write)
     }
 }
 
+// Calls f(cell, clocks of its readers) for each cell of some bytes of shared memory.
+template <typename F>
+void for_cells(Shared& shared, uintptr_t address, size_t size, F f) {
+    const uint32_t block = launch.block_number + 1;
+    const size_t threads = launch.threads;
+    const auto fresh = [&](Cell& cell, Clock* readers) {
+        if (cell.block == block) return;
+        if (cell.read) std::fill(readers, readers + threads, 0);
+        cell = Cell();
+        cell.block = block;
+    };
+    for (size_t first = address - shared.low, end = first + size; first < end;) {
+        const size_t word = first / 4, begin = first % 4, stop = std::min<size_t>(4, end - word * 4);
+        Cell& whole = shared.cells[word];
+        Clock* const readers = &shared.readers[word * threads];
+        const auto parts = shared.bytes.empty() ? shared.bytes.end() : shared.bytes.find(word);
+        if (parts == shared.bytes.end() && begin == 0 && stop == 4) {
+            fresh(whole, readers);
+            f(whole, readers);
+        } else {
+            Shared::Bytes& bytes = parts == shared.bytes.end() ? shared.bytes[word] : parts->second;
+            if (bytes.readers.empty()) {
+                fresh(whole, readers);
+                std::fill(bytes.cells, bytes.cells + 4, whole);
+                for (int i = 0; i < 4; ++i) bytes.readers.insert(bytes.readers.end(), readers, readers + threads);
+            }
+            for (size_t i = begin; i < stop; ++i) {
+                fresh(bytes.cells[i], &bytes.readers[i * threads]);
+                f(bytes.cells[i], &bytes.readers[i * threads]);
+            }
+        }
+        first = word * 4 + stop;
+    }
+}
+
 void check_shared(Shared& shared, uintptr_t address, size_t size, bool write) {
     const Fiber& self = *launch.current;
-    for (size_t i = address - shared.low; i < address - shared.low + size; ++i) {
-        Cell& cell = shared.cells[i];
-        Clock* readers = &shared.readers[i * launch.threads];
-        if (cell.block != launch.block_number + 1) {
-            if (cell.read) std::fill(readers, readers + launch.threads, 0);
-            cell = Cell();
-            cell.block = launch.block_number + 1;
-        }
+    for_cells(shared, address, size, [&](Cell& cell, Clock* readers) {
         if (cell.writer >= 0 && cell.write_clock > self.clocks[cell.writer])
             fail("race: %s %s shared memory that thread %d wrote, and nothing puts an order", place(),
                  write ? "writes" : "reads", cell.writer);
@@ -242,7 +278,7 @@ void check_shared(Shared& shared, uintptr_t address, size_t size, bool write) {
             if (!cell.written) fail("%s reads shared memory that nothing wrote", place());
             readers[self.thread] = self.clocks[self.thread];
             cell.read = true;
-            continue;
+            return;
         }
         if (cell.read)
             for (int t = 0; t < launch.threads; ++t)
@@ -250,9 +286,10 @@ void check_shared(Shared& shared, uintptr_t address, size_t size, bool write) {
                     fail("race: %s writes shared memory that thread %d read, and nothing puts an order",
                          place(), t);
         cell.written = true;
+        cell.asynchronous = false;
         cell.writer = self.thread;
         cell.write_clock = self.clocks[self.thread];
-    }
+    });
 }
 
 void check(uintptr_t address, size_t size, bool write) {
@@ -397,6 +434,13 @@ extern "C" void __ubsan_handle_type_mismatch_v1(const TypeMismatch* data, uintpt
                    size_t(address), 1 << data->log_alignment, data->where.line);
 }
 
+extern "C" void __ubsan_handle_divrem_overflow(const void*, uintptr_t, uintptr_t) {
+    emulator::fail("%s divides by zero, or the smallest integer by -1", emulator::place());
+}
+extern "C" void __ubsan_handle_out_of_bounds(const void*, uintptr_t index) {
+    emulator::fail("%s is out of bounds of an array's type, with index %zd", emulator::place(), ssize_t(index));
+}
+
 // ---- what Python calls ----
 
 extern "C" void emulator_add_array(uintptr_t low, size_t size, uint8_t* state, uint32_t* writer) {
@@ -427,8 +471,10 @@ extern "C" const char* emulator_run(void (*call)(const void*), const void* argum
         Shared& shared = launch.shared[i];
         shared.low = ranges[i][0];
         shared.high = ranges[i][1];
-        shared.cells.assign(shared.high - shared.low, Cell());
-        shared.readers.assign((shared.high - shared.low) * block, 0);
+        const size_t words = (shared.high - shared.low + 3) / 4;
+        shared.cells.assign(words, Cell());
+        shared.readers.assign(words * block, 0);
+        shared.bytes.clear();
     }
     if (launch.fibers.size() < block) launch.fibers = std::vector<Fiber>(block);
     std::mt19937 random(seed);

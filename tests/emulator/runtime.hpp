@@ -8,6 +8,7 @@
 //     bounds      the bytes belong to an array that the launch was given, element by element, or to
 //                 the block's shared memory, or to the thread itself
 //     alignment   the address suits the type
+//     arithmetic  no division by zero
 //     contents    a byte that is read has been written
 //     races       between two accesses of different threads to the same byte of shared memory, one of
 //                 them a write, something has put an order: vector clocks, passed on by barriers

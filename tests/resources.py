@@ -1,0 +1,105 @@
+"""What each kernel instance takes of a multiprocessor, as NVRTC's assembler reports it.
+
+``python tests/resources.py`` compiles every instance for every target and writes the table anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cupyconv import _compile
+from cupyconv._plan import TARGETS, Instance, instances
+
+TABLE = Path(__file__).with_suffix(".json")
+
+_FUNCTION = re.compile(
+    r"Compiling entry function '(?P<function>\w+)'.*?"
+    r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
+    r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.DOTALL,
+)
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+class Resources(NamedTuple):
+    """Registers of a thread, bytes that it spills, bytes of shared memory of a block."""
+
+    registers: int
+    spills: int
+    shared: int
+
+
+def version() -> str:
+    """The version of NVRTC."""
+    from cupy_backends.cuda.libs import nvrtc
+
+    return ".".join(map(str, nvrtc.getVersion()))
+
+
+def compiled(source: str, options: tuple[str, ...], target: str) -> dict[str, Resources]:
+    """Compile a source as CuPy does; return the resources of each of its kernels."""
+    from cupy_backends.cuda.libs import nvrtc
+
+    program = nvrtc.createProgram(source, "kernel.cu", (), ())
+    try:
+        nvrtc.compileProgram(
+            program,
+            (
+                *options,
+                "-ftz=true",
+                "--device-as-default-execution-space",
+                f"-arch={target}",
+                "--ptxas-options=-v",
+            ),
+        )
+        assert nvrtc.getCUBIN(program)
+    except Exception as error:
+        raise AssertionError(f"{target}: {nvrtc.getProgramLog(program)[-2000:]}") from error
+    finally:
+        log = nvrtc.getProgramLog(program)
+        nvrtc.destroyProgram(program)
+    result = {}
+    for function in _FUNCTION.finditer(log):
+        shared = _SHARED.search(function["rest"])
+        result[function["function"]] = Resources(
+            int(function["registers"]),
+            int(function["stores"]) + int(function["loads"]),
+            int(shared[1]) if shared else 0,
+        )
+    return result
+
+
+def measured(target: str) -> dict[str, Resources]:
+    """Compile all instances for a target; return their resources by name."""
+    groups: dict[tuple[Any, ...], list[Instance]] = {}
+    for instance in instances(target):
+        groups.setdefault((instance.source, _compile.options(instance)), []).append(instance)
+
+    def compile_group(key: tuple[str, tuple[str, ...]]) -> dict[str, Resources]:
+        functions = compiled(_compile.source(key[0]), key[1], target)
+        return {str(instance): functions[instance.function] for instance in groups[key]}
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return {k: v for part in pool.map(compile_group, groups) for k, v in part.items()}
+
+
+def main() -> None:
+    table: dict[str, Any] = {"nvrtc": version(), "targets": {}}
+    for target in TARGETS:
+        print(target, file=sys.stderr)
+        table["targets"][target] = measured(target)
+    lines = [f' "nvrtc": "{table["nvrtc"]}"']
+    for target, rows in table["targets"].items():
+        body = ",\n".join(f"   {json.dumps(k)}: {json.dumps(list(v))}" for k, v in rows.items())
+        lines.append(f' "{target}": {{\n{body}\n }}')
+    TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Replay a selection of the GPU tests under NVIDIA's compute-sanitizer.
+
+``python tests/sanitize.py`` runs all four tools, ``python tests/sanitize.py racecheck`` just one:
+
+- memcheck: accesses out of bounds or misaligned;
+- racecheck: accesses to shared memory that nothing puts an order between;
+- initcheck: reads of device memory that nothing wrote;
+- synccheck: barriers that not all threads reach.
+
+CuPy's memory pool is off meanwhile, so that arrays do not lie in one large allocation in which an
+access beyond the end of one goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# Every kernel and every instruction; the bitwise promises and the layouts go through them as well.
+SELECTION = (
+    "test_convolution.py",
+    "test_norms.py",
+    "test_pooling.py",
+    "test_fused.py",
+    "test_instructions.py",
+)
+
+
+def sanitize(tool: str) -> int:
+    """Run one tool; return its exit code, which is not 0 where a test or the tool finds a fault."""
+    here = Path(__file__).parent
+    command = [
+        "compute-sanitizer",
+        f"--tool={tool}",
+        "--error-exitcode=3",
+        "--print-limit=10",
+        sys.executable,
+        *("-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider"),
+        *(str(here / name) for name in SELECTION),
+    ]
+    print("::", *command, flush=True)
+    environment = {**os.environ, "HYPOTHESIS_PROFILE": "sanitizer", "CUPYCONV_NO_POOL": "1"}
+    return subprocess.run(command, cwd=here.parent, env=environment, check=False).returncode
+
+
+def main() -> int:
+    if shutil.which("compute-sanitizer") is None:
+        print("compute-sanitizer, a part of the CUDA toolkit, is not on the PATH", file=sys.stderr)
+        return 2
+    codes = {tool: sanitize(tool) for tool in sys.argv[1:] or TOOLS}
+    for tool, code in codes.items():
+        print(f"{tool}: {'clean' if code == 0 else f'exit code {code}'}")
+    return max(codes.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

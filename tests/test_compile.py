@@ -1,0 +1,167 @@
+"""Kernel sources: headers in their place, line numbers that lead back, and what files may hold."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cupyconv import _compile
+from cupyconv._plan import TARGETS, Instance, instances
+
+KERNELS = sorted(path.name for path in _compile.directory().glob("*.cu"))
+HEADERS = sorted(path.name for path in _compile.directory().glob("*.cuh"))
+LISTED = [instance for target in TARGETS for instance in instances(target)]
+
+
+def text_of(name: str) -> str:
+    return (_compile.directory() / name).read_text(encoding="utf-8")
+
+
+def lines_of(name: str) -> list[str]:
+    return text_of(name).split("\n")
+
+
+def included(name: str) -> set[str]:
+    """The headers that a file includes, and those that they include."""
+    direct = re.findall(r'^\s*#\s*include\s*"([^"]+)"', text_of(name), re.MULTILINE)
+    return set(direct).union(*map(included, direct))
+
+
+def without_comments(text: str) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def origins(source: str) -> list[tuple[str, int, str]]:
+    """The file and the line that a compiler takes each line of a source for."""
+    result = []
+    name, number = "", 0
+    for line in source.split("\n"):
+        directive = re.fullmatch(r'#line (\d+) "([^"]+)"', line)
+        if directive:
+            name, number = directive[2], int(directive[1])
+        else:
+            assert name, "the source begins with no #line"
+            result.append((name, number, line))
+            number += 1
+    return result
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_header_is_inlined_once(name: str) -> None:
+    source = _compile.source(name)
+    assert '#include "' not in without_comments(source)
+    assert "#pragma once" not in source
+    openings = re.findall(r'^#line 1 "([^"]+)"$', source, re.MULTILINE)
+    assert sorted(openings) == sorted({name, *included(name)})
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_line_numbers_lead_back(name: str) -> None:
+    """An error message names the file and the line that a person has to look at."""
+    seen = set()
+    for file, number, line in origins(_compile.source(name)):
+        original = lines_of(file)[number - 1]
+        assert line == original or (not line and is_replaced(original)), (file, number)
+        if line:
+            assert (file, number) not in seen
+            seen.add((file, number))
+    for file in {name, *included(name)}:
+        for number, line in enumerate(lines_of(file), 1):
+            assert (file, number) in seen or not line or is_replaced(line), (file, number)
+
+
+def is_replaced(line: str) -> bool:
+    """Whether a line of a file has no place in the source."""
+    return line == "#pragma once" or line.startswith('#include "')
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the kernels that the library reads instead of its own."""
+    folder = tmp_path / "kernels"
+    shutil.copytree(_compile.directory(), folder)
+    monkeypatch.setattr(_compile, "directory", lambda: folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_changed_header_is_a_changed_source(copy: Path, name: str) -> None:
+    """CuPy's cache of binaries has the source in its key, and would not see a header."""
+    read = _compile.source.__wrapped__
+    before = read(name)
+    for header in HEADERS:
+        path = copy / header
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("__device__", "__device__ /* changed */"), encoding="utf-8")
+        assert (read(name) != before) == (header in included(name)), header
+        path.write_text(text, encoding="utf-8")
+        assert read(name) == before
+
+
+def test_nested_and_repeated_headers(copy: Path) -> None:
+    """Each is put where it is met first; what follows an include keeps its line."""
+    (copy / "a.cuh").write_text('// a\n#pragma once\n#include "b.cuh"\nint a;\n')
+    (copy / "b.cuh").write_text("#pragma once\nint b;")
+    (copy / "k.cu").write_text(
+        '// k\n\n#include "b.cuh"\n#include "a.cuh"\n#include "a.cuh"\nint k;\n'
+    )
+    source = _compile.source.__wrapped__("k.cu")
+    code = [origin for origin in origins(source) if origin[2].startswith("int")]
+    assert code == [("b.cuh", 2, "int b;"), ("a.cuh", 4, "int a;"), ("k.cu", 6, "int k;")]
+
+
+def test_a_missing_header_is_an_error(copy: Path) -> None:
+    (copy / "k.cu").write_text('#include "missing.cuh"\n')
+    with pytest.raises(FileNotFoundError, match=r"missing\.cuh"):
+        _compile.source.__wrapped__("k.cu")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_kernel_file_opens_with_its_contract(name: str) -> None:
+    """What it computes, in a comment that names each macro and the launch."""
+    opening = re.match(r"(//[^\n]*\n)+", text_of(name))
+    assert opening, "no comment at the top"
+    assert opening[0].count("\n") >= 5
+    assert re.search(r"\bLaunch: ", opening[0])
+    macros = {key for i in LISTED if i.source == name for key, _ in i.defines}
+    assert macros
+    for macro in macros:
+        assert re.search(rf"\b{macro}\b", opening[0]), macro
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_each_header_opens_with_a_comment(name: str) -> None:
+    assert text_of(name).startswith("// ")
+    assert text_of(name).count("#pragma once\n") == 1
+
+
+@pytest.mark.parametrize("name", KERNELS + HEADERS)
+def test_inline_assembly_is_in_one_file(name: str) -> None:
+    assembly = re.search(r"\b(__)?asm(__)?\b", without_comments(text_of(name)))
+    assert (assembly is not None) == (name == "ptx.cuh")
+
+
+def test_every_file_is_reachable() -> None:
+    sources = {instance.source for instance in LISTED}
+    assert sources == set(KERNELS)
+    assert set().union(*map(included, sources)) == set(HEADERS)
+    files = {path.name for path in _compile.directory().iterdir() if path.is_file()}
+    assert {n for n in files if not n.endswith(".py")} == {*KERNELS, *HEADERS}
+
+
+def test_options() -> None:
+    instance = Instance("k.cu", "k", (("ELEMENT", "complex<float>"), ("RANK", "2")))
+    assert _compile.options(instance) == ("-std=c++17", "-DELEMENT=complex<float>", "-DRANK=2")
+
+
+def test_kernel() -> None:
+    """What CuPy is given to compile; it compiles at the first launch, so no GPU is needed."""
+    for instance in {instance.source: instance for instance in LISTED}.values():
+        kernel = _compile.kernel(instance)
+        assert kernel is _compile.kernel(instance)
+        assert kernel.code == _compile.source(instance.source)
+        assert kernel.name == instance.function
+        assert kernel.options == _compile.options(instance)

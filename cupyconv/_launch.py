@@ -15,8 +15,8 @@ import numpy as np
 
 from . import _compile
 from ._arrays import Array, floating
-from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._plan import MAX_AXES, MAX_RANK, Launch, plan_conv, plan_norm, plan_pool
+from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
+from ._plan import MAX_AXES, Launch, plan_conv, plan_norm, plan_pool
 
 # In the order of `ParameterType` in scalar.cuh.
 PARAMETER_DTYPES = (

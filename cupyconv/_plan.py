@@ -22,8 +22,7 @@ TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
 
-# The most spatial axes that direct_conv.cu holds, and the most axes of a view (view.cuh).
-MAX_RANK = 24
+# The most axes of a view (view.cuh).
 MAX_AXES = 26
 
 # Device types of elements. Signed integers are summed as unsigned ones, modulo 2**bits.
@@ -174,8 +173,6 @@ def storage(dtype: np.dtype) -> str:
 @lru_cache(maxsize=4096)
 def plan_conv(geometry: ConvGeometry, dtype: np.dtype) -> ConvPlan:
     """Return how a convolution of `dtype` runs; the geometry must have outputs."""
-    if geometry.rank > MAX_RANK:
-        raise ValueError(f"at most {MAX_RANK} spatial axes run on a GPU, got {geometry.rank}")
     wide, narrow = _tiles(storage(dtype))
     tile = wide if geometry.rows > _NARROW_ROWS else narrow
     small = geometry.rank <= 3 and _fits_32_bits(geometry)

@@ -125,9 +125,9 @@ def test_unknown_target(target: Any) -> None:
 
 def test_limits_of_the_kernels() -> None:
     """The numbers that the kernels and the library must agree upon."""
-    assert constant("direct_conv.cu", "MAX_RANK") == _plan.MAX_RANK == _geometry.MAX_RANK
+    assert constant("direct_conv.cu", "MAX_RANK") == _geometry.MAX_RANK
     assert constant("normalize.cu", "MAX_AXES") == _plan.MAX_AXES
-    assert _plan.MAX_AXES >= _plan.MAX_RANK + 2
+    assert _plan.MAX_AXES >= _geometry.MAX_RANK + 2
 
 
 # Geometries of any size, without arrays -----------------------------------------------------

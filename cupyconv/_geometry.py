@@ -67,11 +67,6 @@ class ConvGeometry:
         shape = (self.groups * self.rows, *(axis.size_out for axis in self.axes))
         return (self.batch, *shape) if self.batched else shape
 
-    @cached_property
-    def products(self) -> int:
-        """Length of the longest sum: taps times channels of a group."""
-        return self.channels * math.prod(axis.kernel for axis in self.axes)
-
 
 def _spatial_rank(name: str, weight_shape: Shape, rank: int | None, weight: str = "weight") -> int:
     if rank is not None and len(weight_shape) != rank + 2:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
 from . import _compile
 from ._arrays import Array, floating
-from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
+from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._plan import MAX_AXES, Launch, plan_conv, plan_norm, plan_pool
+from ._taps import AxisTaps
 
 # In the order of `ParameterType` in scalar.cuh.
 PARAMETER_DTYPES = (
@@ -105,6 +107,13 @@ def _padded(values: Sequence[int], length: int) -> tuple[int, ...]:
     return (*values, *(0,) * (length - len(values)))
 
 
+@lru_cache(maxsize=4096)
+def _fields(axes: tuple[AxisTaps, ...] | tuple[PoolAxis, ...], length: int) -> tuple[int, ...]:
+    """Return the members of the structs of `length` axes, zeros behind the last one."""
+    fields = [field for axis in axes for field in astuple(axis)]
+    return _padded(fields, len(fields) // len(axes) * length)
+
+
 def view(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Return a packed ``struct View``, neighbouring axes merged where they lie as one."""
     axes: list[tuple[int, int]] = []
@@ -169,7 +178,6 @@ class KernelPath:
         else:
             weight_strides = (g.rows * weight_0, weight_0, weight_1)
         length = int(dict(plan.launch.instance.defines)["RANK"]) or MAX_RANK
-        fields = len(astuple(g.axes[0]))
         self.device.run(
             plan.launch,
             _packed(
@@ -183,9 +191,7 @@ class KernelPath:
                     *weight_strides,
                     *(out_batch, g.rows * out_row, out_row),
                     *(plan.phases, plan.row_tiles, plan.position_tiles),
-                    *_padded(
-                        [field for axis in g.axes for field in astuple(axis)], length * fields
-                    ),
+                    *_fields(g.axes, length),
                     *_padded(input_axes, length),
                     *_padded(weight_axes, length),
                     *_padded(out_axes, length),
@@ -253,7 +259,7 @@ class KernelPath:
                     self.device.address(input),
                     self.device.address(out),
                     math.prod(lead),
-                    *(field for axis in geometry.axes for field in astuple(axis)),
+                    *_fields(geometry.axes, 2),
                     *input_strides[-2:],
                     *out_strides[-2:],
                     *view(lead, input_strides[:-2]),

@@ -266,6 +266,7 @@ def instances(target: str) -> tuple[Instance, ...]:
         _norm(function, *dtypes)
         for dtypes in _NORM_DTYPES
         for function in ("statistics", "combine", "given", "normalize")
+        if function != "given" or dtypes[0] == dtypes[1]  # the fused operation ends in a group norm
     )
     unsigned = (name for name in _ELEMENTS if name.startswith("uint"))
     pools = (_max_pool2d(dtype) for dtype in (*_FLOATS, *unsigned, *_SIGNED))

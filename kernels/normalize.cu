@@ -67,10 +67,12 @@ __device__ inline Moments merge_block(Moments own) {
     shared[threadIdx.x] = own;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half)
-            shared[threadIdx.x] = merge(shared[threadIdx.x], shared[threadIdx.x + half]);
+        if (threadIdx.x < half) {
+            own = merge(own, shared[threadIdx.x + half]);
+            shared[threadIdx.x] = own;
+        }
     }
-    return shared[0];
+    return own;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) statistics(const __grid_constant__ Arguments p) {

@@ -42,6 +42,13 @@ def gpu_is_present() -> bool:
         return False
 
 
+def has_wgmma() -> bool:
+    """Whether the GPU is one of the only generation with the matrix products of a warpgroup."""
+    import cupy
+
+    return cupy.cuda.Device().compute_capability == "90"
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Count each example: Hypothesis runs a test's body as ``test.hypothesis.inner_test``."""
     handle = getattr(getattr(item, "obj", None), "hypothesis", None)
@@ -75,7 +82,9 @@ def pytest_collection_modifyitems(
     config.hook.pytest_deselected(items=slow)
     yield  # then the selection by -m and -k
     needy = [item for item in items if item.get_closest_marker("gpu")]
-    if not needy or gpu_is_present():
+    if needy and gpu_is_present():
+        needy = [item for item in needy if item.get_closest_marker("wgmma") and not has_wgmma()]
+    if not needy:
         return
     if config.option.markexpr and len(needy) == len(items):
         raise pytest.UsageError(
@@ -90,6 +99,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"hypothesis examples: {examples}")
     if set_aside:
         terminalreporter.write_line(
-            f"gpu: {set_aside} tests set aside, as there is no GPU here; "
+            f"gpu: {set_aside} tests set aside, as there is no GPU here that runs them; "
             "'pytest -m gpu' runs them on a machine with an NVIDIA GPU and CuPy"
         )

@@ -1,4 +1,4 @@
-"""Large random arrays made on the GPU, and convolutions recomputed at a few of their outputs."""
+"""Convolutions of large arrays on the GPU, recomputed at a few of their outputs."""
 
 from __future__ import annotations
 
@@ -10,26 +10,6 @@ import numpy as np
 
 import bounds
 from reference import Sums
-
-MIX = """
-    unsigned long long z = i + seed * 0x9E3779B97F4A7C15ull;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    z ^= z >> 31;
-    y = T(low + (high - low) * double(z >> 11) / 9007199254740992.0);
-"""
-
-
-def uniform(
-    shape: tuple[int, ...], dtype: Any, seed: int, low: float = -1.0, high: float = 1.0
-) -> Any:
-    """A CuPy array of uniform values: a hash of their index and the seed."""
-    import cupy
-
-    kernel = cupy.ElementwiseKernel(
-        "uint64 seed, float64 low, float64 high", "T y", MIX, "hashed_uniform"
-    )
-    return kernel(np.uint64(seed), low, high, cupy.empty(shape, dtype))
 
 
 def outputs(

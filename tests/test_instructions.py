@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 
 from cupyconv import _compile
-from cupyconv._plan import Instance, Launch
-from emulator.device import EmulatedDevice, KernelError
+from cupyconv._plan import Instance, Launch, instances
+from emulator.device import FLAGS, EmulatedDevice, KernelError
 
 FILE = Path(__file__).parent / "emulator" / "instructions.cu"
 SHARED = 32768
@@ -243,12 +244,11 @@ def test_emulator(name: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.wgmma if "warpgroup" in n else ()) for n in CASES],
+)
 def test_gpu_agrees(name: str) -> None:
-    import cupy
-
-    if "warpgroup" in name and cupy.cuda.Device().compute_capability != "90":
-        return  # wgmma exists on compute capability 9.0 alone
     case = CASES[name](np.random.default_rng())
     on_gpu(name, case.threads, case.a, case.b, case.out)
     check(name, case, case.out)
@@ -356,6 +356,30 @@ def test_emulator_catches(mistake: str) -> None:
 
 
 @pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("__shared__ int flag; if (threadIdx.x == 0) flag = p.a[0]; p.out[threadIdx.x] = flag;",
+         "race|nothing wrote"),
+        ("__shared__ int flag; p.out[threadIdx.x] = flag;", "nothing wrote"),
+        ("__shared__ int flags[32]; if (threadIdx.x) flags[threadIdx.x] = 1; __syncthreads();"
+         " p.out[threadIdx.x] = flags[0];", "nothing wrote"),
+        ("if (threadIdx.x) p.out[threadIdx.x] = 1;", "nobody wrote"),
+    ],
+)  # fmt: skip
+def test_emulator_sees_fixed_places(body: str, message: str) -> None:
+    """Accesses to shared memory at a place that the compiler knows are seen as well."""
+    source = (
+        "struct Arguments { const int* a; const int* b; int* out; };\n"
+        'extern "C" __global__ void body(const __grid_constant__ Arguments p) '
+        f"{{ {body} }}\n"
+    )
+    a = np.ones(32, np.int32)
+    with pytest.raises(KernelError, match=message):
+        emulated("body", 32, a, a, np.empty(32, np.int32), source)
+
+
+@pytest.mark.emulator
 def test_one_buffer_is_two_arrays() -> None:
     """Elements between those of a view are out of bounds."""
     source = (
@@ -367,3 +391,23 @@ def test_one_buffer_is_two_arrays() -> None:
     out = np.empty(32, np.int32)
     with pytest.raises(KernelError, match="between the elements"):
         emulated("copy", 32, every_other, every_other, out, source)
+
+
+@pytest.mark.emulator
+def test_emulator_needs_no_cuda_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an emulated kernel includes lies beside the emulator or belongs to the C++ compiler."""
+    for name in ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    for source in ("direct_conv.cu", "normalize.cu", "max_pool2d.cu"):
+        chosen = next(i for i in instances("sm_90a") if i.source == source)
+        defines = [f"-D{name}={value}" for name, value in chosen.defines]
+        command = ["g++", *FLAGS, *defines, "-M", "-x", "c++", "-"]
+        code = f'#include "vocabulary.hpp"\n{_compile.source(source)}'
+        rule = subprocess.run(
+            command, input=code, capture_output=True, text=True, check=True
+        ).stdout
+        headers = [Path(word) for word in rule.replace("\\\n", " ").split()[2:]]
+        assert {path.name for path in headers} >= {"vocabulary.hpp", "runtime.hpp", "math.h"}
+        for path in headers:
+            assert path.parent == FILE.parent or path.is_relative_to("/usr"), path
+            assert "cuda" not in str(path), path

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import cupyconv
-from device_data import check_outputs, outputs, uniform
+from benchmarks.data import uniform
+from device_data import check_outputs, outputs
 
 CASES = json.loads(
     (Path(__file__).parents[1] / "benchmarks" / "kernelbench_l1.json").read_text(encoding="utf-8")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import cupyconv
-from device_data import check_outputs, outputs, uniform
+from benchmarks.data import uniform
+from device_data import check_outputs, outputs
 
 pytestmark = pytest.mark.gpu
 

@@ -116,7 +116,7 @@ ACCIDENTS = {
         "writes what another thread wrote",
     ),
     "an output that nobody writes": Mutant(
-        CONV, "if (offset != NOWHERE) out[offset]", "if (offset > 0) out[offset]", "wrong"
+        CONV, "if (offset != NOWHERE) out[offset]", "if (offset > 0) out[offset]", "nobody wrote"
     ),
     "a value too many in a segment": Mutant(
         NORM,

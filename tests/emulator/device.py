@@ -28,14 +28,12 @@ BUILD = HERE / "build"
 VALID, WRITTEN = 1, 2
 
 # The compiler calls the runtime in front of each access, and where an address does not suit a type.
+# Its own libraries for these checks stay out: they are linked only where the link asks for them.
 INSTRUMENTED = (
-    "-fsanitize=kernel-address,alignment,integer-divide-by-zero,bounds",
-    "--param=asan-stack=0",
-    "--param=asan-globals=0",
-    "--param=asan-instrumentation-with-call-threshold=0",
+    "-fsanitize=thread,alignment,integer-divide-by-zero,bounds",
     "-fvisibility=hidden",  # kernels of one name must not share their shared memory
 )
-FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-shared", "-Wno-unknown-pragmas", f"-I{HERE}")
+FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-Wno-unknown-pragmas", f"-I{HERE}")
 
 
 class KernelError(AssertionError):
@@ -45,17 +43,21 @@ class KernelError(AssertionError):
 def built(text: str, *flags: str) -> Path:
     """Return the shared library of a C++ text, from an earlier build where nothing changed."""
     headers = "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.?pp")))
-    key = hashlib.sha256("\0".join((text, headers, *FLAGS, *flags)).encode()).hexdigest()
+    compiler = os.environ.get("CXX", "g++")
+    key = hashlib.sha256("\0".join((compiler, text, headers, *FLAGS, *flags)).encode()).hexdigest()
     library = BUILD / f"{key[:32]}.so"
     if not library.exists():
         BUILD.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-            source, result = Path(folder) / "kernel.cpp", Path(folder) / "kernel.so"
+            source, code, result = (Path(folder) / f"kernel.{kind}" for kind in ("cpp", "o", "so"))
             source.write_text(text, encoding="utf-8")
-            command = [os.environ.get("CXX", "g++"), *FLAGS, *flags, str(source), "-o", str(result)]
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
-            if run.returncode:
-                raise KernelError(f"{' '.join(command)}\n{run.stderr[-4000:]}")
+            for command in (
+                [compiler, *FLAGS, *flags, "-c", str(source), "-o", str(code)],
+                [compiler, "-shared", str(code), "-o", str(result)],
+            ):
+                run = subprocess.run(command, capture_output=True, text=True, check=False)
+                if run.returncode:
+                    raise KernelError(f"{' '.join(command)}\n{run.stderr[-4000:]}")
             result.replace(library)
     return library
 
@@ -107,6 +109,12 @@ class Memory:
             elements[...] = VALID | (WRITTEN if written else 0)
 
 
+def poison(array: np.ndarray) -> None:
+    """Set all bits of the elements: NaN, or the largest integer."""
+    if array.size:
+        array[...] = np.frombuffer(b"\xff" * array.itemsize, array.dtype)[0]
+
+
 class EmulatedDevice:
     """The CPU in the place of a GPU; a `Device` for `KernelPath`."""
 
@@ -114,20 +122,18 @@ class EmulatedDevice:
         self.patches = patches or {}  # kernel file to changed source, for mutants
         self.kept: dict[int, Memory] = {}  # of workspaces, whose contents outlive a launch
         self.arrays: list[Memory] = []  # of the launches of one call
-        self.outputs: list[np.ndarray] = []
+        self.outputs: dict[int, Memory] = {}
 
     def address(self, array: np.ndarray) -> int:
         """Return the address of the first element; launches may use the array from now on."""
-        memory = self.kept.get(id(array))
-        if memory is None:
-            memory = Memory(array, written=not any(array is out for out in self.outputs))
-        self.arrays.append(memory)
+        memory = self.kept.get(id(array)) or self.outputs.get(id(array))
+        self.arrays.append(memory or Memory(array, written=True))
         return int(array.__array_interface__["data"][0])
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """Return memory that nothing wrote yet."""
         array = np.empty(shape, dtype)
-        array.view(np.uint8)[...] = 0xFF
+        poison(array)
         self.kept[id(array)] = Memory(array, written=False)
         weakref.finalize(array, self.kept.pop, id(array), None)
         return array
@@ -182,13 +188,22 @@ class EmulatedDevice:
             raise KernelError(f"{instance}: {error.decode()}")
 
     @contextlib.contextmanager
-    def call(self, *outputs: np.ndarray) -> Iterator[None]:
-        """Hold the arrays of one call; `outputs` have no contents yet."""
-        self.outputs = [out for out in outputs if id(out) not in self.kept]
+    def call(self, output: np.ndarray) -> Iterator[None]:
+        """Hold the arrays of one call, which writes to each element of `output`."""
+        known = self.kept.get(id(output))  # workspace may be an input and an output at once
+        memory = known or Memory(output, written=False)
+        if not known:
+            poison(output)
+        self.outputs = {id(output): memory}
         try:
             yield
+            missing = (memory.state & VALID != 0) & (memory.state & WRITTEN == 0)
+            if missing.any():
+                raise KernelError(
+                    f"{np.count_nonzero(missing)} bytes of the output: nobody wrote them"
+                )
         finally:
-            self.arrays, self.outputs = [], []
+            self.arrays, self.outputs = [], {}
 
 
 class EmulatedPath(KernelPath):

@@ -191,6 +191,7 @@ KERNEL(exchanges) {
     out[11] = __syncthreads_count(value & 2);
     const double wide = __shfl_xor_sync(~0u, double(value) * 1.5, 1);
     out[12] = unsigned(wide);
+    out[13] = out[14] = out[15] = 0;
 }
 
 // 256 threads: every 16-bit float to 32 bits and back, and the 32-bit floats of b to 16 bits.

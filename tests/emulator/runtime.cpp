@@ -401,24 +401,25 @@ int block_barrier(int line, int value) {
 
 #include "instructions.ipp"
 
-namespace emulator {
-}  // namespace emulator
-
 // ---- what the compiler calls ----
 
 using emulator::check;
 
-#define ACCESSES(n)                                                                           \
-    extern "C" void __asan_load##n##_noabort(uintptr_t address) { check(address, n, false); } \
-    extern "C" void __asan_store##n##_noabort(uintptr_t address) { check(address, n, true); }
+#define ACCESSES(n)                                                                        \
+    extern "C" void __tsan_read##n(uintptr_t address) { check(address, n, false); }           \
+    extern "C" void __tsan_write##n(uintptr_t address) { check(address, n, true); }           \
+    extern "C" void __tsan_unaligned_read##n(uintptr_t address) { check(address, n, false); } \
+    extern "C" void __tsan_unaligned_write##n(uintptr_t address) { check(address, n, true); }
 ACCESSES(1)
 ACCESSES(2)
 ACCESSES(4)
 ACCESSES(8)
 ACCESSES(16)
-extern "C" void __asan_loadN_noabort(uintptr_t address, size_t size) { check(address, size, false); }
-extern "C" void __asan_storeN_noabort(uintptr_t address, size_t size) { check(address, size, true); }
-extern "C" void __asan_handle_no_return() {}
+extern "C" void __tsan_read_range(uintptr_t address, size_t size) { check(address, size, false); }
+extern "C" void __tsan_write_range(uintptr_t address, size_t size) { check(address, size, true); }
+extern "C" void __tsan_init() {}
+extern "C" void __tsan_func_entry(void*) {}
+extern "C" void __tsan_func_exit() {}
 
 struct TypeMismatch {
     struct {

@@ -2,7 +2,7 @@
 //
 // The threads of a block are fibers of one host thread. They run in a random order, each until it
 // waits for others. Kernels are compiled with the compiler's calls in front of each load and store
-// (-fsanitize=kernel-address) and alignment check (-fsanitize=alignment); the functions called are
+// (-fsanitize=thread) and alignment check (-fsanitize=alignment); the functions called are
 // the runtime's own, and each access is checked:
 //
 //     bounds      the bytes belong to an array that the launch was given, element by element, or to

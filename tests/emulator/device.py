@@ -123,6 +123,7 @@ class EmulatedDevice:
         self.kept: dict[int, Memory] = {}  # of workspaces, whose contents outlive a launch
         self.arrays: list[Memory] = []  # of the launches of one call
         self.outputs: dict[int, Memory] = {}
+        self.unpoisoned: list[np.ndarray] = []  # until the first launch: a call may yet fail
 
     def address(self, array: np.ndarray) -> int:
         """Return the address of the first element; launches may use the array from now on."""
@@ -158,6 +159,8 @@ class EmulatedDevice:
                 f"{instance}: {arguments.nbytes} bytes of arguments are packed for a struct of "
                 f"{library.emulated_size()}"
             )
+        while self.unpoisoned:
+            poison(self.unpoisoned.pop())
         low, high = ctypes.c_void_p(), ctypes.c_void_p()
         library.emulated_shared_range(ctypes.byref(low), ctypes.byref(high))
         runtime().emulator_clear_arrays()
@@ -192,9 +195,8 @@ class EmulatedDevice:
         """Hold the arrays of one call, which writes to each element of `output`."""
         known = self.kept.get(id(output))  # workspace may be an input and an output at once
         memory = known or Memory(output, written=False)
-        if not known:
-            poison(output)
         self.outputs = {id(output): memory}
+        self.unpoisoned = [] if known else [output]
         try:
             yield
             missing = (memory.state & VALID != 0) & (memory.state & WRITTEN == 0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import resources
-from cupyconv._plan import TARGETS, Instance, instances
+from cupyconv._plan import TARGETS, Instance, Tile, instances
 
 TABLE: dict[str, Any] = json.loads(resources.TABLE.read_text(encoding="utf-8"))
 
@@ -43,7 +43,7 @@ def test_resident_blocks_fit() -> None:
             macros = dict(instance.defines)
             if "RESIDENT" in macros:
                 registers = TABLE[target][str(instance)][0]
-                assert registers * 128 * int(macros["RESIDENT"]) <= REGISTERS, instance
+                assert registers * Tile.THREADS * int(macros["RESIDENT"]) <= REGISTERS, instance
 
 
 def test_an_instance_that_does_not_compile_is_found() -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from . import cases as cases_
 from .precisions import PRECISIONS
-from .report import Report, render, table
+from .report import AUTO, Report, render, table
 
 NO_GPU = 2
+KERNELS = (AUTO, "direct", "portable", "hopper")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,6 +35,13 @@ def parser() -> argparse.ArgumentParser:
         default=["float32"],
         choices=[*PRECISIONS, "all"],
         help="default: float32",
+    )
+    add(
+        "--kernel",
+        default=AUTO,
+        choices=KERNELS,
+        help="run dense convolutions on this kernel, to compare kernels; default: the planner's "
+        "choice",
     )
     add("--no-peer", action="store_true", help="without PyTorch")
     add("--compile", action="store_true", help="torch.compile too, for the fused operation")
@@ -97,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             peer=not options.no_peer,
             compiled=options.compile,
             positive=options.positive,
+            kernel=options.kernel,
         ),
         save=(lambda report: report.write(options.json)) if options.json else (lambda report: None),
     )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from .limits import Ceilings
 from .precisions import RATES
 from .timing import geometric_mean
 
+Summary: TypeAlias = Callable[[Sequence[float | None]], str]
+
 NONE = "–"
+AUTO = "auto"  # the kernels that the planner chooses
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ class Report:
     rows: list[Row] = field(default_factory=list)
     host: list[HostRow] = field(default_factory=list)
     seconds: float = 0.0  # that the run took
+    kernel: str = AUTO  # that dense convolutions were forced to run on
 
     def failures(self) -> list[str]:
         """Return what of ours is wrong or did not run."""
@@ -158,8 +163,20 @@ def _mean(values: Sequence[float | None], form: str) -> str:
     return text if len(known) in (0, len(values)) else f"{text} ({len(known)})"
 
 
+def _lowest(values: Sequence[float | None], form: str) -> str:
+    return _number(min((value for value in values if value is not None), default=None), form)
+
+
+def _below_one(ratios: Sequence[float | None]) -> str:
+    """Return how many ratios are below one, where there are any."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    return str(sum(ratio < 1 for ratio in known)) if known else NONE
+
+
 def rows_table(rows: Sequence[Row], markdown: bool) -> str:
-    """Return the table of a section in one precision, with geometric means below."""
+    """Return the table of a section in one precision, with what sums it up below: the geometric
+    means, the lowest values, and the number of cases in which a peer is faster.
+    """
     peers = list(dict.fromkeys(name for row in rows for name in row.peers))
     plain = any(row.plain_limit_ms is not None for row in rows)
     head = ["case", "input * weight", "ms", "limit", "of limit"]
@@ -179,17 +196,23 @@ def rows_table(rows: Sequence[Row], markdown: bool) -> str:
         lines.append(line)
     if len(rows) == 1:
         return table(lines, markdown, left=2)
-    means = [
-        f"{len(rows)} cases",
-        "geometric mean",
-        "",
-        "",
-        _mean([r.of_limit for r in rows], ".0%"),
-    ]
-    means += [_mean([r.of_plain_limit for r in rows], ".0%")] if plain else []
-    for name in peers:
-        means += ["", _mean([row.ratio(name) for row in rows], ".2f")]
-    lines.append(means + [""] * (len(head) - len(means)))
+    shares = [[row.of_limit for row in rows]]
+    shares += [[row.of_plain_limit for row in rows]] if plain else []
+    ratios = [[row.ratio(name) for row in rows] for name in peers]
+
+    def summary(first: str, name: str, of_shares: Summary, of_ratios: Summary) -> list[str]:
+        line = [first, name, "", "", *map(of_shares, shares)]
+        for own in ratios:
+            line += ["", of_ratios(own)]
+        return line + [""] * (len(head) - len(line))
+
+    for first, name, summed in (
+        (f"{len(rows)} cases", "geometric mean", _mean),
+        ("", "lowest", _lowest),
+    ):
+        lines.append(summary(first, name, partial(summed, form=".0%"), partial(summed, form=".2f")))
+    if peers:
+        lines.append(summary("", "below 1.00", lambda _: "", _below_one))
     return table(lines, markdown, left=2)
 
 
@@ -206,9 +229,10 @@ def head(report: Report) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     ceilings = report.ceilings
     rates = ", ".join(f"{name} {ceilings.rates[name] / 1e12:.1f}" for name in RATES)
+    forced = f" Dense convolutions on the {report.kernel} kernel." if report.kernel != AUTO else ""
     return [
         f"One {report.gpu}, {report.date}. {versions}. Random data, {report.data}, "
-        f"seed {report.seed}. The run took {report.seconds:.0f} s.",
+        f"seed {report.seed}. The run took {report.seconds:.0f} s.{forced}",
         "ms: medians of times by CUDA events, all contenders in turn, L2 flushed before each. "
         "×: the other's time over ours. error: ‖result - exact‖ / ‖exact‖ against float64. "
         "T: transposed; s, p, o, d, g: stride, padding, output_padding, dilation, groups.",

@@ -8,7 +8,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -23,7 +23,7 @@ from .cases import SMALL, Case
 from .jobs import Job
 from .limits import Ceilings
 from .precisions import PRECISIONS, Precision
-from .report import HostRow, Report, Row, Timing
+from .report import AUTO, HostRow, Report, Row, Timing
 from .timing import Call, Stopwatch, host_microseconds, median, quartiles
 
 
@@ -41,6 +41,8 @@ class Options:
         Whether PyTorch runs beside us where it is installed, and torch.compile too.
     positive : bool
         Whether inputs and weights are positive.
+    kernel : str
+        The kernel that dense convolutions are forced to run on, or ``"auto"``.
     """
 
     seed: int
@@ -49,6 +51,7 @@ class Options:
     peer: bool = True
     compiled: bool = False
     positive: bool = False
+    kernel: str = AUTO
 
     @property
     def low(self) -> float:
@@ -63,6 +66,15 @@ def missing() -> str | None:
     except ImportError:
         return "CuPy is not installed; the benchmark needs it, and an NVIDIA GPU"
     return None if cupy.cuda.is_available() else "there is no NVIDIA GPU here that CuPy can use"
+
+
+def forced(kernel: str) -> AbstractContextManager[None]:
+    """Return what makes our dense convolutions run on a kernel while it is entered."""
+    if kernel == AUTO:
+        return nullcontext()
+    from cupyconv import _plan
+
+    return _plan.forced(kernel)
 
 
 def run(
@@ -80,7 +92,7 @@ def run(
     peer = torch if options.peer else None
     stream = cupy.cuda.Stream(non_blocking=True)
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-    with stream, torch.on(stream) if torch else nullcontext():
+    with stream, torch.on(stream) if torch else nullcontext(), forced(options.kernel):
         stopwatch = Stopwatch()
         report = Report(
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -89,6 +101,7 @@ def run(
             data=f"uniform in [{options.low:g}, 1)",
             versions=versions() | (torch.versions if torch else {}),
             ceilings=limits.measure(stopwatch, options.seed, torch),
+            kernel=options.kernel,
         )
         _free(torch)
 

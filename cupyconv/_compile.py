@@ -50,8 +50,14 @@ def _inlined(name: str, seen: set[str]) -> str:
 
 
 def options(instance: Instance) -> tuple[str, ...]:
-    """Return the compiler's options for `instance`."""
-    return ("-std=c++17", *(f"-D{name}={value}" for name, value in instance.defines))
+    """Return the compiler's options for `instance`.
+
+    wgmma needs the target that has the instructions of compute capability 9.0 alone; CuPy asks for
+    the one without them, and the more special of the two counts.
+    """
+    macros = (f"-D{name}={value}" for name, value in instance.defines)
+    special = ("-arch=sm_90a",) if ("ENGINE", "WgmmaEngine") in instance.defines else ()
+    return ("-std=c++17", *macros, *special)
 
 
 @lru_cache(maxsize=1024)

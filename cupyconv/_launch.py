@@ -10,14 +10,25 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from . import _compile
 from ._arrays import Array, floating
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
-from ._plan import MAX_AXES, Launch, plan_conv, plan_norm, plan_pool
+from ._plan import (
+    MAX_AXES,
+    TARGETS,
+    DirectPlan,
+    Instance,
+    Launch,
+    MatrixPlan,
+    Processor,
+    plan_conv,
+    plan_norm,
+    plan_pool,
+)
 from ._taps import AxisTaps
 
 # In the order of `ParameterType` in scalar.cuh.
@@ -42,6 +53,9 @@ PARAMETER_DTYPES = (
 class Device(Protocol):
     """What kernels run on."""
 
+    def processor(self) -> Processor:
+        """Return what plans know of the device."""
+
     def address(self, array: Array) -> int:
         """Return the address of the first element."""
 
@@ -55,8 +69,42 @@ class Device(Protocol):
         """Launch a kernel on the current stream with its packed arguments."""
 
 
+@lru_cache(maxsize=64)
+def _processor(device: int) -> Processor:
+    """Return what plans know of a CUDA device: of the targets, the last that it can run."""
+    from cupy.cuda import runtime
+
+    properties = runtime.getDeviceProperties(device)
+    capability = 10 * properties["major"] + properties["minor"]
+    able = [
+        t
+        for t in TARGETS
+        if int(t.strip("sm_a")) <= capability and ("a" not in t or capability == 90)
+    ]
+    return Processor(able[-1] if able else TARGETS[0], properties["multiProcessorCount"])
+
+
+# What a block may have of shared memory without asking.
+_SHARED_UNASKED = 48 * 1024
+
+
+@lru_cache(maxsize=1024)
+def _kernel(instance: Instance, shared: int, device: int) -> Any:
+    """Return the kernel, which may take `shared` bytes on the current device, which is `device`."""
+    kernel = _compile.kernel(instance)
+    if shared > _SHARED_UNASKED:
+        kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
+    return kernel
+
+
 class CupyDevice:
     """The current CUDA device, by way of CuPy."""
+
+    def processor(self) -> Processor:
+        """Return what plans know of the device."""
+        from cupy.cuda import runtime
+
+        return _processor(runtime.getDevice())
 
     def address(self, array: Array) -> int:
         """Return the address of the first element."""
@@ -88,7 +136,10 @@ class CupyDevice:
     def run(self, launch: Launch, arguments: np.ndarray) -> None:
         """Launch a kernel on the current stream with its packed arguments."""
         struct = arguments.view(np.dtype((np.void, arguments.nbytes)))
-        _compile.kernel(launch.instance)((launch.grid,), (launch.block,), (struct,))
+        from cupy.cuda import runtime
+
+        kernel = _kernel(launch.instance, launch.shared, runtime.getDevice())
+        kernel((launch.grid,), (launch.block,), (struct,), shared_mem=launch.shared)
 
 
 def _packed(values: Iterable[int]) -> np.ndarray:
@@ -100,6 +151,35 @@ def _strides(array: Array) -> tuple[int, ...]:
     size = array.dtype.itemsize
     return tuple(
         stride // size if n > 1 else 0 for stride, n in zip(array.strides, array.shape, strict=True)
+    )
+
+
+class _ConvStrides(NamedTuple):
+    """Strides in elements: of the batch, groups and channels, or of groups, rows and channels."""
+
+    input: tuple[int, int, int]
+    weight: tuple[int, int, int]
+    out: tuple[int, int, int]
+    input_axes: list[int]
+    weight_axes: list[int]
+    out_axes: list[int]
+
+
+def _conv_strides(geometry: ConvGeometry, input: Array, weight: Array, out: Array) -> _ConvStrides:
+    g = geometry
+    lead: tuple[int, ...] = () if g.batched else (0,)
+    input_batch, input_channel, *input_axes = (*lead, *_strides(input))
+    out_batch, out_row, *out_axes = (*lead, *_strides(out))
+    weight_0, weight_1, *weight_axes = _strides(weight)
+    return _ConvStrides(
+        (input_batch, g.channels * input_channel, input_channel),
+        (g.channels * weight_0, weight_1, weight_0)
+        if g.transposed
+        else (g.rows * weight_0, weight_0, weight_1),
+        (out_batch, g.rows * out_row, out_row),
+        input_axes,
+        weight_axes,
+        out_axes,
     )
 
 
@@ -129,6 +209,11 @@ def view(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
         *_padded([size for size, _ in axes], MAX_AXES),
         *_padded([stride for _, stride in axes], MAX_AXES),
     )
+
+
+def _reciprocal(divisor: int) -> int:
+    """Return by what matrix_conv.cu divides by `divisor`."""
+    return (2**32 - 1) // divisor
 
 
 class KernelPath:
@@ -161,23 +246,27 @@ class KernelPath:
         out: Array,
         precision: str,
     ) -> None:
-        """Write the convolution of `geometry` to `out`.
-
-        The direct kernel has float32 accuracy, which satisfies every `precision`.
-        """
-        g = geometry
-        plan = plan_conv(g, out.dtype)
+        """Write the convolution of `geometry` to `out`."""
+        plan = plan_conv(geometry, out.dtype, precision, self.device.processor())
         input = self.device.cast(input, out.dtype)
         weight = self.device.cast(weight, out.dtype)
-        lead: tuple[int, ...] = () if g.batched else (0,)
-        input_batch, input_channel, *input_axes = (*lead, *_strides(input))
-        out_batch, out_row, *out_axes = (*lead, *_strides(out))
-        weight_0, weight_1, *weight_axes = _strides(weight)
-        if g.transposed:
-            weight_strides = (g.channels * weight_0, weight_1, weight_0)
+        if isinstance(plan, DirectPlan):
+            self._direct(plan, geometry, input, weight, bias, out)
         else:
-            weight_strides = (g.rows * weight_0, weight_0, weight_1)
+            self._matrix(plan, geometry, input, weight, bias, out)
+
+    def _direct(
+        self,
+        plan: DirectPlan,
+        geometry: ConvGeometry,
+        input: Array,
+        weight: Array,
+        bias: Array | None,
+        out: Array,
+    ) -> None:
+        g = geometry
         length = int(dict(plan.launch.instance.defines)["RANK"]) or MAX_RANK
+        strides = _conv_strides(g, input, weight, out)
         self.device.run(
             plan.launch,
             _packed(
@@ -187,14 +276,89 @@ class KernelPath:
                     self.device.address(out),
                     *self._parameter(bias),
                     *(g.rank, g.batch, g.groups, g.channels, g.rows),
-                    *(input_batch, g.channels * input_channel, input_channel),
-                    *weight_strides,
-                    *(out_batch, g.rows * out_row, out_row),
+                    *strides.input,
+                    *strides.weight,
+                    *strides.out,
                     *(plan.phases, plan.row_tiles, plan.position_tiles),
                     *_fields(g.axes, length),
-                    *_padded(input_axes, length),
-                    *_padded(weight_axes, length),
-                    *_padded(out_axes, length),
+                    *_padded(strides.input_axes, length),
+                    *_padded(strides.weight_axes, length),
+                    *_padded(strides.out_axes, length),
+                )
+            ),
+        )
+
+    def _matrix(
+        self,
+        plan: MatrixPlan,
+        geometry: ConvGeometry,
+        input: Array,
+        weight: Array,
+        bias: Array | None,
+        out: Array,
+    ) -> None:
+        g, sum, tiling = geometry, plan.sum, plan.tiling
+        strides = _conv_strides(g, input, weight, out)
+        lead = (0,) * (3 - g.rank)
+        weight_axes = (*lead, *strides.weight_axes)
+        axes = [
+            value
+            for axis, stride in zip(sum.axes, weight_axes, strict=True)
+            for value in (*astuple(axis.taps), stride, axis.lattices, axis.advance)
+        ]
+        fold = astuple(sum.fold)
+        order = (sum.channels, sum.blocks, sum.depth)
+        packed = self.device.workspace((plan.packed,), np.dtype(np.uint8))
+        address = self.device.address(weight)
+        self.device.run(
+            plan.pack,
+            _packed(
+                (
+                    address,
+                    self.device.address(packed),
+                    *(g.groups, g.rows, *strides.weight),
+                    *(sum.phases, tiling.row_tiles, tiling.shape.slabs, sum.steps),
+                    *order,
+                    *fold,
+                    *axes,
+                )
+            ),
+        )
+        # Neighbouring outputs as pairs: all of them lie at multiples of two elements.
+        out_address = self.device.address(out)
+        others = (*strides.out, *strides.out_axes[:-1])
+        pairs = (
+            (sum.fold.count % 2 == 0 or sum.fold.count == sum.axes[2].taps.phases == 1)
+            and strides.out_axes[-1] == 1
+            and out.shape[-1] % 2 == 0
+            and not any(stride % 2 for stride in others)
+            and out_address % (2 * out.dtype.itemsize) == 0
+        )
+        self.device.run(
+            plan.launch,
+            _packed(
+                (
+                    self.device.address(input),
+                    address,
+                    self.device.address(packed),
+                    out_address,
+                    *self._parameter(bias),
+                    *(g.batch, g.groups, g.rows),
+                    *(*strides.input, *lead, *strides.input_axes),
+                    *strides.weight,
+                    *(*strides.out, *lead, *strides.out_axes),
+                    *(value for axis in sum.taps for value in astuple(axis)),
+                    *axes,
+                    *fold,
+                    *order,
+                    *(sum.phases, sum.steps),
+                    *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
+                    *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
+                    *(tiling.slots, tiling.lattice_slots),
+                    *(tiling.stages, tiling.weight_stages, sum.group),
+                    *map(_reciprocal, (tiling.plane_pitch, tiling.row_pitch, tiling.tile[1])),
+                    _reciprocal(tiling.slots // 32),
+                    pairs,
                 )
             ),
         )

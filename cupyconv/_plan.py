@@ -8,16 +8,34 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from . import _matrix
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._matrix import MODES, Mode, Sum, Tiling
 from ._taps import AxisTaps
 
-# Compute capabilities that the kernels are built for.
-TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100", "sm_120")
+# Compute capabilities that the kernels are built for, and the shared memory of a block in bytes.
+SHARED = {
+    "sm_75": 64 * 1024,
+    "sm_80": 163 * 1024,
+    "sm_86": 99 * 1024,
+    "sm_89": 99 * 1024,
+    "sm_90a": 227 * 1024,
+    "sm_100": 227 * 1024,
+    "sm_120": 99 * 1024,
+}
+TARGETS = tuple(SHARED)
+
+# The kernels for convolutions: for everything, on matrix units since compute capability 8.0, and on
+# those of 9.0.
+KERNELS = ("direct", "portable", "hopper")
 
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
@@ -73,9 +91,35 @@ class Launch:
     instance: Instance
     grid: int
     block: int
+    shared: int = 0  # bytes of a block, beside what the kernel declares
+    unit: int = 1  # any multiple of this would do as well for a grid
 
     def __str__(self) -> str:
-        return f"{self.instance}, {self.grid} blocks of {self.block} threads"
+        shared = f" and {self.shared} bytes" if self.shared else ""
+        return f"{self.instance}, {self.grid} blocks of {self.block} threads{shared}"
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What plans know of a GPU: the target that its kernels are built for, and its size."""
+
+    target: str
+    multiprocessors: int
+
+
+_forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
+
+
+@contextmanager
+def forced(kernel: str | None) -> Iterator[None]:
+    """Let convolutions run by one of `KERNELS` where it can: for tests and benchmarks."""
+    if kernel not in (None, *KERNELS):
+        raise ValueError(f"kernel must be one of {KERNELS}, got {kernel!r}")
+    token = _forced.set(kernel)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
 
 
 @dataclass(frozen=True)
@@ -130,8 +174,8 @@ def _direct_conv(dtype: str, rank: int, tile: Tile) -> Instance:
 
 
 @dataclass(frozen=True)
-class ConvPlan:
-    """How a convolution runs.
+class DirectPlan:
+    """How a convolution runs by direct_conv.cu.
 
     Attributes
     ----------
@@ -154,6 +198,32 @@ class ConvPlan:
         )
 
 
+@dataclass(frozen=True)
+class MatrixPlan:
+    """How a convolution runs by matrix_conv.cu.
+
+    Attributes
+    ----------
+    pack, launch : Launch
+        The kernels: one packs the weights, one convolves.
+    packed : int
+        Bytes of the packed weights.
+    sum : Sum
+        What is summed, and in which order.
+    tiling : Tiling
+        What a block computes.
+    """
+
+    pack: Launch
+    launch: Launch
+    packed: int
+    sum: Sum
+    tiling: Tiling
+
+    def __str__(self) -> str:
+        return f"{self.pack}; {self.launch}: {self.tiling}"
+
+
 def _fits_32_bits(geometry: ConvGeometry) -> bool:
     """Whether every coordinate and the number of products stay below 2**31."""
 
@@ -170,9 +240,101 @@ def storage(dtype: np.dtype) -> str:
     return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
 
 
-@lru_cache(maxsize=4096)
-def plan_conv(geometry: ConvGeometry, dtype: np.dtype) -> ConvPlan:
+def plan_conv(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
+) -> DirectPlan | MatrixPlan:
     """Return how a convolution of `dtype` runs; the geometry must have outputs."""
+    return _plan_conv(geometry, dtype, precision, processor, _forced.get())
+
+
+@lru_cache(maxsize=4096)
+def _plan_conv(
+    geometry: ConvGeometry,
+    dtype: np.dtype,
+    precision: str,
+    processor: Processor,
+    kernel: str | None,
+) -> DirectPlan | MatrixPlan:
+    mode = MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
+    if mode and kernel != "direct" and (kernel or _is_dense(geometry)):
+        engine = "hopper" if processor.target == "sm_90a" else "portable"
+        plan = _plan_matrix(geometry, mode, processor, kernel or engine)
+        if plan:
+            return plan
+    return _plan_direct(geometry, dtype)
+
+
+# From here on the matrix units are worth the packing of the weights.
+_DENSE_CHANNELS = 8
+_DENSE_WEIGHTS = 256  # input times output channels
+_DENSE_PRODUCTS = 2**18  # of one sample
+
+
+def _is_dense(geometry: ConvGeometry) -> bool:
+    """Whether matrix units have enough to do; the batch does not count, as it changes no bits."""
+    g = geometry
+    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in g.axes)
+    return (
+        min(g.channels, g.rows) >= _DENSE_CHANNELS
+        and g.channels * g.rows >= _DENSE_WEIGHTS
+        and g.groups * g.channels * g.rows * taps >= _DENSE_PRODUCTS
+    )
+
+
+def _matrix_instances(mode: Mode, shape: _matrix.Shape, engine: str) -> tuple[Instance, Instance]:
+    """Return the kernels that pack weights and that convolve."""
+    macros = (("ELEMENT", mode.element), ("PARTS", str(mode.parts)))
+    shaped = (
+        ("ENGINE", {"portable": "MmaEngine", "hopper": "WgmmaEngine"}[engine]),
+        ("SLABS", str(shape.slabs)),
+        ("SEGMENT", str(shape.segment)),
+        ("SEGMENTS", str(shape.segments)),
+    )
+    return (
+        Instance("pack_weights.cu", "pack_weights", macros),
+        Instance("matrix_conv.cu", "matrix_conv", macros + shaped),
+    )
+
+
+_PACK_THREADS = 256
+_BLOCKS_A_MULTIPROCESSOR = 4  # where phases differ in their work
+
+
+def _plan_matrix(
+    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str
+) -> MatrixPlan | None:
+    """Return the plan on matrix units, None for what they cannot take."""
+    g = geometry
+    capable = {"portable": processor.target != "sm_75", "hopper": processor.target == "sm_90a"}
+    if not capable[engine] or g.rank > 3 or not g.channels or not _fits_32_bits(g):
+        return None
+    sum = _matrix.sum_of(g, mode)
+    multiprocessors = processor.multiprocessors
+    shared = SHARED[processor.target]
+    tiling = _matrix.tiling(sum, g.batch, g.groups, engine, shared, multiprocessors)
+    if tiling is None:
+        return None
+    shape = tiling.shape
+    slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
+    if slots >= INT32_LIMIT // 2:
+        return None
+    pack, convolve = _matrix_instances(mode, shape, engine)
+    blocks = multiprocessors if sum.phases == 1 else _BLOCKS_A_MULTIPROCESSOR * multiprocessors
+    tiles = tiling.count * g.groups
+    blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
+    if max(blocks, tiles) > MAX_GRID:
+        return None
+    pack_blocks = min(-(-slots // _PACK_THREADS), 16 * multiprocessors)
+    return MatrixPlan(
+        Launch(pack, max(1, pack_blocks), _PACK_THREADS),
+        Launch(convolve, blocks, _matrix.THREADS[engine], tiling.shared, sum.phases),
+        slots * mode.parts * _matrix.SLOT,
+        sum,
+        tiling,
+    )
+
+
+def _plan_direct(geometry: ConvGeometry, dtype: np.dtype) -> DirectPlan:
     wide, narrow = _tiles(storage(dtype))
     tile = wide if geometry.rows > _NARROW_ROWS else narrow
     small = geometry.rank <= 3 and _fits_32_bits(geometry)
@@ -182,7 +344,7 @@ def plan_conv(geometry: ConvGeometry, dtype: np.dtype) -> ConvPlan:
     position_tiles = -(-largest_phase // tile.positions)
     tiles = phases * row_tiles * position_tiles * geometry.groups
     instance = _direct_conv(storage(dtype), geometry.rank if small else 0, tile)
-    return ConvPlan(
+    return DirectPlan(
         Launch(instance, min(tiles, MAX_GRID), Tile.THREADS), phases, row_tiles, position_tiles
     )
 
@@ -270,4 +432,11 @@ def instances(target: str) -> tuple[Instance, ...]:
     )
     unsigned = (name for name in _ELEMENTS if name.startswith("uint"))
     pools = (_max_pool2d(dtype) for dtype in (*_FLOATS, *unsigned, *_SIGNED))
-    return (*convolutions, *norms, *pools)
+    engines = {"sm_75": (), "sm_90a": ("portable", "hopper")}.get(target, ("portable",))
+    matrix = (
+        instance
+        for engine, mode in itertools.product(engines, MODES.values())
+        for shape in _matrix.shapes(mode)
+        for instance in _matrix_instances(mode, shape, engine)
+    )
+    return tuple(dict.fromkeys((*convolutions, *matrix, *norms, *pools)))

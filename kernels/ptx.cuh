@@ -43,6 +43,17 @@ __device__ inline float float_from_float16(unsigned short bits) {
 #endif
 }
 
+// The nearest tf32 number (a float whose last 13 bits are zero), ties away from zero, as bits.
+__device__ inline unsigned tf32_from_float(float value) {
+#ifdef __CUDACC__
+    unsigned bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+    return bits;
+#else
+    return emulator::tf32_from_float(value);
+#endif
+}
+
 // ---- addresses ----
 
 // The address of shared memory as the instructions below take it.
@@ -56,6 +67,56 @@ __device__ inline unsigned shared_address(const void* pointer) {
 #else
 #define DYNAMIC_SHARED(name) unsigned char* const name = emulator::dynamic_shared()
 #endif
+
+// ---- global memory ----
+
+// A number that nothing writes meanwhile, or zero bits where it is not `present`: one instruction under
+// a predicate, so that there is no branch and what the address takes is no part of the condition.
+__device__ inline unsigned load_bits(const unsigned* global, bool present) {
+#ifdef __CUDACC__
+    unsigned bits;
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.nc.b32 %0, [%1];\n}\n"
+                 : "=r"(bits)
+                 : "l"(global), "r"(int(present)));
+    return bits;
+#else
+    return present ? *global : 0;
+#endif
+}
+__device__ inline unsigned short load_bits(const unsigned short* global, bool present) {
+#ifdef __CUDACC__
+    unsigned short bits;
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b16 %0, 0;\n@p ld.global.nc.b16 %0, [%1];\n}\n"
+                 : "=h"(bits)
+                 : "l"(global), "r"(int(present)));
+    return bits;
+#else
+    return present ? *global : 0;
+#endif
+}
+
+// Writes a number, or two that lie side by side, aligned to both, where it is `present`.
+__device__ inline void store_bits(unsigned short* global, unsigned short bits, bool present) {
+    PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.b16 [%0], %1;\n}\n" ::"l"(global),
+                     "h"(bits), "r"(int(present))
+                     : "memory"),
+        store_bits(global, bits, present));
+}
+__device__ inline void store_bits(unsigned* global, unsigned bits, bool present) {
+    PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.b32 [%0], %1;\n}\n" ::"l"(global),
+                     "r"(bits), "r"(int(present))
+                     : "memory"),
+        store_bits(global, bits, present));
+}
+__device__ inline void store_pair(unsigned short* global, unsigned short a, unsigned short b, bool present) {
+    store_bits((unsigned*)global, a | unsigned(b) << 16, present);
+}
+__device__ inline void store_pair(unsigned* global, unsigned a, unsigned b, bool present) {
+    PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\n@p st.global.v2.b32 [%0], {%1, %2};\n}\n" ::"l"(global),
+                     "r"(a), "r"(b), "r"(int(present))
+                     : "memory"),
+        store_pair(global, a, b, present));
+}
 
 // ---- matrix products of a warp: d += a * b ----
 
@@ -178,14 +239,21 @@ __device__ inline void mbarrier_arrive_expect(mbarrier* barrier, int bytes) {
         mbarrier_arrive(barrier, bytes));
 }
 
-// Waits for the end of the phase of this parity (0 for the first phase, then 1, 0, ...).
+// Before compute capability 9.0 a wait asks again and again; from then on it may sleep in between.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define MBARRIER_ASK "mbarrier.test_wait.parity.shared::cta.b64"
+#else
+#define MBARRIER_ASK "mbarrier.try_wait.parity.shared::cta.b64"
+#endif
+
+// Waits for the end of the phase of this parity (0 for the first phase, then 1, 0, ...). On a new
+// barrier, parity 1 is that of a phase that has ended.
 __device__ inline void mbarrier_wait(mbarrier* barrier, int parity) {
 #ifdef __CUDACC__
     asm volatile(
         "{\n"
         ".reg .pred done;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "again:\n" MBARRIER_ASK " done, [%0], %1;\n"
         "@done bra finished;\n"
         "bra again;\n"
         "finished:\n"
@@ -206,6 +274,20 @@ __device__ inline void bulk_copy(void* shared, const void* global, int bytes, mb
 // Makes this thread's ordinary writes to shared memory known to wgmma and to bulk copies.
 __device__ inline void async_proxy_fence() {
     PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), async_proxy_fence());
+}
+
+// ---- registers of a warpgroup (compute capability 9.0 alone) ----
+
+// Takes more registers for each of the warpgroup's threads, up to COUNT; waits until they are free.
+template <int COUNT>
+__device__ inline void take_registers() {
+    PTX(asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)), set_registers());
+}
+
+// Gives registers back, down to COUNT.
+template <int COUNT>
+__device__ inline void give_registers() {
+    PTX(asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)), set_registers());
 }
 
 // ---- matrix products of a warpgroup (compute capability 9.0 alone) ----
@@ -251,11 +333,18 @@ struct Wgmma;
 #define WGMMA_D4 WGMMA_D2 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define WGMMA_D8                                                                               \
     WGMMA_D4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_D16                                                                                   \
+    WGMMA_D8                                                                                        \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "  \
+    "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define WGMMA_U(i) "+f"(d[4 * i]), "+f"(d[4 * i + 1]), "+f"(d[4 * i + 2]), "+f"(d[4 * i + 3])
 #define WGMMA_R1 WGMMA_U(0)
 #define WGMMA_R2 WGMMA_R1, WGMMA_U(1)
 #define WGMMA_R4 WGMMA_R2, WGMMA_U(2), WGMMA_U(3)
 #define WGMMA_R8 WGMMA_R4, WGMMA_U(4), WGMMA_U(5), WGMMA_U(6), WGMMA_U(7)
+#define WGMMA_R16                                                                              \
+    WGMMA_R8, WGMMA_U(8), WGMMA_U(9), WGMMA_U(10), WGMMA_U(11), WGMMA_U(12), WGMMA_U(13),       \
+        WGMMA_U(14), WGMMA_U(15)
 
 #define WGMMA(TYPE, N, SHAPE, TRANSPOSE, UNITS, A, B, S)                                            \
     template <>                                                                                     \
@@ -278,3 +367,4 @@ WGMMA_TYPES(8, 1, "4", "5", "6")
 WGMMA_TYPES(16, 2, "8", "9", "10")
 WGMMA_TYPES(32, 4, "16", "17", "18")
 WGMMA_TYPES(64, 8, "32", "33", "34")
+WGMMA_TYPES(128, 16, "64", "65", "66")

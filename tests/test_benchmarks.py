@@ -7,10 +7,12 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
@@ -18,12 +20,14 @@ import pytest
 
 import cupyconv
 import reference as definition
-from benchmarks import cases, data, jobs, limits, reference, run, timing
+from benchmarks import __main__ as program
+from benchmarks import cases, data, draw, jobs, limits, peers, reference, run, timing
 from benchmarks import report as reports
 from benchmarks.cases import Convolution, Fused
 from benchmarks.limits import Ceilings
 from benchmarks.precisions import PRECISIONS, RATES
 from benchmarks.report import HostRow, Report, Row, Timing
+from cupyconv import _plan
 
 ROOT = Path(__file__).parents[1]
 ALL = cases.load()
@@ -81,6 +85,8 @@ def test_kinds_of_kernelbench() -> None:
     assert chosen("pointwise") & kernelbench == {"1/86b", "1/87"}
     assert chosen("fused") >= {"2/11", "2/11-given"}
     assert chosen("transposed") & chosen("1d") & kernelbench == {"1/64", "1/74", "1/79"}
+    assert chosen("matrix") == chosen("dense") & kernelbench
+    assert len(chosen("matrix")) == 23
 
 
 def test_selection() -> None:
@@ -103,6 +109,68 @@ def test_a_new_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "more.json").write_text(json.dumps([{**item, "id": "more/1", "note": "ignored"}]))
     (case,) = cases.load(tmp_path)
     assert (case.section, case.id, case.input) == ("more", "more/1", tuple(item["input"]))
+
+
+def drawn() -> list[Convolution]:
+    return [case for case in ALL if isinstance(case, Convolution) and case.id.startswith("d/")]
+
+
+def test_drawing_again_gives_the_committed_file() -> None:
+    committed = (ROOT / "benchmarks" / "dense_seeded.json").read_text(encoding="utf-8")
+    assert draw.text(draw.dense()) == committed
+    assert draw.dense() == drawn()
+
+
+def test_drawn_cases_are_within_the_bounds() -> None:
+    assert [case.id for case in drawn()] == [f"d/{number:02}" for number in range(1, 25)]
+    assert chosen("dense_seeded") == {case.id for case in drawn()} <= chosen("dense")
+    for case in drawn():
+        assert 0.2e9 <= case.operations <= 300e9
+        for shape in (case.input, case.weight, case.output):
+            assert 4 * math.prod(shape) < 2e9
+        for size, pad, dilation in zip(case.weight[2:], case.padding, case.dilation, strict=True):
+            assert 0 <= 2 * pad <= dilation * (size - 1)
+
+
+def test_what_drawn_cases_cover() -> None:
+    """Everything in which dense convolutions differ, and small images of many channels."""
+    small = [case for case in drawn() if case.rank == 2 and max(case.input[2:]) <= 56]
+    small = [case for case in small if min(case.weight[:2]) >= 256]
+    assert sum(case.input[0] == 1 for case in small) >= 4
+    assert sum(8 <= case.input[0] <= 64 for case in small) >= 4
+    assert all(min(case.input[2:]) >= 14 and max(case.weight[:2]) <= 512 for case in small)
+    counts = {32, 48, 64, 80, 96, 100, 128, 192, 256, 384, 512}
+    assert {count for case in drawn() for count in case.weight[:2]} == counts
+    kernels = {(1, 1), (3, 3), (5, 5), (3, 7), (7,), (3, 3, 3)}
+    assert {case.weight[2:] for case in drawn()} == kernels
+    both = {False, True}
+    for rank in (1, 2, 3):
+        assert {case.transposed for case in drawn() if case.rank == rank} == both
+    assert {(case.transposed, max(case.stride)) for case in drawn()} == {
+        (transposed, stride) for transposed in both for stride in (1, 2)
+    }
+    assert {(case.transposed, max(case.dilation)) for case in drawn()} == {
+        (transposed, dilation) for transposed in both for dilation in (1, 2)
+    }
+    assert {max(case.output_padding) for case in drawn()} == {0, 1}
+    assert sum(case.bias for case in drawn()) == 12
+    assert sum(case.input[-1] % 2 for case in drawn()) >= 8
+
+
+def test_sets_that_cover_too_little_are_drawn_again() -> None:
+    assert draw.covers(drawn())
+    assert not draw.covers([replace(case, bias=True) for case in drawn()])
+    assert not draw.covers([case for case in drawn() if max(case.stride) == 1])
+    first, *_ = drawn()
+    assert draw.fits(first)
+    assert not draw.fits(replace(first, groups=2))
+    assert not draw.fits(replace(first, input=(1, 256, 3, 3)))
+    assert not draw.fits(replace(first, input=(1000, 256, 64, 64)))
+
+
+def test_the_command_that_draws(capsys: pytest.CaptureFixture[str]) -> None:
+    assert draw.main(["dense"]) == 0
+    assert capsys.readouterr().out == draw.text(drawn())
 
 
 # Limits and statistics -----------------------------------------------------------------------
@@ -472,6 +540,60 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch, fault: str
     assert stopwatch.rounds == (7 if fault == "unsteady" else 0)
 
 
+@pytest.fixture
+def kernels() -> Iterator[list[str | None]]:
+    """What is forced: the kernels that have been entered and not left."""
+    entered: list[str | None] = []
+
+    @contextmanager
+    def forced(kernel: str | None) -> Iterator[None]:
+        entered.append(kernel)
+        yield
+        entered.pop()
+
+    with mock.patch.object(_plan, "forced", forced, create=True):
+        yield entered
+
+
+@pytest.mark.usefixtures("no_gpu_memory")
+@pytest.mark.parametrize(
+    ("options", "kernel", "inside"),
+    [({}, "auto", []), ({"kernel": "direct"}, "direct", ["direct"])],
+)
+def test_a_kernel_is_forced_for_the_whole_run(
+    monkeypatch: pytest.MonkeyPatch,
+    kernels: list[str | None],
+    options: dict[str, Any],
+    kernel: str,
+    inside: list[str],
+) -> None:
+    seen: list[list[str | None]] = []
+
+    def measure(case: Convolution, *arguments: Any) -> Row:
+        seen.append(kernels[:])
+        return row(case.id, Timing(1.0), {})
+
+    def small_calls(*arguments: Any) -> list[HostRow]:
+        seen.append(kernels[:])
+        return []
+
+    monkeypatch.setitem(sys.modules, "cupy", mock.MagicMock())
+    monkeypatch.setattr(peers, "load", lambda: None)
+    monkeypatch.setattr(limits, "measure", lambda *arguments: H200)
+    monkeypatch.setattr(run, "versions", dict)
+    monkeypatch.setattr(run, "Stopwatch", Stopwatch)
+    monkeypatch.setattr(run, "measure", measure)
+    monkeypatch.setattr(run, "small_calls", small_calls)
+    found = run.run(
+        [BY_ID["1/65"], BY_ID["1/70"]],
+        [PRECISIONS["float32"]],
+        True,
+        run.Options(seed=1, **options),
+    )
+    assert (seen, kernels) == ([inside] * 3, [])
+    assert (found.kernel, len(found.rows)) == (kernel, 2)
+
+
 # Records and tables --------------------------------------------------------------------------
 
 
@@ -519,6 +641,15 @@ def test_the_record_survives_a_file(report: Report, tmp_path: Path) -> None:
     assert Report.read(tmp_path / "run.json") == report
 
 
+def test_a_record_without_a_kernel_can_be_read(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    replace(report, kernel="direct").write(path)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert record.pop("kernel") == Report.read(path).kernel == "direct"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    assert Report.read(path) == report
+
+
 def test_failures_are_ours_alone(report: Report) -> None:
     assert report.failures() == [
         "c, float32: error 2.0e-02 in norm, above 1.0e-06",
@@ -537,8 +668,32 @@ def test_the_table_as_text(report: Report) -> None:
         "b 1×2 * 3×2 2.000 0.500 25% 50% 16.000 8.00 6.000 3.00 3.0e-07 1.0e-07".split(),
         "c 1×2 * 3×2 failed 0.500 – – – – – – – –".split(),
         "3 cases geometric mean 35% (2) 71% (2) 4.00 (2) 3.00 (1)".split(),
+        "lowest 25% 50% 2.00 3.00".split(),
+        "below 1.00 0 0".split(),
     ]
     assert len({len(line) for line in text.splitlines()[1:3]}) == 1
+
+
+def test_cases_below_one_are_counted(report: Report) -> None:
+    first, second, failed = report.rows[:3]
+    slower = replace(first, peers={"torch": Timing(0.9)})
+    rows = [slower, replace(slower, peers={"torch": Timing(0.25)}), second, failed]
+    *_, mean, lowest, below = reports.rows_table(rows, markdown=False).splitlines()
+    assert mean.split() == "4 cases geometric mean 40% (3) 79% (3) 1.22 (3) 3.00 (1)".split()
+    assert lowest.split() == "lowest 25% 50% 0.25 3.00".split()
+    assert below.split() == "below 1.00 2 0".split()
+    # Without a peer, and with one that ran nowhere.
+    alone = [replace(one, peers={}) for one in rows]
+    assert reports.rows_table(alone, markdown=False).splitlines()[-1].split() == [
+        "lowest",
+        "25%",
+        "50%",
+    ]
+    broken = [replace(one, peers={"torch": Timing(failure="no engine")}) for one in rows]
+    assert reports.rows_table(broken, markdown=False).splitlines()[-1].split() == [
+        *("below", "1.00"),
+        reports.NONE,
+    ]
 
 
 def test_the_table_as_markdown(report: Report) -> None:
@@ -562,6 +717,9 @@ def test_the_whole_report(report: Report) -> None:
     assert "- conv_transpose2d: broken" in text
     assert "of plain" not in text.partition("file, float16")[2]
     assert "### file, float32" in reports.render(report, markdown=True)
+    assert "Dense convolutions on" not in text
+    forced = reports.render(replace(report, kernel="hopper"))
+    assert "Dense convolutions on the hopper kernel." in forced.splitlines()[0]
 
 
 # The command ---------------------------------------------------------------------------------
@@ -600,10 +758,36 @@ def test_wrong_arguments() -> None:
         ("1/99",): "no case is called '1/99'",
         ("--repeats", "0"): "--repeats must be positive",
         ("--json", "benchmarks/run.json"): "must not lie among the cases",
+        ("--kernel", "cudnn"): "argument --kernel: invalid choice",
     }.items():
         done = command(*arguments)
         assert done.returncode == 2
         assert text in done.stderr
+
+
+@pytest.mark.parametrize("kernel", ["auto", "direct", "portable", "hopper"])
+def test_the_kernel_of_a_run(
+    monkeypatch: pytest.MonkeyPatch, report: Report, tmp_path: Path, kernel: str
+) -> None:
+    asked: list[run.Options] = []
+
+    def measured(
+        cases: Any,
+        precisions: Any,
+        host: bool,
+        options: run.Options,
+        save: Callable[[Report], None],
+    ) -> Report:
+        asked.append(options)
+        report.kernel = options.kernel
+        save(report)
+        return report
+
+    monkeypatch.setattr(run, "missing", lambda: None)
+    monkeypatch.setattr(run, "run", measured)
+    arguments = ["1/65", "--json", str(path := tmp_path / "run.json")]
+    program.main([*arguments, *(["--kernel", kernel] if kernel != "auto" else [])])
+    assert [options.kernel for options in asked] == [kernel] == [Report.read(path).kernel]
 
 
 def test_reading_a_record(report: Report, tmp_path: Path) -> None:

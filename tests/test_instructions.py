@@ -31,11 +31,10 @@ def instance(name: str) -> Instance:
 
 def emulated(name: str, threads: int, a: Any, b: Any, out: Any, source: str | None = None) -> None:
     device = EmulatedDevice()
-    shared = SHARED if "warpgroup" in name else 0
     with device.call(out):
         arguments = np.array([device.address(array) for array in (a, b, out)], np.int64)
-        launch = Launch(instance(name), 1, threads)
-        device.run_source(source or text(), launch, arguments, shared)
+        launch = Launch(instance(name), 1, threads, SHARED if "warpgroup" in name else 0)
+        device.run_source(source or text(), launch, arguments)
 
 
 def on_gpu(name: str, threads: int, a: Any, b: Any, out: Any) -> None:
@@ -136,6 +135,11 @@ def named_barriers(rng: np.random.Generator) -> Case:
     return Case(128, a, a, np.empty_like(a), a[:, ::-1], 0)
 
 
+def mbarriers(rng: np.random.Generator) -> Case:
+    a = rng.integers(2**32, size=(6, 64), dtype=np.uint32)
+    return Case(128, a, a, np.empty_like(a), a[:, ::-1], 0)
+
+
 def bulk_copies(rng: np.random.Generator) -> Case:
     a = rng.integers(2**32, size=(4, 128), dtype=np.uint32)
     return Case(160, a, a, np.empty_like(a), a[:, ::-1], 0)
@@ -153,6 +157,11 @@ def warpgroup_matrix(kind: str, columns: int) -> Callable[[np.random.Generator],
         return Case(128, a, b, np.empty((64, columns), np.float32), value, error)
 
     return make
+
+
+def warpgroup_registers(rng: np.random.Generator) -> Case:
+    a = rng.integers(2**31, size=(2, 128), dtype=np.uint32)
+    return Case(256, a, a, np.empty_like(a), np.stack([a[0] + 1, a[1] * 2]), 0)
 
 
 def exchanges(rng: np.random.Generator) -> Case:
@@ -196,6 +205,30 @@ def conversions(rng: np.random.Generator) -> Case:
     return Case(256, b, b, np.empty(3 * 65536, np.uint32), expected, 0)
 
 
+def tf32_conversions(rng: np.random.Generator) -> Case:
+    """Floats of all sizes; at each exponent the two sides of a tie and the tie itself."""
+    b = rng.integers(2**32, size=65536, dtype=np.uint32)
+    sides = np.array([0x0FFF, 0x1000, 0x1001], np.uint32)
+    b[: 3 * 4096] = ((b[:4096] & 0xFFFFE000)[:, None] | sides).reshape(-1)
+    special = [
+        *(0, 1, 0x0FFF, 0x1000, 0x7FFFFF),  # zero and subnormal numbers
+        *(0x7F7FEFFF, 0x7F7FF000, 0x7F7FFFFF),  # the second is the first that becomes infinite
+        *(0x7F800000, 0x7F800001, 0x7F801000, 0x7FBFFFFF, 0x7FC00000, 0x7FFFF000, 0x7FFFFFFF),
+    ]
+    bits = np.array(special, np.uint32)
+    b[-2 * len(bits) :] = np.concatenate([bits, bits | np.uint32(1 << 31)])
+    with np.errstate(invalid="ignore"):  # signaling NaN
+        value = b.view(np.float32).astype(np.float64)
+    finite = np.isfinite(value)
+    size = np.abs(np.where(finite, value, 0))
+    # Eleven bits of the mantissa, fewer below the smallest normal number, 2**-126.
+    unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 11, -136))
+    rounded = np.copysign(np.floor(size / unit + 0.5) * unit, value)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = np.where(finite, rounded, value).astype(np.float32).view(np.uint32)
+    return Case(256, b, b, np.empty(65536, np.uint32), expected, 0)
+
+
 CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "matrix_tf32": warp_matrix("tf32"),
     "matrix_float16": warp_matrix("float16"),
@@ -204,20 +237,26 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "load_matrix": load_matrix,
     "asynchronous_copies": asynchronous_copies,
     "named_barriers": named_barriers,
+    "mbarriers": mbarriers,
     "bulk_copies": bulk_copies,
     "warpgroup_tf32": warpgroup_matrix("tf32", 16),
     "warpgroup_float16": warpgroup_matrix("float16", 64),
     "warpgroup_bfloat16": warpgroup_matrix("bfloat16", 8),
     "warpgroup_tf32_swizzled": warpgroup_matrix("tf32", 64),
     "warpgroup_float16_swizzled": warpgroup_matrix("float16", 32),
+    "warpgroup_tf32_wide": warpgroup_matrix("tf32", 128),
+    "warpgroup_float16_wide": warpgroup_matrix("float16", 128),
+    "warpgroup_bfloat16_wide": warpgroup_matrix("bfloat16", 128),
+    "warpgroup_registers": warpgroup_registers,
     "exchanges": exchanges,
     "conversions": conversions,
+    "tf32_conversions": tf32_conversions,
 }
 
 
 def nan_is_nan(bits: np.ndarray, name: str) -> np.ndarray:
     """Conversions of NaN keep a payload on some machines only."""
-    if name != "conversions":
+    if "conversions" not in name:
         return bits
     single, half = bits[:65536].copy(), bits[65536:].copy()
     single[np.isnan(single.view(np.float32))] = 0x7FFFFFFF
@@ -295,6 +334,24 @@ MISTAKES = {
         "",
         "hangs",
     ),
+    "no wait for a full stage": (
+        "mbarriers",
+        "mbarrier_wait(&full[stage], parity);\n            p.out[round * 64",
+        "p.out[round * 64",
+        "race|nothing wrote|one more than the mbarrier expects",
+    ),
+    "no wait for an empty stage": (
+        "mbarriers",
+        "mbarrier_wait(&empty[stage], 1 - parity);\n            tile",
+        "tile",
+        "race|nothing wrote|one more than the mbarrier expects",
+    ),
+    "wait for the first phase of an empty stage": (
+        "mbarriers",
+        "mbarrier_wait(&empty[stage], 1 - parity);\n            tile",
+        "mbarrier_wait(&empty[stage], parity);\n            tile",
+        "hangs",
+    ),
     "no wait for a bulk copy": (
         "bulk_copies",
         "mbarrier_wait(&full[stage], parity);",
@@ -314,6 +371,19 @@ MISTAKES = {
         "",
         "without a fence of the proxy",
     ),
+    "a fence of the proxy in front of the last writes": (
+        "warpgroup_tf32",
+        "    for (int i = thread; i < N * WORDS; i += 128) {",
+        "    async_proxy_fence();\n#define async_proxy_fence() ((void)0)\n"
+        "    for (int i = thread; i < N * WORDS; i += 128) {",
+        "without a fence of the proxy",
+    ),
+    "a fence of the proxy behind the barrier": (
+        "warpgroup_tf32",
+        "    async_proxy_fence();\n    __syncthreads();",
+        "    __syncthreads();\n    async_proxy_fence();",
+        "without a fence of the proxy",
+    ),
     "no barrier before the product": (
         "warpgroup_tf32",
         "    async_proxy_fence();\n    __syncthreads();",
@@ -326,8 +396,24 @@ MISTAKES = {
         "    for",
         "without a fence in front",
     ),
-    "no wait for the product": ("warpgroup_tf32", "    wgmma_wait<0>();\n", "", "wrong"),
-    "wait for too few products": ("warpgroup_tf32", "wgmma_wait<0>", "wgmma_wait<1>", "wrong"),
+    "accumulators touched between products": (
+        "warpgroup_float16",
+        "        wgmma_commit();\n    }",
+        "        wgmma_commit();\n        if (step == 0) d[0] += 1;\n    }",
+        "touched before the wait",
+    ),
+    "no wait for the product": (
+        "warpgroup_tf32",
+        "    wgmma_wait<0>();\n",
+        "",
+        "touched before the wait",
+    ),
+    "wait for too few products": (
+        "warpgroup_tf32",
+        "wgmma_wait<0>",
+        "wgmma_wait<1>",
+        "touched before the wait",
+    ),
     "a lane of the mask that is not there": (
         "exchanges",
         "if (lane < 8) out[8]",

@@ -96,6 +96,31 @@ KERNEL(named_barriers) {
     }
 }
 
+// 128 threads: two warps fill two stages in turn, two empty them, by mbarriers. The first waits for an
+// empty stage are for the phase before the first one.
+KERNEL(mbarriers) {
+    __shared__ unsigned tile[2][64];
+    __shared__ mbarrier full[2], empty[2];
+    const int thread = threadIdx.x;
+    if (thread < 2) {
+        mbarrier_init(&full[thread], 64);
+        mbarrier_init(&empty[thread], 64);
+    }
+    __syncthreads();
+    for (int round = 0; round < 6; ++round) {
+        const int stage = round % 2, parity = round / 2 % 2;
+        if (thread < 64) {
+            mbarrier_wait(&empty[stage], 1 - parity);
+            tile[stage][thread] = p.a[round * 64 + thread];
+            mbarrier_arrive(&full[stage]);
+        } else {
+            mbarrier_wait(&full[stage], parity);
+            p.out[round * 64 + thread - 64] = tile[stage][127 - thread];
+            mbarrier_arrive(&empty[stage]);
+        }
+    }
+}
+
 // 160 threads: a warp copies in bulk, through two stages, what four warps read; four rounds.
 KERNEL(bulk_copies) {
     __shared__ __align__(16) unsigned tile[2][128];
@@ -168,6 +193,23 @@ KERNEL(warpgroup_float16) { matrix_of_warpgroup<MATRIX_FLOAT16, 64, 0>(p); }
 KERNEL(warpgroup_bfloat16) { matrix_of_warpgroup<MATRIX_BFLOAT16, 8, 0>(p); }
 KERNEL(warpgroup_tf32_swizzled) { matrix_of_warpgroup<MATRIX_TF32, 64, 128>(p); }
 KERNEL(warpgroup_float16_swizzled) { matrix_of_warpgroup<MATRIX_FLOAT16, 32, 128>(p); }
+KERNEL(warpgroup_tf32_wide) { matrix_of_warpgroup<MATRIX_TF32, 128, 0>(p); }
+KERNEL(warpgroup_float16_wide) { matrix_of_warpgroup<MATRIX_FLOAT16, 128, 0>(p); }
+KERNEL(warpgroup_bfloat16_wide) { matrix_of_warpgroup<MATRIX_BFLOAT16, 128, 128>(p); }
+
+// 256 threads: a warpgroup gives registers to another one. Each starts with 128 for a thread, as two
+// blocks fit on a multiprocessor.
+extern "C" __global__ void __launch_bounds__(256, 2)
+    warpgroup_registers(const __grid_constant__ Arguments p) {
+    const int thread = threadIdx.x;
+    if (thread < 128) {
+        give_registers<40>();
+        p.out[thread] = p.a[thread] + 1;
+    } else {
+        take_registers<216>();
+        p.out[thread] = p.a[thread] * 2;
+    }
+}
 #endif
 
 // 64 threads: shuffles and votes of a warp, and the block's counting barriers.
@@ -202,4 +244,9 @@ KERNEL(conversions) {
         p.out[65536 + i] = float16_from_float(value);
         p.out[131072 + i] = float16_from_float(__uint_as_float(p.b[i]));
     }
+}
+
+// 256 threads: the 32-bit floats of b to tf32.
+KERNEL(tf32_conversions) {
+    for (int i = threadIdx.x; i < 65536; i += 256) p.out[i] = tf32_from_float(__uint_as_float(p.b[i]));
 }

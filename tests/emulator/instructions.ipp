@@ -5,29 +5,46 @@ namespace {
 
 // ---- meeting points ----
 
-// Only __syncwarp puts an order between the lanes' accesses to memory; an exchange does not.
-const std::vector<Parcel>& meet_warp(unsigned mask, int line, bool ordered, const Parcel& parcel) {
+// Only __syncwarp puts an order between the lanes' accesses to memory; an exchange does not. The last
+// lane calls `finish` with all parcels; what that makes of them is returned to all lanes.
+template <typename F>
+const Parcel* meet_warp(unsigned mask, int line, bool ordered, const Parcel& parcel, F finish) {
     const int lane = launch.current->thread % WARP;
-    Rendezvous& r = launch.warps[launch.current->thread / WARP][mask];
+    Exchange& exchange = launch.warps[launch.current->thread / WARP][mask];
+    Rendezvous& r = exchange.rendezvous;
     if (!(mask >> lane & 1)) fail("%s takes part in an exchange whose mask leaves it out", place());
     if (r.arrived && r.line != line) fail("%s: the lanes of a warp have diverged", place());
     r.line = line;
-    r.sent.resize(WARP);
-    return meet(r, __builtin_popcount(mask), ordered, lane, parcel);
+    exchange.sent[lane] = parcel;
+    meet(r, __builtin_popcount(mask), ordered, [&] {
+        std::copy(exchange.sent, exchange.sent + WARP, exchange.received);
+        finish(exchange.received);
+    });
+    return exchange.received;
+}
+const Parcel* meet_warp(unsigned mask, int line, bool ordered, const Parcel& parcel) {
+    return meet_warp(mask, line, ordered, parcel, [](Parcel*) {});
 }
 
 // An instruction that all lanes of the warp execute; `line` tells instructions apart.
-const std::vector<Parcel>& meet_lanes(int line, const Parcel& parcel) {
-    return meet_warp(~0u, -line, false, parcel);
+template <typename F>
+const Parcel* meet_lanes(int line, const Parcel& parcel, F finish) {
+    return meet_warp(~0u, -line, false, parcel, finish);
 }
 
 Warpgroup& warpgroup() { return launch.warpgroups[launch.current->thread / WARPGROUP]; }
 
-void meet_warpgroup(int line) {
+// Says that this thread is at an instruction that all threads of its warpgroup execute.
+Rendezvous& come_to(int line) {
     Rendezvous& r = warpgroup().rendezvous;
     if (r.arrived && r.line != line) fail("%s: the threads of a warpgroup have diverged", place());
     r.line = line;
-    meet(r, WARPGROUP, false);
+    return r;
+}
+
+template <typename F>
+void meet_warpgroup(int line, F finish) {
+    meet(come_to(line), WARPGROUP, false, finish);
 }
 
 // ---- numbers ----
@@ -38,11 +55,29 @@ float float_of(uint32_t bits) {
     return value;
 }
 
-// Element `k` of a row of operands that is `words` long.
-double operand(int type, const uint32_t* words, int k) {
-    if (type == 0) return float_of(words[k] & ~0x1fffu);  // tf32 ignores the last bits
-    const uint16_t bits = uint16_t(words[k / 2] >> (k % 2 * 16));
-    return type == 1 ? float_from_float16(bits) : float_of(uint32_t(bits) << 16);
+// The elements of a word of an operand: one of tf32, two of 16 bits. Returns how many.
+int decode(int type, uint32_t word, double* values) {
+    if (type == 0) {
+        values[0] = float_of(word & ~0x1fffu);  // tf32 ignores the last bits
+        return 1;
+    }
+    for (int i = 0; i < 2; ++i) {
+        const uint16_t bits = uint16_t(word >> (16 * i));
+        values[i] = type == 1 ? float_from_float16(bits) : float_of(uint32_t(bits) << 16);
+    }
+    return 2;
+}
+
+// d (rows, columns) = a (rows, depth) times b (depth, columns), on top of d where `accumulate`; each
+// element is one sum in float64 along the depth, which is rounded to float32 at its end.
+void multiply(int rows, int columns, int depth, const double* a, const double* b, float* d, bool accumulate) {
+    double sums[256];
+    for (int row = 0; row < rows; ++row, a += depth, d += columns) {
+        for (int i = 0; i < columns; ++i) sums[i] = accumulate ? d[i] : 0;
+        for (int k = 0; k < depth; ++k)
+            for (int i = 0; i < columns; ++i) sums[i] += a[k] * b[k * columns + i];
+        for (int i = 0; i < columns; ++i) d[i] = float(sums[i]);
+    }
 }
 
 // ---- shared memory by address ----
@@ -71,7 +106,7 @@ void begin_copy(const Copy& copy, int alignment) {
              size_t(copy.global), size_t(copy.shared));
     Shared& shared = shared_of(copy.shared, copy.bytes);
     check_shared(shared, copy.shared, copy.bytes, true);
-    for_cells(shared, copy.shared, copy.bytes, [](Cell& cell, Clock*) { cell.written = false; });
+    for_cells(shared, copy.shared, copy.bytes, [](Cell& cell) { cell.written = false; });
     memset(reinterpret_cast<void*>(copy.shared), 0xff, copy.bytes);
     if (copy.used) check(copy.global, copy.used, false);
 }
@@ -80,7 +115,7 @@ void end_copy(const Copy& copy, int thread, Clock clock, bool asynchronous) {
     Shared& shared = shared_of(copy.shared, copy.bytes);
     memset(reinterpret_cast<void*>(copy.shared), 0, copy.bytes);
     memcpy(reinterpret_cast<void*>(copy.shared), reinterpret_cast<void*>(copy.global), copy.used);
-    for_cells(shared, copy.shared, copy.bytes, [&](Cell& cell, Clock*) {
+    for_cells(shared, copy.shared, copy.bytes, [&](Cell& cell) {
         cell.written = true;
         cell.asynchronous = asynchronous;
         cell.writer = thread;
@@ -90,35 +125,38 @@ void end_copy(const Copy& copy, int thread, Clock clock, bool asynchronous) {
 
 // ---- matrix products of a warpgroup ----
 
-// The word of 32 bits at byte `k` of row `row` of an operand, checked as a read of the product.
-uint32_t operand_word(const Product& product, uint64_t descriptor, int row, int k) {
+// The 16 bytes `chunk` of row `row` of an operand, checked as a read of the product by `reader`.
+const uint32_t* operand_words(const Product& product, uint64_t descriptor, int row, int chunk,
+                              const Fiber& reader) {
     const uintptr_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
                     stride = (descriptor >> 32 & 0x3fff) << 4;
     uintptr_t address;
     switch (descriptor >> 62) {
-        case 0: address = start + row / 8 * stride + k / 16 * leading + row % 8 * 16 + k % 16; break;
+        case 0: address = start + row / 8 * stride + chunk * leading + row % 8 * 16; break;
         case 1:
-            address = start + row / 8 * stride + row % 8 * 128 + k;
+            address = start + row / 8 * stride + row % 8 * 128 + chunk * 16;
             address ^= (address >> 7 & 7) << 4;
             break;
         default: fail("%s multiplies with a swizzle that is not emulated", place());
     }
     const uintptr_t pointer = pointer_of(address);
-    Shared& shared = shared_of(pointer, 4);
-    for_cells(shared, pointer, 4, [&](Cell& cell, Clock* readers) {
+    for_cells(shared_of(pointer, 16), pointer, 16, [&](Cell& cell) {
         if (!cell.written) fail("%s multiplies shared memory that nothing wrote", place());
         if (cell.write_clock > product.clocks[cell.writer])
             fail("race: %s multiplies shared memory that thread %d wrote, and nothing puts an order", place(),
                  cell.writer);
-        if (!cell.asynchronous && cell.write_clock > product.fenced[cell.writer])
+        if (!cell.asynchronous && cell.write_clock > product.clocks[launch.threads + cell.writer])
             fail("%s multiplies shared memory that thread %d wrote without a fence of the proxy", place(),
                  cell.writer);
-        cell.read = true;
-        readers[launch.current->thread] = launch.current->clocks[launch.current->thread];
+        add_read(cell, reader);
     });
-    uint32_t word;
-    memcpy(&word, reinterpret_cast<void*>(pointer), 4);
-    return word;
+    return reinterpret_cast<const uint32_t*>(pointer);
+}
+
+// Where register `i` of a thread of the warpgroup lies in accumulators of n columns.
+int place_of_register(int thread, int i, int n) {
+    const int row = thread / WARP * 16 + thread % WARP / 4 + i % 4 / 2 * 8;
+    return row * n + i / 4 * 8 + thread % 4 * 2 + i % 2;
 }
 
 const float POISON = float_of(0x7fedbeef);
@@ -129,22 +167,21 @@ bool is_poison(float value) {
     return bits == 0x7fedbeef;
 }
 
-void multiply(Warpgroup& group, const Product& product) {
-    const int words = 8, depth = product.type == 0 ? 8 : 16;
-    std::vector<uint32_t> a(64 * words), b(product.n * words);
-    for (int i = 0; i < 64 * words; ++i) a[i] = operand_word(product, product.a, i / words, i % words * 4);
-    for (int i = 0; i < product.n * words; ++i) b[i] = operand_word(product, product.b, i / words, i % words * 4);
-    for (int thread = 0; thread < WARPGROUP; ++thread) {
-        std::vector<float>& d = group.contents[product.registers[thread]];
-        const int row0 = thread / WARP * 16 + thread % WARP / 4, column0 = thread % 4 * 2;
-        for (int i = 0; i < product.n / 2; ++i) {
-            const int row = row0 + i % 4 / 2 * 8, column = i / 4 * 8 + column0 + i % 2;
-            double sum = product.accumulate ? d[i] : 0;
-            for (int k = 0; k < depth; ++k)
-                sum += operand(product.type, &a[row * words], k) * operand(product.type, &b[column * words], k);
-            d[i] = float(sum);
+void multiply(const Product& product, const Fiber& reader) {
+    const int n = product.n, depth = product.type == 0 ? 8 : 16;
+    double a[64 * 16], b[16 * 256], values[8];
+    const auto row_of = [&](uint64_t descriptor, int row, double* elements, int step) {
+        for (int chunk = 0; chunk < 2; ++chunk) {
+            const uint32_t* const words = operand_words(product, descriptor, row, chunk, reader);
+            for (int i = 0; i < 4; ++i) {
+                const int count = decode(product.type, words[i], values);
+                for (int j = 0; j < count; ++j, elements += step) *elements = values[j];
+            }
         }
-    }
+    };
+    for (int row = 0; row < 64; ++row) row_of(product.a, row, a + row * depth, 1);
+    for (int column = 0; column < n; ++column) row_of(product.b, column, b + column, n);
+    multiply(64, n, depth, a, b, product.accumulators->values.data(), product.accumulate);
 }
 
 }  // namespace
@@ -160,8 +197,8 @@ unsigned shared_address(const void* pointer) {
 float float_from_float16(unsigned short bits) {
     const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
     const float size = exponent == 31  ? (mantissa ? __builtin_nanf("") : __builtin_inff())
-                       : exponent == 0 ? __builtin_ldexpf(float(mantissa), -24)
-                                       : __builtin_ldexpf(float(mantissa + 1024), exponent - 25);
+                       : exponent == 0 ? float(mantissa) * 0x1p-24f
+                                       : float(mantissa + 1024) * float_of(uint32_t(exponent + 102) << 23);
     return bits >> 15 ? -size : size;
 }
 
@@ -180,6 +217,14 @@ unsigned short float16_from_float(float value) {
     return sign | (((unit + 24) << 10) + multiple);
 }
 
+unsigned tf32_from_float(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    if (value != value) return 0x7fffffffu & ~0x1fffu;
+    // Half a unit in the last place is added to the magnitude; a carry goes into the exponent.
+    return value - value == 0 ? (bits + 0x1000u) & ~0x1fffu : bits;
+}
+
 // ---- exchanges of a warp ----
 
 void warp_barrier(unsigned mask, int line) { meet_warp(mask, line, true, Parcel()); }
@@ -187,7 +232,7 @@ void warp_barrier(unsigned mask, int line) { meet_warp(mask, line, true, Parcel(
 unsigned warp_ballot(unsigned mask, bool value, int line) {
     Parcel parcel;
     parcel.bits = value;
-    const std::vector<Parcel>& lanes = meet_warp(mask, line, false, parcel);
+    const Parcel* const lanes = meet_warp(mask, line, false, parcel);
     unsigned result = 0;
     for (int lane = 0; lane < WARP; ++lane)
         if (mask >> lane & 1 && lanes[lane].bits) result |= 1u << lane;
@@ -197,7 +242,7 @@ unsigned warp_ballot(unsigned mask, bool value, int line) {
 unsigned long long warp_shuffle(unsigned mask, unsigned long long value, int source, int line) {
     Parcel parcel;
     parcel.bits = value;
-    const std::vector<Parcel>& lanes = meet_warp(mask, line, false, parcel);
+    const Parcel* const lanes = meet_warp(mask, line, false, parcel);
     if (!(mask >> source & 1)) fail("%s shuffles from lane %d, which takes no part", place(), source);
     return lanes[source].bits;
 }
@@ -209,20 +254,28 @@ void mma_16n8(int type, float (&d)[4], const unsigned (&a)[4], const unsigned (&
     Parcel parcel;
     memcpy(parcel.words.a, a, sizeof a);
     memcpy(parcel.words.b, b, sizeof b);
-    const std::vector<Parcel>& lanes = meet_lanes(1 + type, parcel);
-    const int lane = lane_index(), depth = type == 0 ? 8 : 16, pack = depth / 8;
-    for (int i = 0; i < 4; ++i) {
-        const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-        double sum = d[i];
-        for (int k = 0; k < depth; ++k) {
-            // Lane g * 4 + t holds t of the first four words along k, and t of the last four.
-            const int word = k / pack, t = word % 4, late = word / 4;
-            const uint32_t x = lanes[row % 8 * 4 + t].words.a[row / 8 + 2 * late];
-            const uint32_t y = lanes[column * 4 + t].words.b[late];
-            sum += operand(type, &x, k % pack) * operand(type, &y, k % pack);
+    memcpy(parcel.words.d, d, sizeof d);
+    const Parcel* const lanes = meet_lanes(1 + type, parcel, [&](Parcel* parcels) {
+        const int depth = type == 0 ? 8 : 16, pack = depth / 8;
+        double x[16 * 16], y[16 * 8], values[2];
+        float sums[16 * 8];
+        for (int lane = 0; lane < WARP; ++lane) {
+            const auto& words = parcels[lane].words;
+            const int g = lane / 4, t = lane % 4;
+            for (int i = 0; i < 4; ++i)
+                decode(type, words.a[i], x + (g + i % 2 * 8) * depth + (t + i / 2 * 4) * pack);
+            for (int i = 0; i < 2; ++i) {
+                decode(type, words.b[i], values);
+                for (int j = 0; j < pack; ++j) y[((t + i * 4) * pack + j) * 8 + g] = values[j];
+            }
+            for (int i = 0; i < 4; ++i) sums[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = words.d[i];
         }
-        d[i] = float(sum);
-    }
+        multiply(16, 8, depth, x, y, sums, true);
+        for (int lane = 0; lane < WARP; ++lane)
+            for (int i = 0; i < 4; ++i)
+                parcels[lane].words.d[i] = sums[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2];
+    });
+    memcpy(d, lanes[lane_index()].words.d, sizeof d);
 }
 }  // namespace
 
@@ -233,7 +286,7 @@ void mma_bfloat16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2])
 void mma_float64(double (&d)[2], double a, double b) {
     Parcel parcel;
     parcel.doubles = {a, b};
-    const std::vector<Parcel>& lanes = meet_lanes(4, parcel);
+    const Parcel* const lanes = meet_lanes(4, parcel, [](Parcel*) {});
     const int lane = lane_index();
     for (int i = 0; i < 2; ++i)
         for (int k = 0; k < 4; ++k)
@@ -245,17 +298,21 @@ void load_matrices(unsigned (&r)[4], const void* row, bool transposed) {
     if (uintptr_t(row) % 16) fail("misaligned: %s loads a matrix row from %p", place(), row);
     Parcel parcel;
     parcel.pointer = row;
-    const std::vector<Parcel>& lanes = meet_lanes(transposed ? 6 : 5, parcel);
+    const Parcel* const lanes = meet_lanes(transposed ? 6 : 5, parcel, [](Parcel*) {});
     const int g = lane_index() / 4, t = lane_index() % 4;
+    const auto load = [](const void* row, int byte, void* value, int size) {
+        const uintptr_t element = uintptr_t(row) + byte;
+        check_shared(shared_of(element, size), element, size, false);
+        memcpy(value, reinterpret_cast<void*>(element), size);
+    };
     for (int m = 0; m < 4; ++m) {
-        uint16_t pair[2];
-        for (int i = 0; i < 2; ++i) {
-            const int from = transposed ? 2 * t + i : g, column = transposed ? g : 2 * t + i;
-            const uintptr_t element = uintptr_t(lanes[m * 8 + from].pointer) + column * 2;
-            check_shared(shared_of(element, 2), element, 2, false);
-            memcpy(&pair[i], reinterpret_cast<void*>(element), 2);
+        if (transposed) {
+            uint16_t pair[2];
+            for (int i = 0; i < 2; ++i) load(lanes[m * 8 + 2 * t + i].pointer, g * 2, &pair[i], 2);
+            r[m] = pair[0] | unsigned(pair[1]) << 16;
+        } else {
+            load(lanes[m * 8 + g].pointer, t * 4, &r[m], 4);
         }
-        r[m] = pair[0] | unsigned(pair[1]) << 16;
     }
 }
 
@@ -290,10 +347,10 @@ void named_barrier(int id, int threads, bool wait_for_others) {
     if (r.arrived && r.line != threads) fail("%s: threads expect different numbers at a named barrier", place());
     r.line = threads;
     if (wait_for_others) {
-        meet(r, threads, true);
+        meet(r, threads, true, [] {});
         return;
     }
-    arrive(r, threads, true);
+    arrive(r, threads, true, [] {});
     tick(*launch.current);
 }
 
@@ -320,8 +377,8 @@ void mbarrier_init(unsigned long long* barrier, int arrivals) {
     Mbarrier& state = launch.mbarriers[address];
     state = Mbarrier();
     state.arrivals = state.missing = arrivals;
-    state.arriving.assign(launch.threads, 0);
-    state.arrived.assign(launch.threads, 0);
+    state.arriving.assign(2 * launch.threads, 0);
+    state.arrived.assign(2 * launch.threads, 0);
 }
 
 void mbarrier_init_fence() {}
@@ -374,72 +431,87 @@ void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* 
 
 void async_proxy_fence() {
     Fiber& self = *launch.current;
-    self.fenced = self.clocks[self.thread];
+    self.clocks[launch.threads + self.thread] = self.clocks[self.thread];
+    tick(self);
 }
 
 // ---- matrix products of a warpgroup ----
 
+void set_registers() { meet_warpgroup(5, [] {}); }
+
 void wgmma_fence() {
-    meet_warpgroup(1);
-    warpgroup().fenced = true;
+    meet_warpgroup(1, [] { warpgroup().fenced = true; });
 }
 
 void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate) {
     Warpgroup& group = warpgroup();
-    const int place_in_group = launch.current->thread % WARPGROUP;
+    const int thread = launch.current->thread % WARPGROUP;
     if (!group.fenced) fail("%s multiplies without a fence in front", place());
-    std::vector<float>& contents = group.contents[d];
-    if (contents.empty()) contents.assign(d, d + n / 2);
-    std::fill(d, d + n / 2, POISON);
-    Rendezvous& r = group.rendezvous;
-    if (!r.arrived)
-        group.open_products.push_back({type, n, a, b, accumulate, std::vector<float*>(WARPGROUP),
-                                       Clocks(launch.threads, ~Clock(0)), Clocks(launch.threads)});
+    if (!come_to(2).arrived) {
+        auto used = group.accumulators.begin();
+        while (used != group.accumulators.end() && used->registers[thread] != d) ++used;
+        if (used == group.accumulators.end())
+            used = group.accumulators.insert(used, {n, {}, std::vector<float>(64 * n)});
+        group.open_products.push_back({type, n, a, b, accumulate, &*used,
+                                       Clocks(2 * launch.threads, std::numeric_limits<Clock>::max())});
+    }
     Product& product = group.open_products.back();
-    if (product.a != a || product.b != b || product.n != n || product.accumulate != accumulate)
+    Accumulators& accumulators = *product.accumulators;
+    float*& registers = accumulators.registers[thread];
+    if (product.a != a || product.b != b || product.n != n || product.accumulate != accumulate ||
+        accumulators.n != n || (registers && registers != d))
         fail("%s: the threads of a warpgroup multiply different operands", place());
-    product.registers[place_in_group] = d;
+    if (!registers) {
+        registers = d;
+        for (int i = 0; i < n / 2; ++i) {
+            accumulators.values[place_of_register(thread, i, n)] = d[i];
+            d[i] = POISON;
+        }
+        launch.current->accumulators.push_back({uintptr_t(d), uintptr_t(d + n / 2)});
+    }
     // What all of the threads know to have happened is there.
-    for (int t = 0; t < launch.threads; ++t)
-        product.clocks[t] = std::min(product.clocks[t], launch.current->clocks[t]);
-    for (int t = 0; t < launch.threads; ++t) product.fenced[t] = launch.fibers[t].fenced;
-    meet_warpgroup(2);
+    take_least(product.clocks, launch.current->clocks);
+    meet_warpgroup(2, [] {});
 }
 
 void wgmma_commit() {
-    meet_warpgroup(3);
-    Warpgroup& group = warpgroup();
-    if (launch.current->thread % WARPGROUP == 0) {
-        group.products.push_back(group.open_products);
+    meet_warpgroup(3, [] {
+        Warpgroup& group = warpgroup();
+        group.products.push_back(std::move(group.open_products));
         group.open_products.clear();
-    }
-    meet_warpgroup(4);
+    });
 }
 
 void wgmma_wait(int pending) {
-    meet_warpgroup(5);
-    Warpgroup& group = warpgroup();
-    if (launch.current->thread % WARPGROUP == 0) {
+    meet_warpgroup(4, [=] {
+        Warpgroup& group = warpgroup();
+        // One thread stands for all: that it goes on means that the products were read.
+        const Fiber& reader = launch.fibers[launch.current->thread / WARPGROUP * WARPGROUP];
         while (int(group.products.size()) > pending) {
-            for (const Product& product : group.products.front()) multiply(group, product);
+            for (const Product& product : group.products.front()) multiply(product, reader);
             group.products.pop_front();
         }
         // Accumulators that no product uses any more get their values.
-        std::map<float*, std::vector<float>> busy;
+        std::set<const Accumulators*> busy;
+        for (const Product& product : group.open_products) busy.insert(product.accumulators);
         for (const std::vector<Product>& products : group.products)
-            for (const Product& product : products)
-                for (float* d : product.registers) busy[d] = group.contents[d];
-        for (const auto& [d, values] : group.contents) {
-            if (busy.count(d)) continue;
-            for (size_t i = 0; i < values.size(); ++i) {
-                if (!is_poison(d[i])) fail("the accumulators of a product were touched before the wait for it");
-                d[i] = values[i];
+            for (const Product& product : products) busy.insert(product.accumulators);
+        group.accumulators.remove_if([&](const Accumulators& accumulators) {
+            if (busy.count(&accumulators)) return false;
+            for (int thread = 0; thread < WARPGROUP; ++thread) {
+                float* const d = accumulators.registers[thread];
+                for (int i = 0; i < accumulators.n / 2; ++i) {
+                    if (!is_poison(d[i])) fail(TOUCHED);
+                    d[i] = accumulators.values[place_of_register(thread, i, accumulators.n)];
+                }
+                std::vector<Range>& ranges = launch.fibers[reader.thread + thread].accumulators;
+                ranges.erase(std::find_if(ranges.begin(), ranges.end(),
+                                          [&](const Range& range) { return range.low == uintptr_t(d); }));
             }
-        }
-        group.contents = busy;
+            return true;
+        });
         group.fenced = false;
-    }
-    meet_warpgroup(6);
+    });
 }
 
 }  // namespace emulator

@@ -1,6 +1,7 @@
 // See runtime.hpp. This file is compiled without instrumentation.
 #include "runtime.hpp"
 
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,11 +10,14 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
+#include <limits>
+#include <list>
 #include <map>
 #include <memory>
 #include <random>
-#include <unordered_map>
+#include <set>
 #include <vector>
 
 namespace emulator {
@@ -22,11 +26,26 @@ namespace {
 constexpr size_t STACK = 256 * 1024;
 constexpr int WARP = 32, WARPGROUP = 128;
 
-typedef uint32_t Clock;
-typedef std::vector<Clock> Clocks;  // one component for each thread of the block
+typedef int32_t Clock;
+// One component for each thread of the block; and behind them one more for each, the tick up to which
+// its writes are known to the asynchronous proxy.
+typedef std::vector<Clock> Clocks;
 
-void join(Clocks& a, const Clocks& b) {
-    for (size_t i = 0; i < a.size(); ++i) a[i] = std::max(a[i], b[i]);
+// These are most of the work at barriers. Without the vectors' checks the compiler vectorises them.
+void join(Clocks& clocks, const Clocks& others) {
+    Clock* const a = clocks.data();
+    const Clock* const b = others.data();
+    for (size_t i = 0, size = clocks.size(); i < size; ++i) a[i] = std::max(a[i], b[i]);
+}
+void take_least(Clocks& clocks, const Clocks& others) {
+    Clock* const a = clocks.data();
+    const Clock* const b = others.data();
+    for (size_t i = 0, size = clocks.size(); i < size; ++i) a[i] = std::min(a[i], b[i]);
+}
+bool any_later(const Clock* a, const Clock* b, int threads) {
+    int later = 0;
+    for (int i = 0; i < threads; ++i) later |= a[i] > b[i];
+    return later;
 }
 
 // ---- memory ----
@@ -38,29 +57,34 @@ struct Array {
     uintptr_t low, high;
     uint8_t* state;    // a State for each byte
     uint32_t* writer;  // the thread that wrote it in this launch, 0 for none
+    bool changed = false;  // whether there is a writer
+};
+
+struct Read {
+    int thread;
+    Clock clock;
 };
 
 // A word of shared memory, or a byte of a word that is accessed in parts.
-struct Cell {
+struct alignas(64) Cell {
+    static constexpr int FEW = 4, MANY = -1;
+
     uint32_t block = 0;  // the contents of another block's cell count for nothing
     bool written = false;
     bool asynchronous = false;  // written by a bulk copy, which needs no fence
-    bool read = false;
+    int8_t reads = 0;           // how many `few` holds; with MANY, `many` holds them
     int writer = -1;
     Clock write_clock = 0;
+    // The reads since the last write, without those that come before another one.
+    Read few[FEW];
+    int parts = -1;         // place in Shared::parts of the word's bytes
+    Clock* many = nullptr;  // the clock of each thread's last read, in launch.reads
 };
 
 struct Shared {
     uintptr_t low = 0, high = 0;
-    // Of words: cells, and behind each other for each cell the clock of each thread's last read.
-    std::vector<Cell> cells;
-    std::vector<Clock> readers;
-    // The same of the bytes of words that are accessed in parts.
-    struct Bytes {
-        Cell cells[4];
-        std::vector<Clock> readers;
-    };
-    std::unordered_map<size_t, Bytes> bytes;
+    std::vector<Cell> cells;                 // of words
+    std::vector<std::array<Cell, 4>> parts;  // of the bytes of words that are accessed in parts
 };
 
 // ---- threads ----
@@ -71,23 +95,28 @@ struct Copy {
     int bytes, used;
 };
 
-struct Fiber {
-    ucontext_t context;
-    std::unique_ptr<char[]> stack{new char[STACK]};
-    int thread = 0;
-    bool done = false, waiting = false;
-    Clocks clocks;
-    Clock fenced = 0;  // its writes up to this tick are known to the asynchronous proxy
-    std::vector<Copy> open_copies;
-    std::deque<std::vector<Copy>> copies;  // closed groups
+struct Range {
+    uintptr_t low, high;
 };
 
-// What a thread hands to the others of its warp or warpgroup.
+struct Fiber {
+    jmp_buf place;  // where it goes on
+    std::unique_ptr<char[]> stack{new char[STACK]};
+    int thread = 0;
+    bool begun = false, done = false, waiting = false;
+    Clocks clocks;
+    std::vector<Copy> open_copies;
+    std::deque<std::vector<Copy>> copies;  // closed groups
+    std::vector<Range> accumulators;       // of matrix products under way
+};
+
+// What a thread hands to the others of its warp.
 union Parcel {
     unsigned long long bits;
     const void* pointer;
     struct {
         unsigned a[4], b[2];
+        float d[4];
     } words;
     struct {
         double a, b;
@@ -100,7 +129,12 @@ struct Rendezvous {
     int line = 0;
     Clocks clocks, met;
     std::vector<int> waiting;
-    std::vector<Parcel> sent, received;  // by the place of the thread among those that meet
+};
+
+// Lanes of a warp that wait for each other and exchange parcels.
+struct Exchange {
+    Rendezvous rendezvous;
+    Parcel sent[WARP], received[WARP];
 };
 
 // A count in shared memory, and the copies that are counted on it.
@@ -116,13 +150,20 @@ struct Mbarrier {
     std::vector<Pending> copies;
 };
 
-// A matrix product under way, with the accumulators of all threads of the warpgroup.
+// The accumulators of matrix products under way. Meanwhile the registers hold nothing.
+struct Accumulators {
+    int n;
+    float* registers[WARPGROUP] = {};
+    std::vector<float> values;  // 64 x n
+};
+
+// A matrix product under way.
 struct Product {
     int type, n;
     uint64_t a, b;
     bool accumulate;
-    std::vector<float*> registers;
-    Clocks clocks, fenced;
+    Accumulators* accumulators;
+    Clocks clocks;
 };
 
 struct Warpgroup {
@@ -130,25 +171,28 @@ struct Warpgroup {
     bool fenced = false;
     std::vector<Product> open_products;
     std::deque<std::vector<Product>> products;  // closed groups
-    std::map<float*, std::vector<float>> contents;  // of accumulators in use
+    std::list<Accumulators> accumulators;
 };
 
 struct Launch {
     Index grid, block, at;
     int threads = 0;
     uint32_t block_number = 0;
+    uint32_t all_blocks = 0;  // of this launch and those before it
     std::vector<Fiber> fibers;
     Fiber* current = nullptr;
-    ucontext_t scheduler;
+    jmp_buf scheduler;
     uint64_t progress = 0;  // what polling threads wait for
     Rendezvous barrier;
     int sum = 0, last_sum = 0;
-    std::vector<std::map<unsigned, Rendezvous>> warps;  // of each warp, by the mask of its lanes
+    std::vector<std::map<unsigned, Exchange>> warps;  // of each warp, by the mask of its lanes
     std::vector<Warpgroup> warpgroups;
     std::map<int, Rendezvous> named;
     std::map<uintptr_t, Mbarrier> mbarriers;
     std::vector<Array> arrays;
     Shared shared[2];  // the kernel's own, and what the launch asks for
+    std::deque<std::vector<Clock>> reads;  // of cells with many
+    size_t used_reads = 0;
     uintptr_t image_low = 0, image_high = 0;
     void (*call)(const void*) = nullptr;
     const void* arguments = nullptr;
@@ -159,7 +203,37 @@ struct Launch {
 
 Launch launch;
 
-void to_scheduler() { swapcontext(&launch.current->context, &launch.scheduler); }
+void to_scheduler() {
+    if (!_setjmp(launch.current->place)) _longjmp(launch.scheduler, 1);
+}
+
+// A fiber runs its thread of one block after the other.
+void run_fiber() {
+    for (;;) {
+        launch.call(launch.arguments);
+        launch.current->done = true;
+        ++launch.progress;
+        to_scheduler();
+    }
+}
+
+// Runs a fiber until it waits or ends. Only its first start goes through ucontext.h, whose switches
+// each make a system call.
+void resume(Fiber& fiber) {
+    launch.current = &fiber;
+    if (!_setjmp(launch.scheduler)) {
+        if (fiber.begun) _longjmp(fiber.place, 1);
+        fiber.begun = true;
+        ucontext_t context;
+        getcontext(&context);
+        context.uc_stack.ss_sp = fiber.stack.get();
+        context.uc_stack.ss_size = STACK;
+        context.uc_link = nullptr;
+        makecontext(&context, run_fiber, 0);
+        setcontext(&context);
+    }
+    launch.current = nullptr;
+}
 
 void wait() {
     launch.current->waiting = true;
@@ -169,41 +243,37 @@ void wait() {
 // Everything that this thread does from now on comes after a new tick of its own clock.
 void tick(Fiber& fiber) { ++fiber.clocks[fiber.thread]; }
 
-void run_fiber() {
-    launch.call(launch.arguments);
-    launch.current->done = true;
+// One more of `count` threads has come here; the last one calls `finish` and wakes those that wait.
+// What they did before is visible to all of them afterwards only where the meeting is `ordered`.
+template <typename F>
+bool arrive(Rendezvous& r, int count, bool ordered, F finish) {
     ++launch.progress;
-    to_scheduler();
-}
-
-// One more of `count` threads has come here; the last one wakes those that wait. What they did before
-// is visible to all of them afterwards only where the meeting is `ordered`.
-bool arrive(Rendezvous& r, int count, bool ordered) {
-    ++launch.progress;
-    if (!r.arrived) r.clocks.assign(launch.threads, 0);
-    if (ordered) join(r.clocks, launch.current->clocks);
-    if (++r.arrived < count) return false;
+    if (ordered) {
+        if (!r.arrived) r.clocks.assign(2 * launch.threads, 0);
+        join(r.clocks, launch.current->clocks);
+    }
+    if (r.arrived + 1 < count) {
+        ++r.arrived;
+        return false;
+    }
+    finish();
     r.arrived = 0;
-    r.met = r.clocks;
-    r.received = r.sent;
+    if (ordered) r.met.swap(r.clocks);
     for (int thread : r.waiting) launch.fibers[thread].waiting = false;
     r.waiting.clear();
     return true;
 }
 
-// Waits until `count` threads have come here; returns what they sent, by `place`.
-const std::vector<Parcel>& meet(Rendezvous& r, int count, bool ordered, int place = 0,
-                                const Parcel& parcel = Parcel()) {
+// Waits until `count` threads have come here.
+template <typename F>
+void meet(Rendezvous& r, int count, bool ordered, F finish) {
     Fiber& self = *launch.current;
-    if (int(r.sent.size()) <= place) r.sent.resize(place + 1);
-    r.sent[place] = parcel;
-    if (!arrive(r, count, ordered)) {
+    if (!arrive(r, count, ordered, finish)) {
         r.waiting.push_back(self.thread);
         wait();
     }
-    join(self.clocks, r.met);
+    if (ordered) join(self.clocks, r.met);
     tick(self);
-    return r.received;
 }
 
 // ---- checks ----
@@ -214,8 +284,13 @@ const char* place() {
     return text;
 }
 
-void check_array(const Array& array, uintptr_t address, size_t size, bool write) {
+void check_array(Array& array, uintptr_t address, size_t size, bool write) {
+    const uint8_t* const state = array.state + (address - array.low);
+    if (!write && !array.changed &&
+        std::all_of(state, state + size, [](uint8_t s) { return s == (VALID | WRITTEN); }))
+        return;
     const uint32_t self = launch.block_number * uint32_t(launch.threads) + launch.current->thread + 1;
+    array.changed |= write;
     for (size_t i = address - array.low; i < address - array.low + size; ++i) {
         if (!(array.state[i] & VALID))
             fail("%s %s between the elements of an array", place(), write ? "writes" : "reads");
@@ -233,74 +308,114 @@ void check_array(const Array& array, uintptr_t address, size_t size, bool write)
     }
 }
 
-// Calls f(cell, clocks of its readers) for each cell of some bytes of shared memory.
+// Room for the reads of a cell, until the end of the block.
+Clock* new_reads() {
+    if (launch.used_reads == launch.reads.size()) launch.reads.emplace_back();
+    std::vector<Clock>& reads = launch.reads[launch.used_reads++];
+    reads.resize(launch.threads);
+    return reads.data();
+}
+
+// Calls f(cell) for each cell of some bytes of shared memory.
 template <typename F>
 void for_cells(Shared& shared, uintptr_t address, size_t size, F f) {
-    const uint32_t block = launch.block_number + 1;
-    const size_t threads = launch.threads;
-    const auto fresh = [&](Cell& cell, Clock* readers) {
-        if (cell.block == block) return;
-        if (cell.read) std::fill(readers, readers + threads, 0);
-        cell = Cell();
-        cell.block = block;
-    };
     for (size_t first = address - shared.low, end = first + size; first < end;) {
         const size_t word = first / 4, begin = first % 4, stop = std::min<size_t>(4, end - word * 4);
         Cell& whole = shared.cells[word];
-        Clock* const readers = &shared.readers[word * threads];
-        const auto parts = shared.bytes.empty() ? shared.bytes.end() : shared.bytes.find(word);
-        if (parts == shared.bytes.end() && begin == 0 && stop == 4) {
-            fresh(whole, readers);
-            f(whole, readers);
+        if (whole.block != launch.all_blocks) {
+            whole = Cell();
+            whole.block = launch.all_blocks;
+        }
+        if (whole.parts < 0 && stop - begin == 4) {
+            f(whole);
         } else {
-            Shared::Bytes& bytes = parts == shared.bytes.end() ? shared.bytes[word] : parts->second;
-            if (bytes.readers.empty()) {
-                fresh(whole, readers);
-                std::fill(bytes.cells, bytes.cells + 4, whole);
-                for (int i = 0; i < 4; ++i) bytes.readers.insert(bytes.readers.end(), readers, readers + threads);
+            if (whole.parts < 0) {
+                std::array<Cell, 4> bytes;
+                bytes.fill(whole);
+                for (Cell& cell : bytes) {
+                    if (!whole.many) break;
+                    cell.many = new_reads();
+                    std::copy(whole.many, whole.many + launch.threads, cell.many);
+                }
+                whole.parts = int(shared.parts.size());
+                shared.parts.push_back(bytes);
             }
-            for (size_t i = begin; i < stop; ++i) {
-                fresh(bytes.cells[i], &bytes.readers[i * threads]);
-                f(bytes.cells[i], &bytes.readers[i * threads]);
-            }
+            for (size_t i = begin; i < stop; ++i) f(shared.parts[whole.parts][i]);
         }
         first = word * 4 + stop;
     }
 }
 
+void add_read(Cell& cell, const Fiber& self) {
+    const Clock now = self.clocks[self.thread];
+    if (cell.reads != Cell::MANY) {
+        // What comes after this read comes after those before it as well.
+        int count = 0;
+        for (int i = 0; i < cell.reads; ++i)
+            if (cell.few[i].clock > self.clocks[cell.few[i].thread]) cell.few[count++] = cell.few[i];
+        if (count < Cell::FEW) {
+            cell.few[count] = {self.thread, now};
+            cell.reads = int8_t(count + 1);
+            return;
+        }
+        if (!cell.many) cell.many = new_reads();
+        std::fill(cell.many, cell.many + launch.threads, 0);
+        for (const Read& read : cell.few) cell.many[read.thread] = read.clock;
+        cell.reads = Cell::MANY;
+    }
+    cell.many[self.thread] = now;
+}
+
+// A thread that read a cell, where nothing puts an order between that and what `self` does now; or -1.
+int unordered_reader(const Cell& cell, const Fiber& self) {
+    if (cell.reads == Cell::MANY) {
+        if (!any_later(cell.many, self.clocks.data(), launch.threads)) return -1;
+        for (int t = 0;; ++t)
+            if (cell.many[t] > self.clocks[t]) return t;
+    }
+    for (int i = 0; i < cell.reads; ++i)
+        if (cell.few[i].clock > self.clocks[cell.few[i].thread]) return cell.few[i].thread;
+    return -1;
+}
+
 void check_shared(Shared& shared, uintptr_t address, size_t size, bool write) {
     const Fiber& self = *launch.current;
-    for_cells(shared, address, size, [&](Cell& cell, Clock* readers) {
+    for_cells(shared, address, size, [&](Cell& cell) {
         if (cell.writer >= 0 && cell.write_clock > self.clocks[cell.writer])
             fail("race: %s %s shared memory that thread %d wrote, and nothing puts an order", place(),
                  write ? "writes" : "reads", cell.writer);
         if (!write) {
             if (!cell.written) fail("%s reads shared memory that nothing wrote", place());
-            readers[self.thread] = self.clocks[self.thread];
-            cell.read = true;
+            add_read(cell, self);
             return;
         }
-        if (cell.read)
-            for (int t = 0; t < launch.threads; ++t)
-                if (readers[t] > self.clocks[t])
-                    fail("race: %s writes shared memory that thread %d read, and nothing puts an order",
-                         place(), t);
+        const int reader = unordered_reader(cell, self);
+        if (reader >= 0)
+            fail("race: %s writes shared memory that thread %d read, and nothing puts an order", place(),
+                 reader);
         cell.written = true;
         cell.asynchronous = false;
         cell.writer = self.thread;
         cell.write_clock = self.clocks[self.thread];
+        cell.reads = 0;
     });
 }
+
+#define TOUCHED "the accumulators of a product were touched before the wait for it"
 
 void check(uintptr_t address, size_t size, bool write) {
     const uintptr_t end = address + size;
     if (!launch.current) return;
     const uintptr_t stack = uintptr_t(launch.current->stack.get());
-    if (address >= stack && end <= stack + STACK) return;
+    if (address >= stack && end <= stack + STACK) {
+        for (const Range& range : launch.current->accumulators)
+            if (address < range.high && end > range.low) fail(TOUCHED);
+        return;
+    }
     for (Shared& shared : launch.shared)
         if (address >= shared.low && end <= shared.high) return check_shared(shared, address, size, write);
     bool touches = false;
-    for (const Array& array : launch.arrays) {
+    for (Array& array : launch.arrays) {
         if (address >= array.low && end <= array.high) {
             // Of two views into one buffer, the one whose elements these are.
             touches = true;
@@ -322,20 +437,17 @@ void start_block(std::mt19937& random) {
     launch.named.clear();
     launch.mbarriers.clear();
     launch.sum = 0;
+    for (Shared& shared : launch.shared) shared.parts.clear();
+    launch.used_reads = 0;
     for (int t = 0; t < launch.threads; ++t) {
         Fiber& fiber = launch.fibers[t];
         fiber.thread = t;
         fiber.done = fiber.waiting = false;
-        fiber.clocks.assign(launch.threads, 0);
+        fiber.clocks.assign(2 * launch.threads, 0);
         fiber.clocks[t] = 1;
-        fiber.fenced = 0;
         fiber.open_copies.clear();
         fiber.copies.clear();
-        getcontext(&fiber.context);
-        fiber.context.uc_stack.ss_sp = fiber.stack.get();
-        fiber.context.uc_stack.ss_size = STACK;
-        fiber.context.uc_link = &launch.scheduler;
-        makecontext(&fiber.context, run_fiber, 0);
+        fiber.accumulators.clear();
     }
     std::vector<int> order(launch.threads);
     for (int t = 0; t < launch.threads; ++t) order[t] = t;
@@ -347,9 +459,7 @@ void start_block(std::mt19937& random) {
             Fiber& fiber = launch.fibers[t];
             done += fiber.done;
             if (fiber.done || fiber.waiting) continue;
-            launch.current = &fiber;
-            swapcontext(&launch.scheduler, &fiber.context);
-            launch.current = nullptr;
+            resume(fiber);
             if (launch.failed) return;
         }
         if (done == launch.threads) return;
@@ -389,11 +499,10 @@ int block_barrier(int line, int value) {
         fail("%s waits at the barrier of line %d, others at that of line %d", place(), line, r.line);
     r.line = line;
     launch.sum += value;
-    if (r.arrived + 1 == launch.threads) {
+    meet(r, launch.threads, true, [] {
         launch.last_sum = launch.sum;
         launch.sum = 0;
-    }
-    meet(r, launch.threads, true);
+    });
     return launch.last_sum;
 }
 
@@ -473,17 +582,18 @@ extern "C" const char* emulator_run(void (*call)(const void*), const void* argum
         shared.low = ranges[i][0];
         shared.high = ranges[i][1];
         const size_t words = (shared.high - shared.low + 3) / 4;
-        shared.cells.assign(words, Cell());
-        shared.readers.assign(words * block, 0);
-        shared.bytes.clear();
+        if (shared.cells.size() < words) shared.cells.resize(words);
     }
     if (launch.fibers.size() < block) launch.fibers = std::vector<Fiber>(block);
     std::mt19937 random(seed);
     for (unsigned b = 0; b < grid && !launch.failed; ++b) {
         launch.at = {b, 0, 0};
         launch.block_number = b;
+        ++launch.all_blocks;
         start_block(random);
     }
-    launch.current = nullptr;
+    // Fibers of a failed launch stopped halfway: they begin anew.
+    if (launch.failed)
+        for (Fiber& fiber : launch.fibers) fiber.begun = false;
     return launch.failed ? launch.error : nullptr;
 }

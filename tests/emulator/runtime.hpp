@@ -52,6 +52,7 @@ unsigned char* dynamic_shared();
 // The instructions of kernels/ptx.cuh, which says what they do.
 unsigned short float16_from_float(float value);
 float float_from_float16(unsigned short bits);
+unsigned tf32_from_float(float value);
 unsigned shared_address(const void* pointer);
 void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
 void mma_float16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
@@ -68,6 +69,7 @@ void mbarrier_arrive(unsigned long long* barrier, int bytes);
 void mbarrier_wait(unsigned long long* barrier, int parity);
 void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier);
 void async_proxy_fence();
+void set_registers();
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int pending);

@@ -11,9 +11,11 @@
 #define __global__
 #define __launch_bounds__(...)
 #define __grid_constant__
+#define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) __attribute__((aligned(n)))
 // One block runs at a time, so its shared memory is a section of the library that it is built into.
+// In a template the compiler ignores the section: shared memory is declared in the kernel itself.
 #define __shared__ static __attribute__((section("emulated_shared")))
 
 #define threadIdx (emulator::thread_index())
@@ -86,6 +88,20 @@ inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32
     const int own = emulator::lane_index(), other = own + int(delta);
     return emulated_shuffle(mask, value, other >= (own & -width) + width ? own : other, line);
 }
+
+// Stores under a predicate. They are here so that the compiler puts its checks in front of them.
+namespace emulator {
+template <typename Bits>
+inline void store_bits(Bits* global, Bits bits, bool present) {
+    if (present) *global = bits;
+}
+struct __align__(8) Pair {
+    unsigned a, b;
+};
+inline void store_pair(unsigned* global, unsigned a, unsigned b, bool present) {
+    if (present) *(Pair*)global = {a, b};
+}
+}  // namespace emulator
 
 // How the runtime calls the one kernel of a library.
 namespace emulator {

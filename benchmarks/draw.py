@@ -1,0 +1,205 @@
+"""Draw a section of cases: ``python -m benchmarks.draw dense > benchmarks/dense_seeded.json``.
+
+They hold rules that were tuned on known shapes to others. Nobody picks them, they come from a seed:
+a case is drawn again until it is within the bounds, and the whole set until it covers what it
+should.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .cases import Convolution, Shape
+
+T = TypeVar("T")
+
+SEED = 1
+
+# Bounds of a case, so that a run of all stays short.
+OPERATIONS = (200 * 10**6, 300 * 10**9)
+ARRAY_BYTES = 2 * 10**9  # of each array in float32
+
+CHANNELS = (32, 48, 64, 80, 96, 100, 128, 192, 256, 384, 512)
+MANY_CHANNELS = (256, 384, 512)
+LINE = ((7,),)
+PLANE = ((1, 1), (3, 3), (5, 5), (3, 7))
+SPACE = ((3, 3, 3),)
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """A number of cases, and what each is drawn from.
+
+    ``sizes`` are the smallest and the largest size of a spatial axis of the input.
+    """
+
+    count: int
+    batches: Sequence[int]
+    channels: Sequence[int]
+    sizes: tuple[int, int]
+    kernels: Sequence[Shape]
+
+
+DENSE = (
+    # Small images: much work a position, few positions.
+    Stratum(4, (1,), MANY_CHANNELS, (14, 56), PLANE),
+    Stratum(4, (8, 16, 32, 64), MANY_CHANNELS, (14, 56), PLANE),
+    Stratum(4, BATCHES, CHANNELS, (512, 131072), LINE),
+    Stratum(8, BATCHES, CHANNELS, (28, 512), PLANE),
+    Stratum(4, BATCHES, CHANNELS, (8, 96), SPACE),
+)
+
+
+def dense() -> list[Convolution]:
+    """Return the dense convolutions of `SEED`."""
+    draws = Draws(SEED)
+    while True:
+        cases = [
+            draws.fitting(f"d/{number:02}", stratum)
+            for number, stratum in enumerate((s for s in DENSE for _ in range(s.count)), 1)
+        ]
+        if covers(cases):
+            return cases
+
+
+class Draws:
+    """Draws from `random.Random.random` alone, which every Python repeats for a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed).random
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[int(self._random() * len(options))]
+
+    def size(self, low: int, high: int) -> int:
+        """Return a size from `low` to `high`, uniform in its logarithm."""
+        return int(low * ((high + 1) / low) ** self._random())
+
+    def fitting(self, id: str, stratum: Stratum) -> Convolution:
+        """Return a case that is dense and within the bounds."""
+        while True:
+            case = self.case(id, stratum)
+            if fits(case):
+                return case
+
+    def case(self, id: str, stratum: Stratum) -> Convolution:
+        transposed = self.pick((False, True))
+        kernel = self.pick(stratum.kernels)
+        channels, rows = self.pick(stratum.channels), self.pick(stratum.channels)
+        batch = self.pick(stratum.batches)
+        space = (self.size(*stratum.sizes) for _ in kernel)
+        stride = self.pick((1, 1, 2))
+        dilation = self.pick((1, 1, 1, 2)) if max(kernel) > 1 else 1
+        halves = self.pick((0, 1, 2))  # of the padding that is "same" at stride 1
+        extra = self.pick((0, 1)) if transposed and stride > 1 else 0
+        return Convolution(
+            section="dense_seeded",
+            id=id,
+            transposed=transposed,
+            input=(batch, channels, *space),
+            weight=((channels, rows) if transposed else (rows, channels)) + kernel,
+            stride=(stride,) * len(kernel),
+            padding=tuple(halves * same // 2 for same in same_padding(kernel, dilation)),
+            output_padding=(extra,) * len(kernel),
+            dilation=(dilation,) * len(kernel),
+            groups=1,
+            bias=self.pick((False, True)),
+        )
+
+
+def fits(case: Convolution) -> bool:
+    """Return whether a case is dense and within the bounds."""
+    low, high = OPERATIONS
+    arrays = (case.input, case.weight, case.output)
+    return (
+        case.kind == "dense"
+        and low <= case.operations <= high
+        and all(4 * math.prod(shape) < ARRAY_BYTES for shape in arrays)
+    )
+
+
+def covers(cases: Sequence[Convolution]) -> bool:
+    """Return whether a set of dense cases holds every sort of case that it should."""
+    small = small_images(cases)
+    spread = [case for case in cases if max(case.weight[2:]) > 1]
+    directions = (
+        *([case for case in cases if case.rank == rank] for rank in (1, 2, 3)),
+        [case for case in small if case.input[0] == 1],
+        [case for case in small if case.input[0] >= 8],
+        [case for case in cases if max(case.stride) > 1],
+        [case for case in cases if max(case.dilation) > 1],
+        [case for case in spread if not any(case.padding)],
+        [c for c in spread if c.padding == same_padding(c.weight[2:], c.dilation[0])],
+    )
+    return (
+        all({case.transposed for case in some} == {False, True} for some in directions)
+        and {count for case in cases for count in case.weight[:2]} == set(CHANNELS)
+        and {case.weight[2:] for case in cases} == {*LINE, *PLANE, *SPACE}
+        and any(max(case.output_padding) for case in cases)
+        and 3 * sum(case.input[-1] % 2 for case in cases) >= len(cases)
+        and 2 * sum(case.bias for case in cases) == len(cases)
+    )
+
+
+def small_images(cases: Sequence[Convolution]) -> list[Convolution]:
+    """Return the cases with 14×14 to 56×56 positions in and 256 or more channels in and out."""
+    return [
+        case
+        for case in cases
+        if case.rank == 2
+        and all(14 <= size <= 56 for size in case.input[2:])
+        and min(case.weight[:2]) >= min(MANY_CHANNELS)
+    ]
+
+
+def same_padding(kernel: Shape, dilation: int) -> Shape:
+    """Return the padding that keeps sizes at stride 1, for kernels of odd sizes."""
+    return tuple(dilation * (size - 1) // 2 for size in kernel)
+
+
+def text(cases: Sequence[Convolution]) -> str:
+    """Return a section's file: a line for each case."""
+    return "[\n" + ",\n".join(json.dumps(_item(case)) for case in cases) + "\n]\n"
+
+
+def _item(case: Convolution) -> dict[str, Any]:
+    return {
+        "id": case.id,
+        "transposed": case.transposed,
+        "input": case.input,
+        "weight": case.weight,
+        "output": case.output,
+        "stride": case.stride,
+        "padding": case.padding,
+        "output_padding": case.output_padding,
+        "dilation": case.dilation,
+        "groups": case.groups,
+        "bias": case.bias,
+        "gflop": round(case.operations / 1e9, 2),
+        "gbyte_f32": round(4 * case.elements / 1e9, 3),
+    }
+
+
+SECTIONS: dict[str, Callable[[], list[Convolution]]] = {"dense": dense}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.draw", description="Print a drawn section of cases."
+    )
+    parser.add_argument("section", choices=SECTIONS)
+    options = parser.parse_args(arguments)
+    sys.stdout.write(text(SECTIONS[options.section]()))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

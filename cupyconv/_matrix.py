@@ -1,0 +1,417 @@
+"""Second room, the dense kernel: how a convolution is laid out on matrix units.
+
+What the sum of an output looks like (`Sum`) follows from the geometry of one sample and the
+precision alone, so that it has the same bits in any batch. How outputs are divided into tiles
+(`Tiling`) follows from a model of the time that candidates take, and may depend on the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ._geometry import ConvGeometry
+from ._taps import AxisTaps, conv_taps
+
+SLAB_ROWS = 64
+SLOT = 16  # bytes
+TEAMS = 2
+THREADS = {"portable": 384, "hopper": 512}
+MAX_STAGES = 8
+MAX_STEPS = 2048  # of a stage, as far as the table of distances goes
+INT32_LIMIT = 2**31
+
+# An axis that a call does not have.
+_NO_AXIS = conv_taps(1, 1, 1, 1, 1, 0)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What a matrix unit multiplies.
+
+    Attributes
+    ----------
+    element : str
+        Device type of the arrays' elements.
+    itemsize : int
+        Its bytes.
+    parts : int
+        Numbers into which an element is split; two of them take three products.
+    rate : int
+        Multiply-adds a cycle of a multiprocessor (that of compute capability 9.0).
+    """
+
+    element: str
+    itemsize: int
+    parts: int
+    rate: int
+
+    @property
+    def block(self) -> int:
+        """Channels of a step of the sum."""
+        return 2 * SLOT // self.itemsize
+
+    @property
+    def products(self) -> int:
+        """Matrix products of a step."""
+        return 3 if self.parts == 2 else 1
+
+    @property
+    def slab_bytes(self) -> int:
+        """Weights of 64 rows in a step."""
+        return 2 * SLOT * SLAB_ROWS * self.parts
+
+    @property
+    def group(self) -> int:
+        """Steps of the largest group of weights: 16 KiB a slab."""
+        return 16384 // self.slab_bytes
+
+
+# By dtype and, for float32, precision.
+MODES = {
+    ("float32", "float32"): Mode("float", 4, 2, 1024),
+    ("float32", "tf32"): Mode("float", 4, 1, 1024),
+    ("float16", "float32"): Mode("float16", 2, 1, 2048),
+    ("bfloat16", "float32"): Mode("bfloat16", 2, 1, 2048),
+}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows and columns of a block: ``slabs`` of 64 rows, segments of columns for each team."""
+
+    slabs: int
+    segment: int
+    segments: int
+
+    @property
+    def rows(self) -> int:
+        """Output channels of a block."""
+        return self.slabs * SLAB_ROWS
+
+    @property
+    def columns(self) -> int:
+        """Outputs of a block, in each row."""
+        return TEAMS // self.slabs * self.team_columns
+
+    @property
+    def team_columns(self) -> int:
+        """Outputs of a team, in each row."""
+        return self.segment * self.segments
+
+
+def shapes(mode: Mode) -> tuple[Shape, ...]:
+    """Return the shapes that kernels are built for: a large and a small one, for 64 or 128 rows."""
+    large = 1 if mode.parts == 2 else 2
+    return tuple(Shape(slabs, *s) for slabs in (1, 2) for s in ((128, large), (64, 1)))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Which tap belongs to a tap of the folded axis: ``start + j * step + fold * apart``."""
+
+    count: int
+    kernel: int
+    start: int = 0
+    step: int = 1
+    apart: int = 0
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis as the kernel sees it; ``lattices`` and ``advance`` as in matrix_tile.cuh."""
+
+    taps: AxisTaps
+    lattices: int
+    advance: int
+
+    @property
+    def most_taps(self) -> int:
+        """Taps of the phase that has most."""
+        used = min(self.taps.phases, self.taps.size_out)
+        return max(self.taps.progression(phase)[1] for phase in range(used))
+
+    @property
+    def absent(self) -> int:
+        """Inputs in front of the array that the first output reads, in each phase."""
+        offsets = []
+        for phase in range(min(self.taps.phases, self.taps.size_out)):
+            _, count, offset = self.taps.progression(phase)
+            if count:
+                offsets.append(offset + min(0, (count - 1) * self.taps.offset_step))
+        return max(0, -max(offsets, default=0))
+
+    @property
+    def halo(self) -> int:
+        """How far, in slots, the last tap of a lattice is from its first."""
+        return max(0, self.most_taps - 1) // self.lattices * self.advance
+
+    @property
+    def planes(self) -> int:
+        """Lattices that taps lie on."""
+        return max(1, min(self.lattices, self.most_taps))
+
+
+def _axis(taps: AxisTaps) -> Axis:
+    step = abs(taps.offset_step)
+    lattices = taps.step // math.gcd(taps.step, step)
+    return Axis(taps, lattices, lattices * step // taps.step)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of an output, and what it is a sum over: the same in any batch.
+
+    Attributes
+    ----------
+    taps : tuple of AxisTaps
+        z, y and x as called; axes that a call lacks have one element.
+    axes : tuple of Axis
+        z, y and x as computed, x perhaps folded.
+    blocks : int
+        K blocks of channels.
+    depth : int
+        K blocks of a stage.
+    group : int
+        Steps of a group of weights.
+    """
+
+    taps: tuple[AxisTaps, ...]
+    axes: tuple[Axis, ...]
+    fold: Fold
+    mode: Mode
+    channels: int
+    rows: int
+    blocks: int
+    depth: int
+    group: int
+
+    @property
+    def taps_inside(self) -> int:
+        """Taps of a stage: those of y and x."""
+        return self.axes[1].most_taps * self.axes[2].most_taps
+
+    @property
+    def steps(self) -> int:
+        """Steps of the phase that has most."""
+        return self.blocks * self.axes[0].most_taps * self.taps_inside
+
+    @property
+    def matrix_rows(self) -> int:
+        """Rows of the matrix product, folds included, before slabs are filled up."""
+        return -(-self.rows // 8) * 8 * self.fold.count if self.fold.count > 1 else self.rows
+
+    @property
+    def phases(self) -> int:
+        """Phases that have outputs."""
+        return math.prod(min(axis.taps.phases, axis.taps.size_out) for axis in self.axes)
+
+
+def _folded(
+    taps: AxisTaps, transposed: bool, stride: int, dilation: int, count: int
+) -> tuple[AxisTaps, Fold] | None:
+    """Return the axis of which `count` neighbouring outputs are one, and its taps."""
+    if count == 1:
+        return taps, Fold(1, taps.kernel)
+    if dilation != 1 or (stride != 1 and not (transposed and stride == count)):
+        return None
+    kernel, pad = taps.kernel, taps.origin
+    step, offset, length = count, taps.origin, kernel + count - 1
+    if not transposed:
+        fold = Fold(count, kernel, 0, 1, -1)
+    elif stride == 1:
+        offset = pad - (kernel - 1)
+        fold = Fold(count, kernel, kernel - 1, -1, 1)
+    else:
+        step, offset = 1, -((kernel - 1 - pad) // stride)
+        length = (stride - 1 + pad) // stride - offset + 1
+        fold = Fold(count, kernel, pad - stride * offset, -stride, 1)
+    size_out = -(-taps.size_out // count)
+    folded = conv_taps(taps.size_in, size_out, length, step, 1, -offset)
+    return folded, fold
+
+
+def _slab_rows(rows: int) -> int:
+    return -(-rows // SLAB_ROWS) * SLAB_ROWS
+
+
+def sum_of(geometry: ConvGeometry, mode: Mode) -> Sum:
+    """Return how the sums of a convolution of rank 1 to 3 are computed."""
+    g = geometry
+    taps = (_NO_AXIS,) * (3 - g.rank) + g.axes
+
+    def cost(count: int) -> float:
+        """Rows that the matrix units compute for an output of a channel, tap by tap."""
+        folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
+        if folded is None or folded[0].kernel < 1:
+            return math.inf
+        rows = g.rows if count == 1 else -(-g.rows // 8) * 8 * count
+        length = g.axes[-1].kernel / taps[2].phases if count == 1 else folded[0].kernel
+        return _slab_rows(rows) * length / count
+
+    counts = {1, 2, 4, g.stride[-1] if g.transposed and g.stride[-1] <= 8 else 1}
+    count = min(sorted(counts), key=cost)
+    folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
+    assert folded is not None
+    axes = tuple(map(_axis, (*taps[:2], folded[0])))
+    inside = axes[1].most_taps * axes[2].most_taps
+    blocks = -(-g.channels // mode.block)
+    depth = max(1, min(blocks, 4, 6 // max(1, inside)))
+    # Groups of even lengths.
+    steps = max(1, depth * inside)
+    group = -(-steps // -(-steps // mode.group))
+    return Sum(taps, axes, folded[1], mode, g.channels, g.rows, blocks, depth, group)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How outputs are divided into tiles, and what a block holds in shared memory.
+
+    ``tile`` and ``tiles`` run along samples, z, y and x; pitches and slots are those of
+    matrix_conv.cu.
+    """
+
+    shape: Shape
+    tile: tuple[int, ...]
+    tiles: tuple[int, ...]
+    row_tiles: int
+    plane_pitch: int
+    row_pitch: int
+    segment_pitch: int
+    slots: int
+    lattice_slots: int
+    stages: int
+    weight_stages: int
+    shared: int
+    cycles: float  # of the model
+
+    @property
+    def count(self) -> int:
+        """Tiles of a phase and a group of channels."""
+        return self.row_tiles * math.prod(self.tiles)
+
+    def __str__(self) -> str:
+        box = " x ".join(map(str, self.tile))
+        return (
+            f"tiles of {self.shape.rows} rows x ({box}) outputs in {self.shape.columns} columns, "
+            f"{self.slots} slots, {self.stages} + {self.weight_stages} stages, {self.shared} bytes"
+        )
+
+
+# What a block takes beside its products, in cycles: to describe and store a tile.
+_TILE_CYCLES = 1500
+_STAGED_A_CYCLE = 3  # values that the staging warps bring in a cycle
+
+
+def tiling(
+    sum: Sum, batch: int, groups: int, engine: str, shared: int, multiprocessors: int
+) -> Tiling | None:
+    """Return the tiling that takes the fewest cycles; None where nothing fits `shared` bytes."""
+    found = [
+        candidate
+        for shape in shapes(sum.mode)
+        for candidate in _candidates(sum, shape, batch, groups, engine, shared, multiprocessors)
+    ]
+    return min(found, key=lambda t: (t.cycles, -t.tile[3]), default=None)
+
+
+def _boxes(sum: Sum, shape: Shape, batch: int) -> Iterator[tuple[int, int, int, int, bool]]:
+    """Yield candidates: outputs along samples, z, y and x, and whether a row is a segment."""
+    z, y, x = (axis.taps.positions(0) for axis in sum.axes)
+    widths = set()
+    for widest in (*range(16, shape.columns + 1, 8), shape.columns):
+        width = -(-x // -(-x // widest))
+        widths.add(width + width % 2 if width < x else width)
+    for width in sorted(widths):
+        if width <= shape.segment:
+            yield 1, 1, min(y, shape.columns // shape.segment), width, True
+        pitch = _row_pitch(sum, width)
+        height = min(y, (shape.columns - width) // pitch + 1)
+        height = -(-y // -(-y // height))
+        planes = 1
+        if height == y:
+            plane = pitch * (y + sum.axes[1].halo)
+            planes = (shape.columns - (y - 1) * pitch - width) // plane + 1
+        depth = min(z, planes)
+        depth = -(-z // -(-z // depth))
+        yield min(batch, planes // depth) if depth == z else 1, depth, height, width, False
+
+
+def _row_pitch(sum: Sum, width: int) -> int:
+    """Return the slots of a row: rows share the absent inputs between them where all are there."""
+    axis = sum.axes[2]
+    pitch = width + axis.halo
+    if width >= axis.taps.positions(0) and axis.taps.step == 1:
+        pitch = max(width, pitch - axis.absent)
+    return pitch + pitch % 2
+
+
+def _candidates(
+    sum: Sum,
+    shape: Shape,
+    batch: int,
+    groups: int,
+    engine: str,
+    shared: int,
+    multiprocessors: int,
+) -> Iterator[Tiling]:
+    mode = sum.mode
+    sizes = (batch, *(axis.taps.positions(0) for axis in sum.axes))
+    row_tiles = -(-sum.matrix_rows // shape.rows)
+    halo_z_taps = sum.axes[0].most_taps
+    for *tile, by_rows in _boxes(sum, shape, batch):
+        row_pitch = tile[3] + sum.axes[2].halo if by_rows else _row_pitch(sum, tile[3])
+        if by_rows:
+            row_pitch = max(row_pitch + row_pitch % 2, shape.segment)
+        plane_pitch = row_pitch * (tile[2] + sum.axes[1].halo)
+        segment_pitch = row_pitch if by_rows else shape.segment
+        last_segment = (shape.columns // shape.segment - 1) * segment_pitch
+        reach = sum.axes[1].halo * row_pitch + sum.axes[2].halo
+        lattice_slots = last_segment + shape.segment + reach
+        slots = lattice_slots * sum.axes[1].planes * sum.axes[2].planes
+        slots = -(-slots // 32) * 32
+        weight_stage = sum.group * shape.slabs * mode.slab_bytes
+        input_stage = sum.depth * slots * mode.parts * 2 * SLOT
+        fixed = slots * 12 + 4 * sum.depth * sum.taps_inside + _static(shape, mode, engine)
+        fits = [
+            (stages, weight_stages)
+            for stages, weight_stages in ((4, 4), (3, 4), (3, 3), (2, 4), (2, 3), (2, 2))
+            if fixed + stages * input_stage + weight_stages * weight_stage <= shared
+        ]
+        if not fits or max(slots, plane_pitch) >= 2**16 or sum.depth * sum.taps_inside > MAX_STEPS:
+            continue
+        stages, weight_stages = fits[0]
+        tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
+        count = row_tiles * math.prod(tiles) * groups * sum.phases
+        products = sum.steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
+        products *= 2 if shape.segment == 64 else 1.2
+        staged = sum.blocks * mode.block * slots * halo_z_taps / _STAGED_A_CYCLE
+        waves = -(-count // multiprocessors)
+        yield Tiling(
+            shape=shape,
+            tile=tuple(tile),
+            tiles=tiles,
+            row_tiles=row_tiles,
+            plane_pitch=plane_pitch,
+            row_pitch=row_pitch,
+            segment_pitch=segment_pitch,
+            slots=slots,
+            lattice_slots=lattice_slots,
+            stages=stages,
+            weight_stages=weight_stages,
+            shared=fixed
+            - _static(shape, mode, engine)
+            + stages * input_stage
+            + weight_stages * weight_stage,
+            cycles=waves
+            * (max(products / sum.phases, staged) + _TILE_CYCLES + shape.rows * shape.columns / 10),
+        )
+
+
+def _static(shape: Shape, mode: Mode, engine: str) -> int:
+    """Return the bytes of ``Shared`` in matrix_conv.cu, and what aligning those behind it takes."""
+    tiles = min(8, shape.team_columns // (8 if engine == "hopper" else 32))
+    own = 4 * MAX_STAGES * 8 + 24 + TEAMS * (shape.team_columns * 12 + SLAB_ROWS * 16)
+    own += TEAMS * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
+    return -(-own // 1024) * 1024

@@ -1,0 +1,205 @@
+// What multiplies: the two ways to feed the matrix units, with one interface. A team of 128 threads
+// holds SLAB_ROWS rows by TEAM_COLUMNS columns of sums as 16 x 8 tiles, laid out over a warp as ptx.cuh
+// draws them.
+//
+//     WgmmaEngine   compute capability 9.0: a warp has 16 of the rows and all columns; both operands
+//                   come from shared memory by descriptor, so a tap is an addition to one
+//     MmaEngine     compute capability 8.0 and later: a warp has all rows and a quarter of the columns,
+//                   and reads its operands by ldmatrix
+//
+// With float32 accuracy (PARTS = 2) a step has three products: high * low, low * high, high * high. Matrix
+// units truncate as they add, always towards zero, which drifts where all terms have one sign. So the
+// products of a few steps form a chain that starts at zero and is then added to the sum with rounding.
+// The small products of the chain come first: what is truncated there is smaller by 2**11.
+//
+// Macros: SEGMENT (columns of a segment: slots in a row of which each is an output), SEGMENTS (of a team).
+#pragma once
+#include "matrix_tile.cuh"
+
+constexpr int TEAM = 128;
+constexpr int TEAM_COLUMNS = SEGMENT * SEGMENTS;
+
+template <typename>
+struct matrix_type {
+    static constexpr MatrixType value = MATRIX_TF32;
+};
+template <>
+struct matrix_type<float16> {
+    static constexpr MatrixType value = MATRIX_FLOAT16;
+};
+template <>
+struct matrix_type<bfloat16> {
+    static constexpr MatrixType value = MATRIX_BFLOAT16;
+};
+
+// Where the operands of a group of steps lie.
+struct Operands {
+    const unsigned char* weights;  // of the team's slab in the first step
+    int weight_pitch;              // bytes to the next step
+    const unsigned char* inputs;   // the team's first slot in the stage
+    int slots;                     // of a stage in one half of K
+    int segment_pitch;             // slots from one segment to the next
+    const int* distance;           // of each step, in slots
+    int steps;
+};
+
+struct WgmmaEngine {
+    static constexpr int ROWS = 1, COLUMNS = TEAM_COLUMNS / 8;  // tiles of a warp
+    static constexpr int UNDER_WAY = PARTS == 1;                // groups that multiply() leaves under way
+    static constexpr bool PROXY = true;  // operands are read by the asynchronous proxy
+    static_assert(PARTS == 1 || SEGMENTS == 1, "registers for sum and chain of one segment");
+    typedef Wgmma<matrix_type<Element>::value, SEGMENT> Product;
+
+    float sum[SEGMENTS][SEGMENT / 2], chain[SEGMENT / 2];
+
+    // Where the tiles of the warp lie, and of them the sums of the thread.
+    __device__ static int first_row(int) { return threadIdx.x % TEAM / 32 * 16; }
+    __device__ static int first_column(int c) { return c * 8; }
+    __device__ static int row(int r) { return first_row(r) + threadIdx.x % 32 / 4; }
+    __device__ static int column(int c) { return first_column(c) + threadIdx.x % 4 * 2; }
+    __device__ float value(int, int c, int i) const { return sum[c / (SEGMENT / 8)][c % (SEGMENT / 8) * 4 + i]; }
+    // Registers go from the team that brings operands to those that multiply.
+    static constexpr int STAGING_TEAMS = 2;
+    __device__ static void take() { take_registers<168>(); }
+    __device__ static void give() { give_registers<88>(); }
+
+    __device__ void clear() {
+#pragma unroll
+        for (int s = 0; s < SEGMENTS; ++s)
+#pragma unroll
+            for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] = 0;
+    }
+
+    __device__ void multiply(const Operands& o) {
+        constexpr int LOW = SLAB_ROWS * DEPTH;  // slots from the first part of a weight to the second
+        const unsigned long long weights =
+            matrix_descriptor(o.weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0);
+        const unsigned long long inputs =
+            matrix_descriptor(o.inputs, o.slots * SLOT_BYTES, 8 * SLOT_BYTES, 0);
+        const int pitch = o.weight_pitch / SLOT_BYTES;
+        wgmma_fence();
+        if (PARTS == 2) {
+            for (int step = 0; step < o.steps; ++step) {
+                const unsigned long long w = weights + step * pitch, x = inputs + o.distance[step];
+                Product::multiply(chain, w, x + o.slots * DEPTH, step > 0);
+                Product::multiply(chain, w + LOW, x, true);
+            }
+            for (int step = 0; step < o.steps; ++step)
+                Product::multiply(chain, weights + step * pitch, inputs + o.distance[step], true);
+        } else {
+            for (int step = 0; step < o.steps; ++step) {
+                const unsigned long long w = weights + step * pitch, x = inputs + o.distance[step];
+#pragma unroll
+                for (int s = 0; s < SEGMENTS; ++s) Product::multiply(sum[s], w, x + s * o.segment_pitch, true);
+            }
+        }
+        wgmma_commit();
+        wgmma_wait<UNDER_WAY>();
+        if (PARTS == 2) {
+#pragma unroll
+            for (int i = 0; i < SEGMENT / 2; ++i) sum[0][i] += chain[i];
+        }
+    }
+
+    __device__ void finish() { wgmma_wait<0>(); }
+};
+
+__device__ inline void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    constexpr MatrixType TYPE = matrix_type<Element>::value;
+    if (TYPE == MATRIX_TF32) mma_tf32(d, a, b);
+    if (TYPE == MATRIX_FLOAT16) mma_float16(d, a, b);
+    if (TYPE == MATRIX_BFLOAT16) mma_bfloat16(d, a, b);
+}
+
+struct MmaEngine {
+    static constexpr int ROWS = SLAB_ROWS / 16, COLUMNS = TEAM_COLUMNS / 4 / 8;  // tiles of a warp
+    static constexpr int UNDER_WAY = 0;
+    static constexpr bool PROXY = false;
+    static constexpr int CHAIN = 2;  // steps; shorter than a group, as registers are too few to sort products
+    static_assert(SEGMENT % (COLUMNS * 8) == 0 && COLUMNS % 2 == 0, "a warp stays in one segment");
+
+    float sum[ROWS][COLUMNS][4], chain[ROWS][COLUMNS][4];
+
+    // Where the tiles of the warp lie, and of them the sums of the thread.
+    __device__ static int first_row(int r) { return r * 16; }
+    __device__ static int first_column(int c) { return (threadIdx.x % TEAM / 32 * COLUMNS + c) * 8; }
+    __device__ static int row(int r) { return first_row(r) + threadIdx.x % 32 / 4; }
+    __device__ static int column(int c) { return first_column(c) + threadIdx.x % 4 * 2; }
+    __device__ float value(int r, int c, int i) const { return sum[r][c][i]; }
+    static constexpr int STAGING_TEAMS = 1;
+    __device__ static void take() {}
+    __device__ static void give() {}
+
+    __device__ void clear() {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) sum[r][c][i] = chain[r][c][i] = 0;
+    }
+
+    // The weights of all rows: lane l gives row l % 16 of half l / 16.
+    __device__ static void load_weights(unsigned (&a)[ROWS][4], const unsigned char* weights) {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+            load_matrices<false>(a[r], weights + (lane / 16 * SLAB_ROWS + r * 16 + lane % 16) * SLOT_BYTES);
+    }
+    // The inputs of two tiles of columns: lane l gives slot l % 8 of half l / 8 % 2 of tile l / 16.
+    __device__ static void load_inputs(unsigned (&b)[2][2], const unsigned char* inputs, int slots) {
+        const int lane = threadIdx.x % 32;
+        unsigned r[4];
+        load_matrices<false>(r, inputs + (lane / 8 % 2 * slots + lane / 16 * 8 + lane % 8) * SLOT_BYTES);
+        b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
+    }
+
+    __device__ void multiply(const Operands& o) {
+        constexpr int WARP_COLUMNS = COLUMNS * 8;
+        const int first = threadIdx.x % TEAM / 32 * WARP_COLUMNS;
+        const unsigned char* const inputs =
+            o.inputs + (first / SEGMENT * o.segment_pitch + first % SEGMENT) * SLOT_BYTES;
+        for (int step = 0; step < o.steps; ++step) {
+            const unsigned char* const x = inputs + o.distance[step] * SLOT_BYTES;
+            const unsigned char* const w = o.weights + step * o.weight_pitch;
+            unsigned a[PARTS][ROWS][4];
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part)
+                load_weights(a[part], w + part * SLAB_ROWS * DEPTH * SLOT_BYTES);
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c += 2) {
+                unsigned b[PARTS][2][2];
+#pragma unroll
+                for (int part = 0; part < PARTS; ++part)
+                    load_inputs(b[part], x + (part * DEPTH * o.slots + c * 8) * SLOT_BYTES, o.slots);
+#pragma unroll
+                for (int j = 0; j < 2; ++j)
+#pragma unroll
+                    for (int r = 0; r < ROWS; ++r) {
+                        if (PARTS == 2) {
+                            mma(chain[r][c + j], a[PARTS - 1][r], b[0][j]);
+                            mma(chain[r][c + j], a[0][r], b[PARTS - 1][j]);
+                            mma(chain[r][c + j], a[0][r], b[0][j]);
+                        } else {
+                            mma(sum[r][c + j], a[0][r], b[0][j]);
+                        }
+                    }
+            }
+            if (PARTS == 2 && (step % CHAIN == CHAIN - 1 || step == o.steps - 1)) promote();
+        }
+    }
+
+    __device__ void promote() {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    sum[r][c][i] += chain[r][c][i];
+                    chain[r][c][i] = 0;
+                }
+    }
+
+    __device__ void finish() {}
+};

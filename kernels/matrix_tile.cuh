@@ -1,0 +1,147 @@
+// How the convolution on matrix units divides its work: shared by matrix_conv.cu, its engines and
+// pack_weights.cu.
+//
+// Three spatial axes z, y, x (those that a call lacks have one element), and a tile of outputs on
+// them: TILE of samples and z together ("planes"), of y and of x. Its inputs are staged in shared
+// memory, pixel by pixel in "slots" of 16 bytes, so that along a row, from row to row and from plane
+// to plane the slot of an output is a linear function of its place:
+//
+//     slot(plane, y, x) = plane * plane_pitch + y * row_pitch + x
+//
+// and a tap of y and x is nothing but a distance in slots, the same for all outputs. (A tap of z is
+// another stage of the pipeline: its inputs are staged on their own.) With a step between inputs,
+// where a convolution strides, the inputs lie in lattices: lattice i of an axis holds those that tap
+// i reads, tap i + lattices reads the same lattice further on:
+//
+//     step 2, taps 0 .. 4    lattice 0: inputs 0 2 4 6 8 ...    taps 0, 2, 4 at distances 0, 1, 2
+//                            lattice 1: inputs 1 3 5 7 9 ...    taps 1, 3    at distances 0, 1
+//
+// Few output channels leave rows of the matrix units empty. FOLD neighbouring outputs along x then
+// become rows of their own: output x = FOLD * q + fold is row fold of place q. The taps of all of
+// them together are a convolution with FOLD times the step (a transposed one that strides by FOLD
+// folds its phases, and has step 1); weights that a fold does not have are zeros.
+//
+// Macros: ELEMENT (float, float16, bfloat16), PARTS (2 for float32 accuracy by three tf32 products, 1
+// for tf32 and the 16-bit types).
+#pragma once
+#include "taps.cuh"
+
+typedef ELEMENT Element;
+
+// Rows of a matrix product, in slabs of 64; bytes of a slot, and of a row of K in an instruction.
+constexpr int SLAB_ROWS = 64;
+constexpr int SLOT_BYTES = 16;
+constexpr int DEPTH = 2;  // slots along K in an instruction
+constexpr int CHUNK = SLOT_BYTES / sizeof(Element);  // channels of a slot
+constexpr int BLOCK = DEPTH * CHUNK;                 // channels of a K block, of one step of the sum
+constexpr int SLAB_BYTES = SLAB_ROWS * DEPTH * SLOT_BYTES * PARTS;  // weights of a slab in a step
+
+struct __align__(16) Slot {
+    unsigned words[SLOT_BYTES / 4];
+};
+
+// The bits of an element, and the channels of a slot as matrix units read them: 16-bit numbers as they
+// are, a float as the nearest tf32 number, or as that and the nearest of the rest, which together have
+// 22 bits.
+template <int>
+struct Channels {
+    typedef unsigned short Bits;
+    __device__ static void fill(Slot (&slots)[PARTS], const Bits (&values)[8]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) slots[0].words[i] = values[2 * i] | unsigned(values[2 * i + 1]) << 16;
+    }
+};
+template <>
+struct Channels<4> {
+    typedef unsigned Bits;
+    __device__ static void fill(Slot (&slots)[PARTS], const Bits (&values)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float value = __uint_as_float(values[i]);
+            slots[0].words[i] = tf32_from_float(value);
+            if (PARTS == 2)
+                slots[PARTS - 1].words[i] = tf32_from_float(value - __uint_as_float(slots[0].words[i]));
+        }
+    }
+};
+typedef Channels<CHUNK>::Bits Bits;
+
+// The bits of a sum, rounded to the element.
+template <typename Number>
+__device__ inline unsigned short bits_of(float sum, Number) {
+    return narrow<Number>(sum).bits;
+}
+__device__ inline unsigned bits_of(float sum, float) { return __float_as_uint(sum); }
+
+// An axis as the kernel sees it, folded where that is so.
+struct MatrixAxis {
+    AxisTaps taps;
+    int64 weight_stride;
+    int64 lattices;  // tap i lies on lattice i % lattices
+    int64 advance;   // slots from one tap of a lattice to the next
+};
+
+// Which tap of the weights belongs to tap j of the folded axis: start + j * step + fold * apart.
+struct Fold {
+    int64 count;  // 1: not folded
+    int64 kernel, start, step, apart;
+};
+
+// How the sum is divided: stages of `depth` K blocks and one tap of z; in a stage K blocks, then taps
+// of y, then of x. One of these is a step.
+struct Steps {
+    int64 channels;
+    int64 blocks;  // K blocks of channels
+    int64 depth;   // of a stage, the last one may have fewer
+};
+
+// The taps of an axis in a phase, in the order of their inputs.
+struct Taps {
+    int count;
+    int offset, offset_step;  // of the inputs
+    int first, step;          // of the weights
+};
+
+__device__ inline Taps taps_of(const AxisTaps& axis, int64 residue) {
+    const Progression p = progression(axis, residue);
+    if (axis.offset_step >= 0)
+        return {int(p.count), int(p.offset), int(axis.offset_step), int(p.first), int(axis.tap_step)};
+    const int64 last = p.count - 1;
+    return {int(p.count), int(p.offset + last * axis.offset_step), int(-axis.offset_step),
+            int(p.first + last * axis.tap_step), int(-axis.tap_step)};
+}
+
+// A phase on z, y and x: residues, taps, and how many outputs it has.
+struct Phase {
+    int residue[3];
+    int positions[3];
+    Taps taps[3];
+};
+
+__device__ inline Phase phase_of(const MatrixAxis (&axis)[3], int index) {
+    Phase phase;
+#pragma unroll
+    for (int a = 2; a >= 0; --a) {
+        const AxisTaps& taps = axis[a].taps;
+        const int phases = int(taps.phases), size = int(taps.size_out), used = phases < size ? phases : size;
+        phase.residue[a] = index % used;
+        index /= used;
+        phase.positions[a] = (size - phase.residue[a] + phases - 1) / phases;
+        phase.taps[a] = taps_of(taps, phase.residue[a]);
+    }
+    return phase;
+}
+
+// Integers below 2**16 are divided by one of them with its reciprocal, (2**32 - 1) / divisor.
+__device__ inline int quotient(int number, int64 reciprocal) {
+    return int((unsigned long long)(unsigned(number) + 1u) * unsigned(reciprocal) >> 32);
+}
+
+// The same value, of which the compiler knows that all lanes of the warp have it: what wgmma depends on
+// must not look as if it could differ from lane to lane.
+__device__ inline int uniform(int value) { return __shfl_sync(~0u, value, 0); }
+
+// The channel and the fold of a row: folds of eight channels lie side by side, so that a thread that
+// holds rows r and r + 8 holds neighbouring outputs.
+__device__ inline int channel_of(int row, int folds) { return row / 8 / folds * 8 + row % 8; }
+__device__ inline int fold_of(int row, int folds) { return row / 8 % folds; }

@@ -1,0 +1,94 @@
+// Packs the weights of a call as matrix_conv.cu reads them, rounded or split for the matrix units:
+//
+//     packed[group][phase][row tile][step][slab of 64 rows][part][half of K][row][16 bytes]
+//
+// A step is the product of one K block of channels (two slots of 16 bytes: 8 channels of float, 16 of
+// the others) at one tap; steps run as `Steps` in matrix_tile.cuh says. So what one stage of the
+// pipeline takes is one piece of memory. Rows and channels behind the last one, and taps that a folded
+// row does not have, are zeros.
+//
+// Macros: those of matrix_tile.cuh.
+// Launch: any number of blocks of any number of threads, together below 2**31, as are the slots; a
+// thread packs every so many-th slot.
+
+#include "matrix_tile.cuh"
+
+struct Arguments {
+    const Element* weight;
+    Slot* packed;
+    int64 groups, rows;
+    int64 weight_group, weight_row, weight_channel;
+    int64 phases, row_tiles, slabs;
+    int64 steps;  // of the phase that has most
+    Steps sum;
+    Fold fold;
+    MatrixAxis axis[3];
+};
+
+// Where a step of a phase lies in the weights: its first channel, and its taps.
+struct Place {
+    int64 channel;
+    int tap[3];
+};
+
+__device__ inline Place place_of(const Arguments& p, const Phase& phase, int step) {
+    const int inner = phase.taps[1].count * phase.taps[2].count, blocks = int(p.sum.blocks);
+    const int stage = int(p.sum.depth) * phase.taps[0].count * inner;
+    const int first = step / stage * int(p.sum.depth);  // K block
+    const int depth = blocks - first < int(p.sum.depth) ? blocks - first : int(p.sum.depth);
+    step %= stage;
+    Place place;
+    place.tap[0] = step / (depth * inner);
+    step %= depth * inner;
+    place.channel = (first + step / inner) * BLOCK;
+    step %= inner;
+    place.tap[1] = step / phase.taps[2].count;
+    place.tap[2] = step % phase.taps[2].count;
+    return place;
+}
+
+extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
+    const int slabs = int(p.slabs), steps = int(p.steps), row_tiles = int(p.row_tiles);
+    const int phases = int(p.phases), folds = int(p.fold.count);
+    const int slots = int(p.groups) * phases * row_tiles * steps * slabs * DEPTH * SLAB_ROWS;
+    for (int slot = blockIdx.x * blockDim.x + threadIdx.x; slot < slots; slot += gridDim.x * blockDim.x) {
+        const int slab_row = slot % SLAB_ROWS, half = slot / SLAB_ROWS % DEPTH;
+        int index = slot / (SLAB_ROWS * DEPTH);
+        const int slab = index % slabs;
+        index /= slabs;
+        const int step = index % steps;
+        index /= steps;
+        const int row = (index % row_tiles * slabs + slab) * SLAB_ROWS + slab_row;
+        index /= row_tiles;
+        const Phase phase = phase_of(p.axis, index % phases);
+        const int64 group = index / phases;
+
+        const int64 taps = int64(phase.taps[0].count) * phase.taps[1].count * phase.taps[2].count;
+        const int64 channel_out = channel_of(row, folds);
+        Bits values[CHUNK] = {};
+        if (step < p.sum.blocks * taps && channel_out < p.rows) {
+            const Place place = place_of(p, phase, step);
+            int64 k[3];
+            for (int a = 0; a < 3; ++a) k[a] = phase.taps[a].first + int64(place.tap[a]) * phase.taps[a].step;
+            bool exists = true;
+            if (folds > 1) {
+                k[2] = p.fold.start + place.tap[2] * p.fold.step + fold_of(row, folds) * p.fold.apart;
+                exists = k[2] >= 0 && k[2] < p.fold.kernel;
+            }
+            const int64 channel = place.channel + half * CHUNK;
+            const Bits* weight = (const Bits*)p.weight + group * p.weight_group + channel_out * p.weight_row +
+                                    channel * p.weight_channel;
+            for (int a = 0; a < 3; ++a) weight += k[a] * p.axis[a].weight_stride;
+#pragma unroll
+            for (int i = 0; i < CHUNK; ++i)
+                values[i] = load_bits(weight + i * p.weight_channel, exists && channel + i < p.sum.channels);
+        }
+        Slot parts[PARTS];
+        Channels<CHUNK>::fill(parts, values);
+        const int rest = slot % (DEPTH * SLAB_ROWS);
+        const int64 slab_start = slot / (DEPTH * SLAB_ROWS) * int64(PARTS * DEPTH * SLAB_ROWS);
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part)
+            p.packed[slab_start + part * DEPTH * SLAB_ROWS + rest] = parts[part];
+    }
+}

@@ -55,6 +55,8 @@ constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 constexpr int PASS_TILES = ENGINE::COLUMNS < 8 ? ENGINE::COLUMNS : 8;
 constexpr int PASS_PAIRS = PASS_TILES * 4;  // of a row
 constexpr int PASS_PITCH = PASS_PAIRS + 4;
+constexpr int PASSES = 16 * PASS_PAIRS / 32;          // pairs of a lane
+constexpr int BURST = PASSES < 4 ? PASSES : 4;        // of which it stores so many together
 enum Barriers { STAGING = 1, FIRST_TEAM };  // named barriers, one for the stagers and one for each team
 
 // All strides are in elements.
@@ -447,7 +449,10 @@ struct Worker {
             }
             engine.finish();
             if (ENGINE::UNDER_WAY) release(input_read, weight_read);
-            store(engine, tile, team);
+            if (p.fold.count > 1)
+                store<true>(engine, tile, team);
+            else
+                store<false>(engine, tile, team);
         }
     }
 
@@ -459,53 +464,70 @@ struct Worker {
         if (weight) mbarrier_arrive(weight);
     }
 
-    // A thread holds pairs of neighbouring outputs: two columns of a row, or, where x is folded, two folds
-    // of a column. They pass through shared memory, so that a warp's stores run along rows. Mostly the
-    // two of a pair lie together and are one store.
+    // A thread holds pairs of neighbouring outputs: two columns of a row, or, where x is folded (ACROSS),
+    // two folds of a column. They pass through shared memory, so that a warp's stores run along rows.
+    // Mostly the two of a pair lie together and are one store.
+    template <bool ACROSS>
     __device__ void store(const ENGINE& engine, const Tile& tile, int team) const {
-        const bool across = p.fold.count > 1, pairs = p.pairs;
+        constexpr int LENGTH = ACROSS ? 2 * PASS_PAIRS : PASS_PAIRS;  // pairs of a row of the buffer
+        constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
         const int lane = threadIdx.x % 32;
         Pair* const pass = shared.pass[threadIdx.x / 32];
-        const int pitch = across ? 2 * PASS_PITCH : PASS_PITCH;  // pairs from row to row of the buffer
         Bits* const out = (Bits*)p.out + tile.digits[5] * p.out_group;
         float special = 0;
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
             const float bias[2] = {shared.bias[team][ENGINE::row(r)], shared.bias[team][ENGINE::row(r) + 8]};
 #pragma unroll
-            for (int first = 0; first < ENGINE::COLUMNS; first += PASS_TILES) {
+            for (int c0 = 0; c0 < ENGINE::COLUMNS; c0 += PASS_TILES) {
                 __syncwarp();
 #pragma unroll
                 for (int c = 0; c < PASS_TILES; ++c) {
                     Bits bits[2][2];
 #pragma unroll
                     for (int i = 0; i < 4; ++i) {
-                        const float value = engine.value(r, first + c, i) + bias[i / 2];
+                        const float value = engine.value(r, c0 + c, i) + bias[i / 2];
                         special = fmaf(value, 0.0f, special);  // NaN from then on
                         bits[i / 2][i % 2] = bits_of(value, Element());
                     }
-                    Pair* const to = pass + lane / 4 * pitch;
+                    Pair* const to = pass + lane / 4 * PITCH;
                     const int column = c * 8 + lane % 4 * 2;
-                    to[across ? column : column / 2] = {bits[0][0], across ? bits[1][0] : bits[0][1]};
-                    to[across ? column + 1 : column / 2 + 8 * pitch] = {across ? bits[0][1] : bits[1][0], bits[1][1]};
+                    if (ACROSS) {
+                        to[column] = {bits[0][0], bits[1][0]};
+                        to[column + 1] = {bits[0][1], bits[1][1]};
+                    } else {
+                        to[column / 2] = {bits[0][0], bits[0][1]};
+                        to[column / 2 + 8 * PITCH] = {bits[1][0], bits[1][1]};
+                    }
                 }
                 __syncwarp();
-#pragma unroll 4
-                for (int i = lane; i < 16 * PASS_PAIRS; i += 32) {
-                    const int row = across ? i / (2 * PASS_PAIRS) : i / PASS_PAIRS;
-                    const int pair = across ? i % (2 * PASS_PAIRS) : i % PASS_PAIRS;
-                    const Pair value = pass[row * pitch + pair];
-                    const int rows[2] = {ENGINE::first_row(r) + row, ENGINE::first_row(r) + row + (across ? 8 : 0)};
-                    const int column = ENGINE::first_column(first) + (across ? pair : pair * 2);
-                    const int columns[2] = {column, across ? column : column + 1};
-                    const int count = shared.column_folds[team][columns[0]];
-                    Bits* const to = out + shared.row_offset[team][rows[0]] + shared.column_offset[team][columns[0]];
-                    if (pairs) {
-                        store_pair(to, value.first, value.second, shared.row_fold[team][rows[0]] < count);
-                    } else {
-                        store_bits(to, value.first, shared.row_fold[team][rows[0]] < count);
-                        store_bits(out + shared.row_offset[team][rows[1]] + shared.column_offset[team][columns[1]],
-                                   value.second, shared.row_fold[team][rows[1]] < shared.column_folds[team][columns[1]]);
+                const int row0 = ENGINE::first_row(r), column0 = ENGINE::first_column(c0);
+                if (p.pairs) {
+                    // A few loads at a time, then their stores, which nothing could pass.
+#pragma unroll
+                    for (int start = 0; start < PASSES; start += BURST) {
+                        Pair value[BURST];
+                        Bits* to[BURST];
+                        bool present[BURST];
+#pragma unroll
+                        for (int b = 0; b < BURST; ++b) {
+                            const int i = (start + b) * 32 + lane, pair = i % LENGTH;
+                            const int row = row0 + i / LENGTH, column = column0 + (ACROSS ? pair : 2 * pair);
+                            value[b] = pass[i / LENGTH * PITCH + pair];
+                            to[b] = out + shared.row_offset[team][row] + shared.column_offset[team][column];
+                            present[b] = shared.row_fold[team][row] < shared.column_folds[team][column];
+                        }
+#pragma unroll
+                        for (int b = 0; b < BURST; ++b)
+                            if (present[b]) *(Pair*)to[b] = value[b];
+                    }
+                } else {
+                    for (int i = lane; i < 32 * PASSES; i += 32) {
+                        const int pair = i % LENGTH;
+                        const Pair value = pass[i / LENGTH * PITCH + pair];
+                        store_one(row0 + i / LENGTH, column0 + (ACROSS ? pair : 2 * pair), out, value.first, team);
+                        store_one(row0 + i / LENGTH + (ACROSS ? 8 : 0), column0 + (ACROSS ? pair : 2 * pair + 1), out,
+                                  value.second, team);
                     }
                 }
             }
@@ -513,6 +535,10 @@ struct Worker {
         if (special != 0) repair(p, shared, tile.index, team);
     }
 
+    __device__ void store_one(int row, int column, Bits* out, Bits bits, int team) const {
+        if (shared.row_fold[team][row] < shared.column_folds[team][column])
+            out[shared.row_offset[team][row] + shared.column_offset[team][column]] = bits;
+    }
 };
 
 // The sum of one output, as it is defined. NaN stays NaN, so there it may end.

@@ -95,29 +95,6 @@ __device__ inline unsigned short load_bits(const unsigned short* global, bool pr
 #endif
 }
 
-// Writes a number, or two that lie side by side, aligned to both, where it is `present`.
-__device__ inline void store_bits(unsigned short* global, unsigned short bits, bool present) {
-    PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.b16 [%0], %1;\n}\n" ::"l"(global),
-                     "h"(bits), "r"(int(present))
-                     : "memory"),
-        store_bits(global, bits, present));
-}
-__device__ inline void store_bits(unsigned* global, unsigned bits, bool present) {
-    PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\n@p st.global.b32 [%0], %1;\n}\n" ::"l"(global),
-                     "r"(bits), "r"(int(present))
-                     : "memory"),
-        store_bits(global, bits, present));
-}
-__device__ inline void store_pair(unsigned short* global, unsigned short a, unsigned short b, bool present) {
-    store_bits((unsigned*)global, a | unsigned(b) << 16, present);
-}
-__device__ inline void store_pair(unsigned* global, unsigned a, unsigned b, bool present) {
-    PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\n@p st.global.v2.b32 [%0], {%1, %2};\n}\n" ::"l"(global),
-                     "r"(a), "r"(b), "r"(int(present))
-                     : "memory"),
-        store_pair(global, a, b, present));
-}
-
 // ---- matrix products of a warp: d += a * b ----
 
 // tf32 operands are float32 numbers of which the last 13 bits are ignored.

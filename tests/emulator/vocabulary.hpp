@@ -89,20 +89,6 @@ inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32
     return emulated_shuffle(mask, value, other >= (own & -width) + width ? own : other, line);
 }
 
-// Stores under a predicate. They are here so that the compiler puts its checks in front of them.
-namespace emulator {
-template <typename Bits>
-inline void store_bits(Bits* global, Bits bits, bool present) {
-    if (present) *global = bits;
-}
-struct __align__(8) Pair {
-    unsigned a, b;
-};
-inline void store_pair(unsigned* global, unsigned a, unsigned b, bool present) {
-    if (present) *(Pair*)global = {a, b};
-}
-}  // namespace emulator
-
 // How the runtime calls the one kernel of a library.
 namespace emulator {
 template <typename Arguments>

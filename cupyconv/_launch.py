@@ -211,6 +211,17 @@ def view(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     )
 
 
+def _in_pairs(array: Array, address: int) -> bool:
+    """Return whether neighbours along the last axis are pairs, each aligned to its size."""
+    *others, last = _strides(array)
+    return (
+        last == 1
+        and array.shape[-1] % 2 == 0
+        and not any(stride % 2 for stride in others)
+        and address % (2 * array.dtype.itemsize) == 0
+    )
+
+
 def _reciprocal(divisor: int) -> int:
     """Return by what matrix_conv.cu divides by `divisor`."""
     return (2**32 - 1) // divisor
@@ -324,21 +335,17 @@ class KernelPath:
                 )
             ),
         )
-        # Neighbouring outputs as pairs: all of them lie at multiples of two elements.
-        out_address = self.device.address(out)
-        others = (*strides.out, *strides.out_axes[:-1])
-        pairs = (
-            (sum.fold.count % 2 == 0 or sum.fold.count == sum.axes[2].taps.phases == 1)
-            and strides.out_axes[-1] == 1
-            and out.shape[-1] % 2 == 0
-            and not any(stride % 2 for stride in others)
-            and out_address % (2 * out.dtype.itemsize) == 0
+        out_address, input_address = self.device.address(out), self.device.address(input)
+        x = sum.axes[2].taps
+        output_pairs = (sum.fold.count % 2 == 0 or sum.fold.count == x.phases == 1) and _in_pairs(
+            out, out_address
         )
+        input_pairs = x.step == 1 and _in_pairs(input, input_address)
         self.device.run(
             plan.launch,
             _packed(
                 (
-                    self.device.address(input),
+                    input_address,
                     address,
                     self.device.address(packed),
                     out_address,
@@ -354,11 +361,16 @@ class KernelPath:
                     *(sum.phases, sum.steps),
                     *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
                     *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
-                    *(tiling.slots, tiling.lattice_slots),
+                    *(tiling.slots, tiling.lattice_slots, *tiling.extent, *tiling.reach),
                     *(tiling.stages, tiling.weight_stages, sum.group),
                     *map(_reciprocal, (tiling.plane_pitch, tiling.row_pitch, tiling.tile[1])),
-                    _reciprocal(tiling.slots // 32),
-                    pairs,
+                    *(
+                        (2**64 - 1) // n - (2**64 if n == 1 else 0)
+                        for n in (tiling.row_tiles, *reversed(tiling.tiles))
+                    ),
+                    _reciprocal(tiling.slots // (64 if input_pairs else 32)),
+                    input_pairs,
+                    output_pairs,
                 )
             ),
         )

@@ -134,18 +134,26 @@ class Axis:
 
     @property
     def absent(self) -> int:
-        """Inputs in front of the array that the first output reads, in each phase."""
-        offsets = []
-        for phase in range(min(self.taps.phases, self.taps.size_out)):
-            _, count, offset = self.taps.progression(phase)
-            if count:
-                offsets.append(offset + min(0, (count - 1) * self.taps.offset_step))
-        return max(0, -max(offsets, default=0))
+        """Inputs in front of the array that are staged, in the one phase."""
+        _, count, offset = self.taps.progression(0)
+        return max(0, -offset - (count - 1) * min(0, self.taps.offset_step)) + self.skew
 
     @property
     def halo(self) -> int:
         """How far, in slots, the last tap of a lattice is from its first."""
         return max(0, self.most_taps - 1) // self.lattices * self.advance
+
+    @property
+    def skew(self) -> int:
+        """Whether staging starts one input earlier, from an even one on, in some phase."""
+        used = range(min(self.taps.phases, self.taps.size_out))
+        offsets = (self.taps.progression(phase) for phase in used)
+        odd = any(
+            (o + (n - 1) * self.taps.offset_step if self.taps.offset_step < 0 else o) % 2
+            for _, n, o in offsets
+            if n
+        )
+        return int(self.taps.step == 1 and odd)
 
     @property
     def planes(self) -> int:
@@ -214,7 +222,10 @@ def _folded(
     """Return the axis of which `count` neighbouring outputs are one, and its taps."""
     if count == 1:
         return taps, Fold(1, taps.kernel)
-    if dilation != 1 or (stride != 1 and not (transposed and stride == count)):
+    own_phases = transposed and stride == count
+    if dilation != 1 and not (own_phases and dilation % stride == 0):
+        return None
+    if stride != 1 and not own_phases:
         return None
     kernel, pad = taps.kernel, taps.origin
     step, offset, length = count, taps.origin, kernel + count - 1
@@ -223,6 +234,15 @@ def _folded(
     elif stride == 1:
         offset = pad - (kernel - 1)
         fold = Fold(count, kernel, kernel - 1, -1, 1)
+    elif dilation != 1:
+        # One phase has all taps. A fold that is not its own is as far apart as the kernel is long.
+        only = -pad % stride
+        first = (only + pad) // stride
+        apart = dilation // stride
+        virtual = conv_taps(
+            taps.size_in, -(-taps.size_out // count), kernel, 1, apart, (kernel - 1) * apart - first
+        )
+        return virtual, Fold(count, kernel, kernel - 1 - only * kernel, -1, kernel)
     else:
         step, offset = 1, -((kernel - 1 - pad) // stride)
         length = (stride - 1 + pad) // stride - offset + 1
@@ -281,6 +301,8 @@ class Tiling:
     segment_pitch: int
     slots: int
     lattice_slots: int
+    extent: tuple[int, ...]
+    reach: tuple[int, ...]
     stages: int
     weight_stages: int
     shared: int
@@ -333,17 +355,20 @@ def _boxes(sum: Sum, shape: Shape, batch: int) -> Iterator[tuple[int, int, int, 
         if height == y:
             plane = pitch * (y + sum.axes[1].halo)
             planes = (shape.columns - (y - 1) * pitch - width) // plane + 1
-        depth = min(z, planes)
+        depth = min(z, planes, 32)
         depth = -(-z // -(-z // depth))
-        yield min(batch, planes // depth) if depth == z else 1, depth, height, width, False
+        yield min(batch, 32, planes // depth) if depth == z else 1, depth, height, width, False
 
 
 def _row_pitch(sum: Sum, width: int) -> int:
-    """Return the slots of a row: rows share the absent inputs between them where all are there."""
+    """Return the slots of a row.
+
+    Where a tile has whole rows, what is absent behind a row and in front of the next one is shared.
+    """
     axis = sum.axes[2]
-    pitch = width + axis.halo
-    if width >= axis.taps.positions(0) and axis.taps.step == 1:
-        pitch = max(width, pitch - axis.absent)
+    pitch = width + axis.halo + axis.skew
+    if width >= axis.taps.positions(0) and axis.taps.step == axis.taps.phases == 1:
+        pitch = max(width, pitch - axis.absent, axis.absent + axis.taps.size_in)
     return pitch + pitch % 2
 
 
@@ -361,16 +386,31 @@ def _candidates(
     row_tiles = -(-sum.matrix_rows // shape.rows)
     halo_z_taps = sum.axes[0].most_taps
     for *tile, by_rows in _boxes(sum, shape, batch):
-        row_pitch = tile[3] + sum.axes[2].halo if by_rows else _row_pitch(sum, tile[3])
+        row_pitch = (
+            tile[3] + sum.axes[2].halo + sum.axes[2].skew if by_rows else _row_pitch(sum, tile[3])
+        )
         if by_rows:
             row_pitch = max(row_pitch + row_pitch % 2, shape.segment)
         plane_pitch = row_pitch * (tile[2] + sum.axes[1].halo)
         segment_pitch = row_pitch if by_rows else shape.segment
         last_segment = (shape.columns // shape.segment - 1) * segment_pitch
-        reach = sum.axes[1].halo * row_pitch + sum.axes[2].halo
+        reach = sum.axes[1].halo * row_pitch + sum.axes[2].halo + sum.axes[2].skew
+        x_extent = tile[3] + sum.axes[2].halo + sum.axes[2].skew
+        extent = (tile[2] + sum.axes[1].halo, min(row_pitch, x_extent + x_extent % 2))
+        reaches = (
+            tile[0] - 1,
+            (tile[1] - 1) * sum.axes[0].taps.step,
+            *(
+                (n - 1) * axis.taps.step + (axis.planes - 1) * abs(axis.taps.offset_step)
+                for n, axis in zip(extent, sum.axes[1:], strict=True)
+            ),
+        )
+        if any(r >= limit for r, limit in zip(reaches, (32, 32, 1024, 4096), strict=True)):
+            continue
         lattice_slots = last_segment + shape.segment + reach
+        lattice_slots += lattice_slots % 2
         slots = lattice_slots * sum.axes[1].planes * sum.axes[2].planes
-        slots = -(-slots // 32) * 32
+        slots = -(-slots // 64) * 64
         weight_stage = sum.group * shape.slabs * mode.slab_bytes
         input_stage = sum.depth * slots * mode.parts * 2 * SLOT
         fixed = slots * 12 + 4 * sum.depth * sum.taps_inside + _static(shape, mode, engine)
@@ -398,20 +438,19 @@ def _candidates(
             segment_pitch=segment_pitch,
             slots=slots,
             lattice_slots=lattice_slots,
+            extent=extent,
+            reach=reaches,
             stages=stages,
             weight_stages=weight_stages,
-            shared=fixed
-            - _static(shape, mode, engine)
-            + stages * input_stage
-            + weight_stages * weight_stage,
+            shared=fixed + stages * input_stage + weight_stages * weight_stage,
             cycles=waves
             * (max(products / sum.phases, staged) + _TILE_CYCLES + shape.rows * shape.columns / 10),
         )
 
 
 def _static(shape: Shape, mode: Mode, engine: str) -> int:
-    """Return the bytes of ``Shared`` in matrix_conv.cu, and what aligning those behind it takes."""
+    """Return the bytes of ``Shared`` in matrix_conv.cu."""
     tiles = min(8, shape.team_columns // (8 if engine == "hopper" else 32))
-    own = 4 * MAX_STAGES * 8 + 24 + TEAMS * (shape.team_columns * 12 + SLAB_ROWS * 16)
+    own = 4 * MAX_STAGES * 8 + 24 + TEAMS * (shape.team_columns * 20 + SLAB_ROWS * 16)
     own += TEAMS * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
-    return -(-own // 1024) * 1024
+    return -(-own // 128) * 128

@@ -48,7 +48,7 @@ constexpr int COLUMN_TEAMS = TEAMS / SLABS;
 constexpr int COLUMNS = COLUMN_TEAMS * TEAM_COLUMNS;
 constexpr int MAX_STAGES = 8;
 constexpr int STAGERS = ENGINE::STAGING_TEAMS * TEAM - 32;  // threads that stage inputs
-constexpr int BATCH = CHUNK == 4 ? 5 : 3;   // pixels of which one of them has a K block under way
+constexpr int LOADS = PARTS == 2 ? 32 : 48;                // registers in which one has loads under way
 constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 // Outputs pass through a buffer of each warp, so that stores run along rows: 16 rows, a few tiles wide,
 // or 8 rows of pairs of folds. The padding spreads the lanes' rows over the banks.
@@ -57,7 +57,7 @@ constexpr int PASS_PAIRS = PASS_TILES * 4;  // of a row
 constexpr int PASS_PITCH = PASS_PAIRS + 4;
 constexpr int PASSES = 16 * PASS_PAIRS / 32;          // pairs of a lane
 constexpr int BURST = PASSES < 4 ? PASSES : 4;        // of which it stores so many together
-enum Barriers { STAGING = 1, FIRST_TEAM };  // named barriers, one for the stagers and one for each team
+constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
 
 // All strides are in elements.
 struct Arguments {
@@ -79,10 +79,14 @@ struct Arguments {
     int64 tile[4];                              // outputs of a tile along them
     int64 plane_pitch, row_pitch, segment_pitch;  // in slots
     int64 slots, lattice_slots;                 // of a half of K in a stage; of one lattice
+    int64 extent[2];  // slots that a tile reads of an axis: y and x
+    int64 reach[4];   // how far inputs of a tile are from its first one: samples, z, y and x
     int64 stages, weight_stages, group;
     int64 plane_reciprocal, row_reciprocal, depth_reciprocal;  // of plane_pitch, row_pitch, tile[1]
-    int64 groups_reciprocal;  // of the groups of 32 slots in a half of K
-    int64 pairs;  // whether neighbouring outputs exist together and lie together, aligned to two elements
+    int64 tile_reciprocals[5];  // of row_tiles, and of tiles along x, y, z and samples; long ones
+    int64 groups_reciprocal;  // of the groups of slots in a half of K that a warp takes at a time
+    // Whether neighbouring inputs, or outputs, exist together and lie together, aligned to two elements.
+    int64 input_pairs, output_pairs;
 };
 
 // Two neighbouring outputs.
@@ -93,10 +97,11 @@ struct __align__(2 * sizeof(Element)) Pair {
 struct Shared {
     mbarrier inputs_full[MAX_STAGES], inputs_empty[MAX_STAGES];
     mbarrier weights_full[MAX_STAGES], weights_empty[MAX_STAGES];
-    int step[6];  // digits of the distance between a block's tiles
-    // Of each team's columns: where their first output lies, and how many folds of it exist (0: none).
+    // Of each team's columns: where they lie from the tile's first output on, the place that belongs to
+    // them (NOWHERE: none), and how many folds of it exist, in any tile and in one at the border.
     int64 column_offset[TEAMS][TEAM_COLUMNS];
-    int column_folds[TEAMS][TEAM_COLUMNS];
+    unsigned column_place[TEAMS][TEAM_COLUMNS];
+    int column_folds[2][TEAMS][TEAM_COLUMNS];
     // Of each team's rows: where they lie, which fold they are (as many as there are: none), their bias.
     int64 row_offset[TEAMS][SLAB_ROWS];
     int row_fold[TEAMS][SLAB_ROWS];
@@ -104,22 +109,36 @@ struct Shared {
     Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
 };
 
-// The launch's shared memory, in this order.
+// The launch's shared memory: `Shared`, and behind it, in this order:
 struct Dynamic {
     unsigned char *weights, *inputs;  // rings
     int weight_bytes, input_bytes;    // of a stage
-    int64* offset;                    // of each slot, the input that it holds, or NOWHERE
-    int* z;                           // of each slot, the coordinate at the first tap of z
-    int* distance;                    // of each step of a stage, in slots
+    int64* offset;   // of each slot, where its input lies from the tile's first one on, or NOWHERE
+    unsigned* from;  // of each slot, how far its input is from the first one
+    int* distance;   // of each step of a stage, in slots
 
     __device__ Dynamic(const Arguments& p, unsigned char* memory) {
         weight_bytes = int(p.group) * SLABS * SLAB_BYTES;
         input_bytes = int(p.sum.depth * p.slots) * PARTS * DEPTH * SLOT_BYTES;
-        weights = memory;
+        weights = memory + (sizeof(Shared) + 127) / 128 * 128;
         inputs = weights + int(p.weight_stages) * weight_bytes;
         offset = (int64*)(inputs + int(p.stages) * input_bytes);
-        z = (int*)(offset + p.slots);
-        distance = z + p.slots;
+        from = (unsigned*)(offset + p.slots);
+        distance = (int*)(from + p.slots);
+    }
+};
+
+// Four small coordinates in a word: along samples, z, y and x.
+struct Packed {
+    static constexpr int Z = 27, Y = 22, X = 12;
+    __device__ static unsigned pack(const int (&at)[4]) {
+        return unsigned(at[0]) << Z | unsigned(at[1]) << Y | unsigned(at[2]) << X | unsigned(at[3]);
+    }
+    __device__ static void unpack(unsigned word, int (&at)[4]) {
+        at[0] = int(word >> Z);
+        at[1] = int(word >> Y & 31u);
+        at[2] = int(word >> X & 1023u);
+        at[3] = int(word & 4095u);
     }
 };
 
@@ -131,15 +150,13 @@ struct Turn {
     }
 };
 
-// A tile: its number, and that number's digits, rows fastest, then x, y, z, samples and groups.
 struct Tile {
-    int index;
-    int digits[6];
+    int group, row_tile;
     int start[4];  // of the outputs of the phase, along samples, z, y and x
     int size[4];   // of these that exist from there on
 };
 
-__device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team);
+__device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border);
 
 struct Worker {
     const Arguments& p;
@@ -151,7 +168,7 @@ struct Worker {
     const int blocks, depth;
     const int first_tile, tile_step, tile_count;
 
-    __device__ Worker(const Arguments& p, Shared& shared, unsigned char* memory, int phase_index,
+    __device__ __forceinline__ Worker(const Arguments& p, Shared& shared, unsigned char* memory, int phase_index,
                       const Phase& phase, int taps, int z_taps)
         : p(p),
           shared(shared),
@@ -166,48 +183,29 @@ struct Worker {
           tile_step(gridDim.x / int(p.phases)),
           tile_count(int(p.row_tiles * p.tiles[0] * p.tiles[1] * p.tiles[2] * p.tiles[3] * p.groups)) {}
 
-    __device__ int radix(int digit) const {
-        return int(digit == 0 ? p.row_tiles : digit == 5 ? p.groups : p.tiles[4 - digit]);
+    // Describes a tile by its number. Whether it has outputs: phases differ in theirs.
+    __device__ __forceinline__ bool describe(int index, Tile& tile) const {
+        const int next = long_quotient(index, p.tile_reciprocals[0]);
+        tile.row_tile = index - next * int(p.row_tiles);
+        index = next;
+        describe_axis<3>(index, phase.positions[2], tile);
+        describe_axis<2>(index, phase.positions[1], tile);
+        describe_axis<1>(index, phase.positions[0], tile);
+        describe_axis<0>(index, int(p.batch), tile);
+        tile.group = index;
+        return (tile.size[0] > 0) & (tile.size[1] > 0) & (tile.size[2] > 0) & (tile.size[3] > 0);
     }
-
-    __device__ Tile tile_of(int index) const {
-        Tile tile;
-        tile.index = index;
-#pragma unroll
-        for (int d = 0; d < 6; ++d) {
-            tile.digits[d] = index % radix(d);
-            index /= radix(d);
-        }
-        return tile;
-    }
-
-    // The block's next tile: digits are added with their carries.
-    __device__ void advance(Tile& tile) const {
-        tile.index += tile_step;
-        int carry = 0;
-#pragma unroll
-        for (int d = 0; d < 6; ++d) {
-            tile.digits[d] += shared.step[d] + carry;
-            carry = tile.digits[d] >= radix(d);
-            tile.digits[d] -= carry ? radix(d) : 0;
-        }
-    }
-
-    // Describes where the tile lies. Whether it has outputs: phases differ in their numbers.
-    __device__ bool describe(Tile& tile) const {
-        bool exists = true;
-#pragma unroll
-        for (int a = 0; a < 4; ++a) {
-            tile.start[a] = tile.digits[4 - a] * int(p.tile[a]);
-            tile.size[a] = (a ? phase.positions[a ? a - 1 : 0] : int(p.batch)) - tile.start[a];
-            exists &= tile.size[a] > 0;
-        }
-        return exists;
+    template <int AXIS>
+    __device__ __forceinline__ void describe_axis(int& index, int outputs, Tile& tile) const {
+        const int next = long_quotient(index, p.tile_reciprocals[4 - AXIS]);
+        tile.start[AXIS] = (index - next * int(p.tiles[AXIS])) * int(p.tile[AXIS]);
+        tile.size[AXIS] = outputs - tile.start[AXIS];
+        index = next;
     }
 
     // The place in a tile that belongs to a slot: along samples, z, y and x. Slots behind a row or a
     // plane are the next one's.
-    __device__ void place_of(int slot, int (&place)[4]) const {
+    __device__ __forceinline__ void place_of(int slot, int (&place)[4]) const {
         const int plane = quotient(slot, p.plane_reciprocal);
         slot -= plane * int(p.plane_pitch);
         place[0] = quotient(plane, p.depth_reciprocal);
@@ -221,10 +219,13 @@ struct Worker {
     __device__ int depth_of(int block) const { return blocks - block < depth ? blocks - block : depth; }
     __device__ int steps_of(int block) const { return depth_of(block) * taps; }
 
-    // ---- distances of the steps, by all threads ----
+    // Inputs are staged from an even one on, so that pairs of them can be loaded.
+    __device__ int skew() const { return p.axis[2].taps.step == 1 ? phase.taps[2].offset & 1 : 0; }
 
-    __device__ void describe_steps() const {
-        const Taps y = phase.taps[1], x = phase.taps[2];
+    // ---- what is the same for all tiles, by all threads ----
+
+    __device__ __forceinline__ void describe_steps() const {
+        const Taps x = phase.taps[2];
         for (int step = threadIdx.x; step < depth * taps; step += THREADS) {
             const int block = step / taps, tap = step % taps;
             const int ty = tap / x.count, tx = tap % x.count;
@@ -232,21 +233,22 @@ struct Worker {
             const int lattice = ty % ly * (x.count < lx ? x.count : lx) + tx % lx;
             dynamic.distance[step] = block * PARTS * DEPTH * int(p.slots) + lattice * int(p.lattice_slots) +
                                      ty / ly * int(p.axis[1].advance * p.row_pitch) +
-                                     tx / lx * int(p.axis[2].advance);
+                                     tx / lx * int(p.axis[2].advance) + skew();
         }
     }
 
     // ---- weights, by one warp ----
 
-    __device__ void bring_weights() const {
+    __device__ __forceinline__ void bring_weights() const {
         const int64 step_bytes = SLABS * SLAB_BYTES;
         const int lane = threadIdx.x % 32;
         Turn turn = {0, 0};
         int filled = -1;  // a stage whose copies are under way
-        for (Tile tile = tile_of(first_tile); tile.index < tile_count; advance(tile)) {
-            if (!describe(tile)) continue;
+        for (int index = first_tile; index < tile_count; index += tile_step) {
+            Tile tile;
+            if (!describe(index, tile)) continue;
             const unsigned char* from =
-                p.packed + ((tile.digits[5] * p.phases + phase_index) * p.row_tiles + tile.digits[0]) * p.steps * step_bytes;
+                p.packed + ((tile.group * p.phases + phase_index) * p.row_tiles + tile.row_tile) * p.steps * step_bytes;
             for (int stage = 0; stage < stages(); ++stage) {
                 int left = steps_of(stage / z_taps * depth);
                 while (left > 0) {
@@ -283,146 +285,262 @@ struct Worker {
 
     // ---- inputs, by three warps ----
 
-    // Which input each slot of the tile holds.
-    __device__ void describe_slots(const Tile& tile, int thread) const {
+    // Where the input of each slot lies.
+    __device__ __forceinline__ void describe_slots() const {
         const Taps y = phase.taps[1], x = phase.taps[2];
         const int lattices_x = x.count < p.axis[2].lattices ? x.count : int(p.axis[2].lattices);
-        const int lattice_slots = int(p.lattice_slots);
-        named_barrier_wait(STAGING, STAGERS);  // nobody reads the last tile's any more
-        for (int slot = thread; slot < int(p.slots); slot += STAGERS) {
-            int lattice = 0, lattice_y = 0;
-            if (lattice_slots < int(p.slots)) {  // the same for all
-                lattice = slot / lattice_slots;
-                lattice_y = lattice / (lattices_x > 0 ? lattices_x : 1);
-            }
+        for (int slot = threadIdx.x; slot < int(p.slots); slot += THREADS) {
+            const int lattice = slot / int(p.lattice_slots);
+            const int lattice_y = lattice / (lattices_x > 0 ? lattices_x : 1);
             const int lattice_x = lattice - lattice_y * lattices_x;
             int place[4];
-            place_of(slot - lattice * lattice_slots, place);
-            // Beyond the last row of a plane lies the first row of the next: it is absent there too.
-            const int in_z = (tile.start[1] + place[1]) * int(p.axis[0].taps.step) + phase.taps[0].offset;
-            const int in_y = (tile.start[2] + place[2]) * int(p.axis[1].taps.step) + y.offset + lattice_y * y.offset_step;
-            const int in_x = (tile.start[3] + place[3]) * int(p.axis[2].taps.step) + x.offset + lattice_x * x.offset_step;
+            place_of(slot - lattice * int(p.lattice_slots), place);
+            const bool used = (place[0] < int(p.tile[0])) & (place[2] < int(p.extent[0])) &
+                              (place[3] < int(p.extent[1])) & (lattice_y < y.count) &
+                              (lattice_y < int(p.axis[1].lattices));
+            const int from[4] = {place[0], place[1] * int(p.axis[0].taps.step),
+                                 place[2] * int(p.axis[1].taps.step) + lattice_y * y.offset_step,
+                                 place[3] * int(p.axis[2].taps.step) + lattice_x * x.offset_step};
+            dynamic.from[slot] = Packed::pack(from);
+            dynamic.offset[slot] = used ? from[0] * p.input_batch + from[1] * p.input_axis[0] +
+                                              from[2] * p.input_axis[1] + from[3] * p.input_axis[2]
+                                        : NOWHERE;
+        }
+    }
+
+    // ---- inputs, by the other warps behind the teams ----
+
+    // A warp takes 32 times PIXELS slots of a K block at a time, a thread PIXELS neighbours: a unit. Of a
+    // stage's units it takes every so many-th (at least one, though it be none of them). Loads are
+    // AHEAD units in front of the stores to shared memory, across stages and tiles.
+    template <int PIXELS>
+    struct Stager {
+        typedef Load<PIXELS, Bits> Loads;
+        typedef typename Loads::Type Values[DEPTH][CHUNK];
+        static constexpr int AHEAD = LOADS / (BLOCK * int(sizeof(typename Loads::Type) + 3) / 4);
+
+        const Worker& worker;
+        const int lane, warp, groups;
+        // Where to load next.
+        int index;
+        Tile tile;
+        bool left;
+        int block, tap, unit;
+        const Bits* input;  // the stage's first
+        int first[4];       // its coordinates
+        bool inside;        // whether all inputs of the stage are there
+        // Where to store next.
+        Turn turn;
+        int stored_block, stored_tap, stored_unit;
+
+        __device__ __forceinline__ Stager(const Worker& worker)
+            : worker(worker),
+              lane(threadIdx.x % 32),
+              warp(uniform((threadIdx.x - TEAMS * TEAM) / 32 - 1)),
+              groups(int(worker.p.slots) / (32 * PIXELS)),
+              index(worker.first_tile),
+              turn{0, 0},
+              stored_block(0),
+              stored_tap(0),
+              stored_unit(warp) {
+            block = tap = 0;
+            find_tile();
+        }
+
+        __device__ int units_of(int block) const { return worker.depth_of(block) * groups; }
+
+        // From this tile on the next one that has outputs.
+        __device__ __forceinline__ void find_tile() {
+            left = worker.z_taps > 0 && index < worker.tile_count;
+            while (left && !worker.describe(index, tile)) {
+                index += worker.tile_step;
+                left = index < worker.tile_count;
+            }
+            begin_stage();
+        }
+
+        __device__ __forceinline__ void begin_stage() {
+            const Arguments& p = worker.p;
+            unit = warp;
+            first[0] = tile.start[0];
+            inside = tile.size[0] >= int(p.tile[0]);
+#pragma unroll
+            for (int a = 0; a < 3; ++a) {
+                int start = tile.start[a + 1] * int(p.axis[a].taps.step) + worker.phase.taps[a].offset;
+                if (a == 0) start += tap * worker.phase.taps[0].offset_step;
+                if (a == 2) start -= worker.skew();
+                first[a + 1] = start;
+                inside &= (start >= 0) & (start + int(p.reach[a + 1]) < int(p.axis[a].taps.size_in));
+            }
+            input = (const Bits*)p.input + tile.group * p.input_group + first[0] * p.input_batch +
+                    first[1] * p.input_axis[0] + first[2] * p.input_axis[1] + first[3] * p.input_axis[2] +
+                    block * BLOCK * p.input_channel;
+        }
+
+        // Loads a unit, and goes on to the next. There are no branches around the loads, so that those of
+        // neighbouring units are under way together.
+        __device__ __forceinline__ void load(Values& values) {
+            const Arguments& p = worker.p;
+            const int own = quotient(unit, p.groups_reciprocal), units = units_of(block);
+            const int slot = unit < units ? ((unit - own * groups) * 32 + lane) * PIXELS : 0;
+            const int64 offset = worker.dynamic.offset[slot], pitch = p.input_channel;
+            int from[4];
+            Packed::unpack(worker.dynamic.from[slot], from);
             // As unsigned numbers, negative coordinates are too large as well.
-            const bool present = (place[0] < int(p.tile[0])) & (place[0] < tile.size[0]) &
-                                 (lattice_y < y.count) & (unsigned(in_y) < unsigned(p.axis[1].taps.size_in)) &
-                                 (unsigned(in_x) < unsigned(p.axis[2].taps.size_in));
-            dynamic.offset[slot] = present ? (tile.start[0] + place[0]) * p.input_batch +
-                                                 in_z * p.input_axis[0] + in_y * p.input_axis[1] +
-                                                 in_x * p.input_axis[2]
-                                           : NOWHERE;
-            dynamic.z[slot] = in_z;
-        }
-        named_barrier_wait(STAGING, STAGERS);
-    }
-
-    __device__ void stage_inputs() const {
-        const int thread = threadIdx.x - TEAMS * TEAM - 32, warp = uniform(thread / 32), slots = int(p.slots);
-        Turn turn = {0, 0};
-        for (Tile tile = tile_of(first_tile); tile.index < tile_count; advance(tile)) {
-            if (!describe(tile)) continue;
-            describe_slots(tile, thread);
-            const Element* const input = p.input + tile.digits[5] * p.input_group;
-            for (int block = 0; block < (z_taps ? blocks : 0); block += depth)
-                for (int tap = 0; tap < z_taps; ++tap) {
-                    stage_block(input, block, tap, warp, slots, turn);
-                    turn.advance(int(p.stages));
-                }
-        }
-    }
-
-    // One stage. The slots of each K block are taken in groups of 32, one by a warp; a thread has one pixel.
-    // There are no branches, so that the loads of a batch are under way together.
-    __device__ void stage_block(const Element* input, int block, int tap, int warp, int slots,
-                                const Turn& turn) const {
-        const int lane = threadIdx.x % 32, groups = slots / 32, units = depth_of(block) * groups;
-        const int shift = tap * phase.taps[0].offset_step, size_z = int(p.axis[0].taps.size_in);
-        const int channels = int(p.sum.channels) - block * BLOCK;  // from here on
-        const int64 pitch = p.input_channel;
-        const Bits* const start = (const Bits*)input + shift * p.input_axis[0] + block * BLOCK * pitch;
-        Slot* const stage = (Slot*)(dynamic.inputs + turn.stage * dynamic.input_bytes);
-        bool waited = false;
-        for (int first = warp; first < units; first += STAGERS / 32 * BATCH) {
-            Bits values[BATCH][DEPTH][CHUNK];
+            const bool there = inside | ((first[0] + from[0] < int(p.batch)) &
+                                         (unsigned(first[1] + from[1]) < unsigned(p.axis[0].taps.size_in)) &
+                                         (unsigned(first[2] + from[2]) < unsigned(p.axis[1].taps.size_in)) &
+                                         (unsigned(first[3] + from[3]) < unsigned(p.axis[2].taps.size_in)));
+            const bool present = there & (offset != NOWHERE) & (unit < units);
+            const int channels = int(p.sum.channels) - (block + own) * BLOCK;
+            const Bits* at = input + own * BLOCK * pitch + (present ? offset : 0);
 #pragma unroll
-            for (int b = 0; b < BATCH; ++b) {
-                const int unit = first + b * (STAGERS / 32), own = quotient(unit, p.groups_reciprocal);
-                const int slot = (unit - own * groups) * 32 + lane;
-                const int64 offset = dynamic.offset[slot];
-                const bool present = (offset != NOWHERE) & (unsigned(dynamic.z[slot] + shift) < unsigned(size_z)) &
-                                     (unit < units);
-                const int left = channels - own * BLOCK;
-                const Bits* from = start + own * BLOCK * pitch + (present ? offset : 0);
-#pragma unroll
-                for (int i = 0; i < BLOCK; ++i, from += pitch)
-                    values[b][i / CHUNK][i % CHUNK] = load_bits(from, present & (i < left));
+            for (int i = 0; i < BLOCK; ++i, at += pitch)
+                values[i / CHUNK][i % CHUNK] =
+                    load_bits((const typename Loads::Type*)at, present & (i < channels));
+            unit += STAGERS / 32;
+            if (unit < units) return;
+            if (++tap == worker.z_taps) tap = 0, block += worker.depth;
+            if (block < worker.blocks) {
+                begin_stage();
+            } else {
+                block = 0;
+                index += worker.tile_step;
+                find_tile();
             }
-            if (!waited) mbarrier_wait(&shared.inputs_empty[turn.stage], turn.parity ^ 1);
-            waited = true;
-#pragma unroll
-            for (int b = 0; b < BATCH; ++b) {
-                const int unit = first + b * (STAGERS / 32), own = quotient(unit, p.groups_reciprocal);
+        }
+
+        // Stores a unit to its stage, and goes on to the next.
+        __device__ __forceinline__ void store(const Values& values) {
+            const Arguments& p = worker.p;
+            const int slots = int(p.slots), units = units_of(stored_block);
+            if (stored_unit == warp) mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);
+            if (stored_unit < units) {
+                const int own = quotient(stored_unit, p.groups_reciprocal);
                 // A K block has both halves of its first part, then those of the second.
-                Slot* const to = stage + own * (PARTS * DEPTH - 1) * slots + unit * 32 + lane;
+                Slot* const to = (Slot*)(worker.dynamic.inputs + turn.stage * worker.dynamic.input_bytes) +
+                                 own * PARTS * DEPTH * slots + ((stored_unit - own * groups) * 32 + lane) * PIXELS;
 #pragma unroll
-                for (int half = 0; half < DEPTH; ++half) {
-                    Slot parts[PARTS];
-                    Channels<CHUNK>::fill(parts, values[b][half]);
-                    if (unit < units)
+                for (int half = 0; half < DEPTH; ++half)
 #pragma unroll
-                        for (int part = 0; part < PARTS; ++part) to[(part * DEPTH + half) * slots] = parts[part];
+                    for (int pixel = 0; pixel < PIXELS; ++pixel) {
+                        Bits channel[CHUNK];
+#pragma unroll
+                        for (int i = 0; i < CHUNK; ++i) channel[i] = Loads::pixel(values[half][i], pixel);
+                        Slot parts[PARTS];
+                        Channels<CHUNK>::fill(parts, channel);
+#pragma unroll
+                        for (int part = 0; part < PARTS; ++part)
+                            to[(part * DEPTH + half) * slots + pixel] = parts[part];
+                    }
+            }
+            stored_unit += STAGERS / 32;
+            if (stored_unit < units) return;
+            if (ENGINE::PROXY) async_proxy_fence();
+            mbarrier_arrive(&worker.shared.inputs_full[turn.stage]);
+            turn.advance(int(p.stages));
+            stored_unit = warp;
+            if (++stored_tap < worker.z_taps) return;
+            stored_tap = 0;
+            stored_block += worker.depth;
+            if (stored_block >= worker.blocks) stored_block = 0;
+        }
+
+        __device__ __forceinline__ void run() {
+            Values values[AHEAD];
+            bool loaded[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) {
+                loaded[i] = left;
+                if (left) load(values[i]);
+            }
+            while (loaded[0]) {
+#pragma unroll
+                for (int i = 0; i < AHEAD; ++i) {
+                    if (loaded[i]) store(values[i]);
+                    loaded[i] = left;
+                    if (left) load(values[i]);
                 }
             }
         }
-        if (!waited) mbarrier_wait(&shared.inputs_empty[turn.stage], turn.parity ^ 1);
-        if (ENGINE::PROXY) async_proxy_fence();
-        mbarrier_arrive(&shared.inputs_full[turn.stage]);
-    }
+    };
 
     // ---- products and outputs, by two teams ----
 
-    __device__ void describe_outputs(const Tile& tile, int team, int slab, int columns) const {
-        const int thread = threadIdx.x % TEAM, folds = int(p.fold.count);
-        named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last tile's any more
-        for (int i = thread; i < TEAM_COLUMNS; i += TEAM) {
-            const int column = columns + i;
+    // Where the columns lie, from the first output of a tile on.
+    __device__ __forceinline__ void describe_columns() const {
+        for (int i = threadIdx.x; i < TEAMS * TEAM_COLUMNS; i += THREADS) {
+            const int team = i / TEAM_COLUMNS, own = i % TEAM_COLUMNS, column = first_column(team) + own;
             int place[4];
             place_of(column / SEGMENT * int(p.segment_pitch) + column % SEGMENT, place);
-            bool exists = true;
-            int o[3];
+            int64 offset = place[0] * p.out_batch;
+            bool used = place[0] < int(p.tile[0]);
 #pragma unroll
-            for (int a = 0; a < 4; ++a) exists &= (place[a] < int(p.tile[a])) & (place[a] < tile.size[a]);
+            for (int a = 0; a < 3; ++a) {
+                used &= place[a + 1] < int(p.tile[a + 1]);
+                offset += place[a + 1] * p.axis[a].taps.phases * (a == 2 ? p.fold.count : 1) * p.out_axis[a];
+            }
+            shared.column_offset[team][own] = offset;
+            shared.column_place[team][own] = Packed::pack(place);
+            shared.column_folds[0][team][own] = used ? int(p.fold.count) : 0;
+        }
+    }
+    __device__ static int first_column(int team) { return SLABS == 2 ? 0 : team * TEAM_COLUMNS; }
+
+    // Describes, by a team, what of its rows and columns is there; returns which of the two counts of
+    // folds holds.
+    __device__ __forceinline__ int describe_outputs(const Tile& tile, int team, bool new_rows) const {
+        const int thread = threadIdx.x % TEAM, folds = int(p.fold.count);
+        bool inside = tile.size[0] >= int(p.tile[0]);
 #pragma unroll
-            for (int a = 0; a < 3; ++a)
-                o[a] = phase.residue[a] + (tile.start[a + 1] + place[a + 1]) * int(p.axis[a].taps.phases);
-            o[2] *= folds;
-            const int left = int(p.taps[2].size_out) - o[2];
-            shared.column_offset[team][i] = (tile.start[0] + place[0]) * p.out_batch + o[0] * p.out_axis[0] +
-                                            o[1] * p.out_axis[1] + o[2] * p.out_axis[2];
-            shared.column_folds[team][i] = exists ? (left < folds ? left : folds) : 0;
-        }
-        for (int i = thread; i < SLAB_ROWS; i += TEAM) {
-            const int row = tile.digits[0] * ROWS + slab * SLAB_ROWS + i;
-            const int channel = channel_of(row, folds), fold = fold_of(row, folds);
-            const bool exists = channel < p.rows;
-            shared.row_offset[team][i] = channel * p.out_row + fold * p.out_axis[2];
-            shared.row_fold[team][i] = exists ? fold : folds;
-            shared.bias[team][i] = exists && p.bias.data
-                                       ? load_parameter<float>(p.bias, tile.digits[5] * p.rows + channel)
-                                       : 0.0f;
-        }
+        for (int a = 0; a < 3; ++a) inside &= tile.size[a + 1] >= int(p.tile[a + 1]);
+        const int left = int(p.taps[2].size_out) -
+                         (phase.residue[2] + tile.start[3] * int(p.axis[2].taps.phases)) * folds;
+        inside = uniform(inside & ((folds == 1) | (left >= int(p.tile[3]) * folds)));
+        if (inside && !new_rows) return 0;
+        named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last tile's any more
+        if (!inside)
+            for (int i = thread; i < TEAM_COLUMNS; i += TEAM) {
+                int place[4];
+                Packed::unpack(shared.column_place[team][i], place);
+                bool exists = true;
+#pragma unroll
+                for (int a = 0; a < 4; ++a) exists &= place[a] < tile.size[a];
+                const int count = folds == 1 ? 1 : left - place[3] * folds;
+                const int most = shared.column_folds[0][team][i];
+                shared.column_folds[1][team][i] = exists ? (count < most ? count : most) : 0;
+            }
+        if (new_rows)
+            for (int i = thread; i < SLAB_ROWS; i += TEAM) {
+                const int row = tile.row_tile * ROWS + (SLABS == 2 ? team : 0) * SLAB_ROWS + i;
+                const int channel = channel_of(row, folds), fold = fold_of(row, folds);
+                const bool exists = channel < p.rows;
+                shared.row_offset[team][i] = channel * p.out_row + fold * p.out_axis[2];
+                shared.row_fold[team][i] = exists ? fold : folds;
+                shared.bias[team][i] = exists && p.bias.data
+                                           ? load_parameter<float>(p.bias, tile.group * p.rows + channel)
+                                           : 0.0f;
+            }
         named_barrier_wait(FIRST_TEAM + team, TEAM);
+        return !inside;
     }
 
-    __device__ void compute(int team) const {
-        const int slab = SLABS == 2 ? team : 0, columns = SLABS == 2 ? 0 : team * TEAM_COLUMNS;
+    __device__ __forceinline__ void compute(int team) const {
+        const int slab = SLABS == 2 ? team : 0, columns = first_column(team);
+        const int all = stages();
+        int row_tile = -1, group = -1;  // of the last tile
         ENGINE engine;
+        ENGINE::begin(team);
         Turn input = {0, 0}, weight = {0, 0};
-        for (Tile tile = tile_of(first_tile); uniform(tile.index < tile_count); advance(tile)) {
-            if (!uniform(describe(tile))) continue;
-            describe_outputs(tile, team, slab, columns);
+        for (int index = first_tile; index < tile_count; index += tile_step) {
+            Tile tile;
+            if (!uniform(describe(index, tile))) continue;
+            const bool new_rows = uniform((tile.row_tile != row_tile) | (tile.group != group));
+            row_tile = tile.row_tile, group = tile.group;
+            const int border = describe_outputs(tile, team, new_rows);
             engine.clear();
             mbarrier *input_read = nullptr, *weight_read = nullptr;  // of stages in products under way
-            for (int stage = 0; stage < stages(); ++stage) {
+            for (int stage = 0, tap = 0, block = 0; stage < all; ++stage) {
                 mbarrier_wait(&shared.inputs_full[input.stage], input.parity);
                 Operands operands;
                 operands.weight_pitch = SLABS * SLAB_BYTES;
@@ -431,7 +549,9 @@ struct Worker {
                 operands.slots = int(p.slots);
                 operands.segment_pitch = int(p.segment_pitch);
                 operands.distance = dynamic.distance;
-                int left = steps_of(stage / z_taps * depth);
+                operands.team = team;
+                int left = steps_of(block);
+                if (++tap == z_taps) tap = 0, block += depth;
                 while (left > 0) {
                     operands.steps = left < int(p.group) ? left : int(p.group);
                     operands.weights = dynamic.weights + weight.stage * dynamic.weight_bytes + slab * SLAB_BYTES;
@@ -450,10 +570,11 @@ struct Worker {
             engine.finish();
             if (ENGINE::UNDER_WAY) release(input_read, weight_read);
             if (p.fold.count > 1)
-                store<true>(engine, tile, team);
+                store<true>(engine, index, team, border);
             else
-                store<false>(engine, tile, team);
+                store<false>(engine, index, team, border);
         }
+        ENGINE::end(team);
     }
 
     // Gives stages back that all lanes of the warp have read.
@@ -468,12 +589,15 @@ struct Worker {
     // two folds of a column. They pass through shared memory, so that a warp's stores run along rows.
     // Mostly the two of a pair lie together and are one store.
     template <bool ACROSS>
-    __device__ void store(const ENGINE& engine, const Tile& tile, int team) const {
+    __device__ __forceinline__ void store(const ENGINE& engine, int index, int team, int border) const {
         constexpr int LENGTH = ACROSS ? 2 * PASS_PAIRS : PASS_PAIRS;  // pairs of a row of the buffer
         constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
         const int lane = threadIdx.x % 32;
         Pair* const pass = shared.pass[threadIdx.x / 32];
-        Bits* const out = (Bits*)p.out + tile.digits[5] * p.out_group;
+        Tile tile;
+        describe(index, tile);
+        Bits* const out = (Bits*)p.out + first_output(tile);
+        const int* const folds = shared.column_folds[border][team];
         float special = 0;
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
@@ -502,7 +626,7 @@ struct Worker {
                 }
                 __syncwarp();
                 const int row0 = ENGINE::first_row(r), column0 = ENGINE::first_column(c0);
-                if (p.pairs) {
+                if (p.output_pairs) {
                     // A few loads at a time, then their stores, which nothing could pass.
 #pragma unroll
                     for (int start = 0; start < PASSES; start += BURST) {
@@ -515,7 +639,7 @@ struct Worker {
                             const int row = row0 + i / LENGTH, column = column0 + (ACROSS ? pair : 2 * pair);
                             value[b] = pass[i / LENGTH * PITCH + pair];
                             to[b] = out + shared.row_offset[team][row] + shared.column_offset[team][column];
-                            present[b] = shared.row_fold[team][row] < shared.column_folds[team][column];
+                            present[b] = shared.row_fold[team][row] < folds[column];
                         }
 #pragma unroll
                         for (int b = 0; b < BURST; ++b)
@@ -525,18 +649,28 @@ struct Worker {
                     for (int i = lane; i < 32 * PASSES; i += 32) {
                         const int pair = i % LENGTH;
                         const Pair value = pass[i / LENGTH * PITCH + pair];
-                        store_one(row0 + i / LENGTH, column0 + (ACROSS ? pair : 2 * pair), out, value.first, team);
-                        store_one(row0 + i / LENGTH + (ACROSS ? 8 : 0), column0 + (ACROSS ? pair : 2 * pair + 1), out,
-                                  value.second, team);
+                        const int row = row0 + i / LENGTH, column = column0 + (ACROSS ? pair : 2 * pair);
+                        store_one(row, column, out, folds, value.first, team);
+                        store_one(row + (ACROSS ? 8 : 0), column + (ACROSS ? 0 : 1), out, folds, value.second, team);
                     }
                 }
             }
         }
-        if (special != 0) repair(p, shared, tile.index, team);
+        if (special != 0) repair(p, shared, index, team, border);
     }
 
-    __device__ void store_one(int row, int column, Bits* out, Bits bits, int team) const {
-        if (shared.row_fold[team][row] < shared.column_folds[team][column])
+    // Where the first output of the tile lies, in row 0 of its group.
+    __device__ __forceinline__ int64 first_output(const Tile& tile) const {
+        int64 offset = tile.group * p.out_group + tile.start[0] * p.out_batch;
+#pragma unroll
+        for (int a = 0; a < 3; ++a)
+            offset += (phase.residue[a] + tile.start[a + 1] * int(p.axis[a].taps.phases)) *
+                      (a == 2 ? p.fold.count : 1) * p.out_axis[a];
+        return offset;
+    }
+
+    __device__ void store_one(int row, int column, Bits* out, const int* folds, Bits bits, int team) const {
+        if (shared.row_fold[team][row] < folds[column])
             out[shared.row_offset[team][row] + shared.column_offset[team][column]] = bits;
     }
 };
@@ -571,37 +705,35 @@ __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_o
 
 // Computes a thread's outputs of tile `index` that are not finite again. It stands apart, as what is in
 // sight of a function that is not inlined cannot lie in registers.
-__device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team) {
+__device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border) {
     const int phase_index = blockIdx.x % int(p.phases);
     const Worker worker(p, shared, nullptr, phase_index, phase_of(p.axis, phase_index), 0, 0);
-    Tile tile = worker.tile_of(index);
-    worker.describe(tile);
-    const int slab = SLABS == 2 ? team : 0, columns = SLABS == 2 ? 0 : team * TEAM_COLUMNS;
-    Element* const out = p.out + tile.digits[5] * p.out_group;
+    Tile tile;
+    worker.describe(index, tile);
+    Element* const out = p.out + worker.first_output(tile);
     for (int i = 0; i < ENGINE::ROWS * ENGINE::COLUMNS * 4; ++i) {
         const int row = ENGINE::row(i / 4 / ENGINE::COLUMNS) + i % 4 / 2 * 8;
-        const int own = ENGINE::column(i / 4 % ENGINE::COLUMNS) + i % 2, column = columns + own;
+        const int column = ENGINE::column(i / 4 % ENGINE::COLUMNS) + i % 2;
         const int fold = shared.row_fold[team][row];
-        if (fold >= shared.column_folds[team][own]) continue;
-        Element* const at = out + shared.row_offset[team][row] + shared.column_offset[team][own];
+        if (fold >= shared.column_folds[border][team][column]) continue;
+        Element* const at = out + shared.row_offset[team][row] + shared.column_offset[team][column];
         if (!is_special(widen<float>(*at))) continue;
         int place[4];
-        worker.place_of(column / SEGMENT * int(p.segment_pitch) + column % SEGMENT, place);
+        Packed::unpack(shared.column_place[team][column], place);
         int64 o[3];
         for (int a = 0; a < 3; ++a)
             o[a] = worker.phase.residue[a] + (tile.start[a + 1] + place[a + 1]) * p.axis[a].taps.phases;
         o[2] = o[2] * p.fold.count + fold;
-        const int channel =
-            channel_of(tile.digits[0] * ROWS + slab * SLAB_ROWS + row, int(p.fold.count));
-        const float sum = plain_sum(p, tile.digits[5], channel, tile.start[0] + place[0], o);
+        const int channel = channel_of(tile.row_tile * ROWS + (SLABS == 2 ? team : 0) * SLAB_ROWS + row,
+                                       int(p.fold.count));
+        const float sum = plain_sum(p, tile.group, channel, tile.start[0] + place[0], o);
         *at = narrow<Element>(sum + shared.bias[team][row]);
     }
 }
 
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __grid_constant__ Arguments p) {
-    __shared__ Shared shared;
     DYNAMIC_SHARED(memory);
+    Shared& shared = *(Shared*)memory;
     if (threadIdx.x == 0) {
         for (int i = 0; i < int(p.stages); ++i) {
             mbarrier_init(&shared.inputs_full[i], STAGERS);
@@ -619,19 +751,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
     const int z_taps = uniform(taps ? phase.taps[0].count : 0);
     const Worker worker(p, shared, memory, phase_index, phase, taps, z_taps);
     worker.describe_steps();
-    if (threadIdx.x == 0) {
-        const Tile step = worker.tile_of(worker.tile_step);
-#pragma unroll
-        for (int d = 0; d < 6; ++d) shared.step[d] = step.digits[d];
-    }
+    worker.describe_slots();
+    worker.describe_columns();
     __syncthreads();
     const int team = uniform(threadIdx.x / TEAM);
     if (team >= TEAMS) {
         ENGINE::give();
         if (threadIdx.x < TEAMS * TEAM + 32)
             worker.bring_weights();
+        else if (p.input_pairs)
+            Worker::Stager<2>(worker).run();
         else
-            worker.stage_inputs();
+            Worker::Stager<1>(worker).run();
     } else {
         ENGINE::take();
         worker.compute(team);

@@ -41,7 +41,10 @@ struct Operands {
     int segment_pitch;             // slots from one segment to the next
     const int* distance;           // of each step, in slots
     int steps;
+    int team;
 };
+
+constexpr int FIRST_TURN = 4;  // named barriers, one for each team
 
 struct WgmmaEngine {
     static constexpr int ROWS = 1, COLUMNS = TEAM_COLUMNS / 8;  // tiles of a warp
@@ -60,14 +63,23 @@ struct WgmmaEngine {
     __device__ float value(int, int c, int i) const { return sum[c / (SEGMENT / 8)][c % (SEGMENT / 8) * 4 + i]; }
     // Registers go from the team that brings operands to those that multiply.
     static constexpr int STAGING_TEAMS = 2;
-    __device__ static void take() { take_registers<168>(); }
-    __device__ static void give() { give_registers<88>(); }
+    __device__ static void take() { take_registers<PARTS == 2 ? 176 : 168>(); }
+    __device__ static void give() { give_registers<PARTS == 2 ? 80 : 88>(); }
 
     __device__ void clear() {
 #pragma unroll
         for (int s = 0; s < SEGMENTS; ++s)
 #pragma unroll
             for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] = 0;
+    }
+
+    // With chains the teams take turns: while one adds its chain to its sum, the other one's products keep
+    // the matrix units busy. Side by side, both would end at the same time.
+    __device__ static void wait_for_turn(int team) {
+        if (PARTS == 2) named_barrier_wait(FIRST_TURN + team, 2 * TEAM);
+    }
+    __device__ static void give_turn(int team) {
+        if (PARTS == 2) named_barrier_arrive(FIRST_TURN + team, 2 * TEAM);
     }
 
     __device__ void multiply(const Operands& o) {
@@ -77,23 +89,32 @@ struct WgmmaEngine {
         const unsigned long long inputs =
             matrix_descriptor(o.inputs, o.slots * SLOT_BYTES, 8 * SLOT_BYTES, 0);
         const int pitch = o.weight_pitch / SLOT_BYTES;
+        wait_for_turn(o.team);
         wgmma_fence();
+        // The next step's distance is on its way while the products of a step are issued.
+        int distance = o.distance[0];
         if (PARTS == 2) {
             for (int step = 0; step < o.steps; ++step) {
-                const unsigned long long w = weights + step * pitch, x = inputs + o.distance[step];
+                const unsigned long long w = weights + step * pitch, x = inputs + distance;
+                distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
                 Product::multiply(chain, w, x + o.slots * DEPTH, step > 0);
                 Product::multiply(chain, w + LOW, x, true);
             }
-            for (int step = 0; step < o.steps; ++step)
-                Product::multiply(chain, weights + step * pitch, inputs + o.distance[step], true);
+            for (int step = 0; step < o.steps; ++step) {
+                const unsigned long long w = weights + step * pitch, x = inputs + distance;
+                distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
+                Product::multiply(chain, w, x, true);
+            }
         } else {
             for (int step = 0; step < o.steps; ++step) {
-                const unsigned long long w = weights + step * pitch, x = inputs + o.distance[step];
+                const unsigned long long w = weights + step * pitch, x = inputs + distance;
+                distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
 #pragma unroll
                 for (int s = 0; s < SEGMENTS; ++s) Product::multiply(sum[s], w, x + s * o.segment_pitch, true);
             }
         }
         wgmma_commit();
+        give_turn(1 - o.team);
         wgmma_wait<UNDER_WAY>();
         if (PARTS == 2) {
 #pragma unroll
@@ -102,6 +123,14 @@ struct WgmmaEngine {
     }
 
     __device__ void finish() { wgmma_wait<0>(); }
+
+    // Before the first products it is the first team's turn; behind the last ones its turn is left over.
+    __device__ static void begin(int team) {
+        if (team == 1) give_turn(0);
+    }
+    __device__ static void end(int team) {
+        if (team == 0) wait_for_turn(0);
+    }
 };
 
 __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
@@ -202,4 +231,6 @@ struct MmaEngine {
     }
 
     __device__ void finish() {}
+    __device__ static void begin(int) {}
+    __device__ static void end(int) {}
 };

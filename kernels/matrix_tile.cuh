@@ -66,6 +66,23 @@ struct Channels<4> {
 };
 typedef Channels<CHUNK>::Bits Bits;
 
+// What a load brings of a channel: one pixel, or two neighbours, and one of them by itself.
+template <int PIXELS, typename Channel>
+struct Load {
+    typedef Channel Type;
+    __device__ static Channel pixel(Channel bits, int) { return bits; }
+};
+template <>
+struct Load<2, unsigned short> {
+    typedef unsigned Type;
+    __device__ static unsigned short pixel(unsigned bits, int i) { return (unsigned short)(bits >> 16 * i); }
+};
+template <>
+struct Load<2, unsigned> {
+    typedef Bits64 Type;
+    __device__ static unsigned pixel(const Bits64& bits, int i) { return i ? bits.second : bits.first; }
+};
+
 // The bits of a sum, rounded to the element.
 template <typename Number>
 __device__ inline unsigned short bits_of(float sum, Number) {
@@ -135,6 +152,11 @@ __device__ inline Phase phase_of(const MatrixAxis (&axis)[3], int index) {
 // Integers below 2**16 are divided by one of them with its reciprocal, (2**32 - 1) / divisor.
 __device__ inline int quotient(int number, int64 reciprocal) {
     return int((unsigned long long)(unsigned(number) + 1u) * unsigned(reciprocal) >> 32);
+}
+
+// Any other is divided with the long reciprocal, (2**64 - 1) / divisor.
+__device__ inline int long_quotient(int number, int64 reciprocal) {
+    return int(__umul64hi((unsigned long long)number + 1, (unsigned long long)reciprocal));
 }
 
 // The same value, of which the compiler knows that all lanes of the warp have it: what wgmma depends on

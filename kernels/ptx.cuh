@@ -95,6 +95,24 @@ __device__ inline unsigned short load_bits(const unsigned short* global, bool pr
 #endif
 }
 
+// Two neighbours of 32 bits, aligned to both.
+struct __align__(8) Bits64 {
+    unsigned first, second;
+};
+__device__ inline Bits64 load_bits(const Bits64* global, bool present) {
+#ifdef __CUDACC__
+    Bits64 bits;
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n"
+        "@p ld.global.nc.v2.b32 {%0, %1}, [%2];\n}\n"
+        : "=r"(bits.first), "=r"(bits.second)
+        : "l"(global), "r"(int(present)));
+    return bits;
+#else
+    return present ? *global : Bits64{0, 0};
+#endif
+}
+
 // ---- matrix products of a warp: d += a * b ----
 
 // tf32 operands are float32 numbers of which the last 13 bits are ignored.

@@ -13,16 +13,23 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike
 
 import cupyconv
-from cupyconv import _paths
+from cupyconv import _paths, _plan
 from emulator.device import EmulatedDevice, EmulatedPath
 from reference import Array, Shape
 from strategies import Case, poison
 
 
 class NumpyBackend:
-    """NumPy arrays through the public functions."""
+    """NumPy arrays through the public functions.
+
+    `kernel` is the one by which convolutions run where it can take them; None leaves the choice to
+    the planner.
+    """
 
     name = "numpy"
+
+    def __init__(self, kernel: str | None = None) -> None:
+        self.kernel = kernel
 
     def asarray(self, a: Array) -> Any:
         """The backend's array with the values and the memory layout of a."""
@@ -37,7 +44,8 @@ class NumpyBackend:
         return self.asarray(poison(np.empty(shape, dtype)))
 
     def call(self, function: str, *arrays: Any, **options: Any) -> Any:
-        return getattr(cupyconv, function)(*arrays, **options)
+        with _plan.forced(self.kernel):
+            return getattr(cupyconv, function)(*arrays, **options)
 
     def compute(self, case: Case, **options: Any) -> Array:
         """The case's result as a NumPy array."""
@@ -78,7 +86,8 @@ class EmulatorBackend(NumpyBackend):
 
     name = "emulator"
 
-    def __init__(self, patches: dict[str, str] | None = None) -> None:
+    def __init__(self, kernel: str | None = None, patches: dict[str, str] | None = None) -> None:
+        super().__init__(kernel)
         self.path = EmulatedPath(EmulatedDevice(patches or {}))
 
     def call(self, function: str, *arrays: Any, **options: Any) -> Any:
@@ -93,6 +102,20 @@ BACKENDS = [
     pytest.param(CupyBackend(), id="cupy", marks=pytest.mark.gpu),
 ]
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
+
+# Tests of convolutions run on these as well, each with one kernel for all that it can take.
+FORCED = [
+    *(
+        pytest.param(EmulatorBackend(kernel), id=f"emulator-{kernel}", marks=pytest.mark.emulator)
+        for kernel in _plan.KERNELS
+    ),
+    pytest.param(CupyBackend("direct"), id="cupy-direct", marks=pytest.mark.gpu),
+    pytest.param(CupyBackend("portable"), id="cupy-portable", marks=pytest.mark.gpu),
+    pytest.param(
+        CupyBackend("hopper"), id="cupy-hopper", marks=[pytest.mark.gpu, pytest.mark.wgmma]
+    ),
+]
+every_kernel = pytest.mark.parametrize("backend", BACKENDS + FORCED)
 
 # From so many elements on, an example is for the other backends: the emulator would take minutes.
 LARGE = 20_000

@@ -27,6 +27,13 @@ FLOATS = [np.dtype(t) for t in ("float32", "float64", "float16", BFLOAT16)]
 COMPLEX = [np.dtype(t) for t in ("complex64", "complex128")]
 INTEGERS = [np.dtype(f"{kind}int{bits}") for bits in (8, 16, 32, 64) for kind in ("", "u")]
 DTYPES = FLOATS + COMPLEX + INTEGERS
+# What matrix units multiply: a dtype and, for float32, a precision.
+MODES = [
+    (np.dtype(np.float32), "float32"),
+    (np.dtype(np.float32), "tf32"),
+    (np.dtype(np.float16), "float32"),
+    (BFLOAT16, "float32"),
+]
 LAYOUTS = (
     "contiguous",
     "offset",
@@ -365,7 +372,14 @@ def pairs_of(dtypes: Sequence[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
     return st.one_of(same, same, st.sampled_from(pairs))
 
 
-dtype_pairs = pairs_of(DTYPES)
+def twice(dtypes: Sequence[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
+    """One of the dtypes, for both arrays."""
+    return st.sampled_from([(dtype, dtype) for dtype in dtypes])
+
+
+# Half of the calls and more are those that matrix units can take.
+matrix_pairs = twice([dtype for dtype, _ in MODES])
+dtype_pairs = st.one_of(pairs_of(DTYPES), *[matrix_pairs] * 3)
 # Numbers of samples and of channels; zero is drawn, but not often.
 SAMPLES = st.sampled_from([*[1, 2, 3, 5] * 5, 0])
 CHANNELS = st.sampled_from([*[1, 2, 3, 4, 5, 9] * 4, 0])
@@ -426,14 +440,16 @@ def bias_dtype(draw: st.DrawFn, *dtypes: Any) -> np.dtype[Any]:
     return draw(st.sampled_from([dtype, np.dtype(wider)]))
 
 
-exact_pairs = st.sampled_from(EXACT).map(lambda dtype: (dtype, dtype))
+exact_pairs = st.one_of(twice(EXACT), st.just((EXACT[0], EXACT[0])))
+# For identities whose two sides round the same sum once: that may round to 16 bits.
+rounded_pairs = st.one_of(twice(EXACT), matrix_pairs)
 
 
-def exact_convolutions(*functions: str, **options: Any) -> st.SearchStrategy[Convolution]:
-    """Calls whose sums are exact in their dtype, so that identities hold to the last bit."""
-    return convolutions(
-        functions=functions, dtypes=exact_pairs, styles=["whole"], unbatched=False, **options
-    )
+def exact_convolutions(
+    *functions: str, dtypes: st.SearchStrategy[tuple[Any, Any]] = exact_pairs
+) -> st.SearchStrategy[Convolution]:
+    """Calls whose sums are exact, so that identities hold to the last bit."""
+    return convolutions(functions=functions, dtypes=dtypes, styles=["whole"], unbatched=False)
 
 
 def convolution(

@@ -15,15 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupyconv
-from backends import NumpyBackend, every_backend, examples
+from backends import NumpyBackend, every_backend, every_kernel, examples
 from bounds import assert_convolution, assert_same_bits
-from reference import Array
+from reference import Array, Shape
 from strategies import (
+    MODES,
     Convolution,
     convolution,
     convolutions,
     exact_convolutions,
     inner,
+    rounded_pairs,
     values,
     zero_stuffed,
 )
@@ -99,6 +101,10 @@ EXAMPLES = [
 ]  # fmt: skip
 
 
+Mode = tuple[np.dtype[Any], str]
+every_mode = pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
+
+
 def check(backend: NumpyBackend, case: Convolution) -> None:
     assert_convolution(backend.compute(case), case.defined, case.dtype, case.precision)
 
@@ -106,13 +112,13 @@ def check(backend: NumpyBackend, case: Convolution) -> None:
 # Against the definition ----------------------------------------------------------------------
 
 
-@every_backend
+@every_kernel
 @given(case=convolutions())
 def test_definition(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
 
 
-@every_backend
+@every_kernel
 @examples(EXAMPLES)
 def test_definition_on_examples(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
@@ -158,17 +164,89 @@ def gathered(case: Convolution, mistake: str | None) -> Array:
     return out
 
 
-@every_backend
-def test_padding_is_absence(backend: NumpyBackend) -> None:
+@every_kernel
+@every_mode
+def test_padding_is_absence(backend: NumpyBackend, mode: Mode) -> None:
     """A window in the padding has no products, not even with infinite weights."""
+    dtype, precision = mode
     for function, shape in (("conv2d", (2, 2, 3, 2)), ("conv_transpose2d", (2, 2, 3, 2))):
         for padding in (0, 1, 4) if function == "conv2d" else (0, 1):
-            case = convolution(function, (1, 2, 3, 3), shape, bias=True, padding=padding,
-                               stride=2 if function == "conv_transpose2d" else 1)  # fmt: skip
-            check(backend, case.with_arrays(weight=np.full(shape, np.inf, np.float32)))
+            case = convolution(function, (1, 2, 3, 3), shape, dtype, bias=True, padding=padding,
+                               stride=2 if function == "conv_transpose2d" else 1,
+                               precision=precision)  # fmt: skip
+            check(backend, case.with_arrays(weight=np.full(shape, np.inf, dtype)))
 
 
-@every_backend
+# What the matrix units' kernels treat each in its own way: function, shapes and options.
+MATRIX: dict[str, tuple[str, Shape, Shape, dict[str, Any]]] = {
+    "one axis": ("conv1d", (5, 19, 37), (9, 19, 4), {"padding": (1,)}),
+    "lattices": (
+        "conv2d", (5, 11, 9, 17), (70, 11, 3, 5),
+        {"stride": (2, 3), "dilation": (3, 2), "padding": ((0, 2), (5, 1))},
+    ),
+    "a folded axis": ("conv2d", (5, 9, 3, 23), (5, 9, 3, 3), {"padding": 1}),
+    "a folded axis, transposed": ("conv_transpose2d", (5, 9, 3, 23), (9, 5, 2, 4), {"padding": 1}),
+    "a folded stride": (
+        "conv_transpose2d", (5, 18, 3, 9), (18, 10, 2, 7),
+        {"stride": (1, 4), "padding": ((0, 0), (3, 0)), "output_padding": (0, 2)},
+    ),
+    "phases": (
+        "conv_transpose2d", (5, 18, 3, 5), (18, 70, 3, 4), {"stride": (2, 3), "dilation": (1, 2)},
+    ),
+    "phases without taps": ("conv_transpose2d", (5, 9, 3, 4), (9, 70, 1, 2), {"stride": (2, 5)}),
+    "three axes": (
+        "conv3d", (5, 9, 4, 3, 5), (10, 9, 3, 2, 3), {"stride": (2, 1, 1), "padding": 1},
+    ),
+    "three axes, transposed": (
+        "conv_transpose3d", (5, 17, 2, 3, 3), (17, 10, 3, 2, 2), {"stride": (2, 1, 2)},
+    ),
+    "groups": ("conv2d", (5, 30, 4, 5), (24, 10, 3, 3), {"groups": 3, "padding": "same"}),
+}  # fmt: skip
+every_geometry = pytest.mark.parametrize("geometry", MATRIX)
+
+
+def matrix_case(geometry: str, mode: Mode) -> Convolution:
+    function, input_shape, weight_shape, options = MATRIX[geometry]
+    dtype, precision = mode
+    return convolution(
+        function, input_shape, weight_shape, dtype, bias=True, precision=precision, **options
+    )
+
+
+@every_kernel
+@every_mode
+@every_geometry
+def test_matrix_units(backend: NumpyBackend, mode: Mode, geometry: str) -> None:
+    check(backend, matrix_case(geometry, mode))
+
+
+def special(case: Convolution) -> Convolution:
+    """Infinities, NaN and the largest number, each in a sample and in a row of its own.
+
+    The others are small enough for sums with the largest number to be finite. tf32 would round it
+    to infinity.
+    """
+    largest = ml_dtypes.finfo(case.dtype).max
+    x, w = (case[name] / case.dtype.type(16) for name in ("input", "weight"))
+    rows = w.swapaxes(0, 1) if case.transposed else w
+    inside = tuple(n // 2 for n in x.shape[2:])
+    for i, value in enumerate((np.inf, np.nan, largest, -np.inf)):
+        x[(i, i, *inside)] = value
+        # At the first tap, next to the padding, and at the last one.
+        rows[(i, i, *(0 for _ in inside))] = value
+        rows[(i, i, *(-1 for _ in inside))] = value
+    return case.with_arrays(input=x, weight=w)
+
+
+@every_kernel
+@every_mode
+@every_geometry
+def test_special_values(backend: NumpyBackend, mode: Mode, geometry: str) -> None:
+    """They are in the outputs that have them in their sums, and nowhere else."""
+    check(backend, special(matrix_case(geometry, mode)))
+
+
+@every_kernel
 @pytest.mark.large
 @pytest.mark.parametrize("style", ["signed", "positive"])
 @pytest.mark.parametrize(
@@ -230,7 +308,7 @@ def test_positional_arguments_are_in_the_order_of_the_field(
 PRECISE = convolution("conv2d", (2, 5, 9, 9), (6, 5, 3, 3), style="positive", padding=1)
 
 
-@every_backend
+@every_kernel
 def test_precision(backend: NumpyBackend) -> None:
     """float32 by default; TF32 by keyword or in a block; a keyword wins over a block."""
 
@@ -269,7 +347,7 @@ def zeros_before(a: Array, widths: tuple[int, ...]) -> Array:
     return np.pad(a, [(0, 0)] * (a.ndim - len(widths)) + [(width, 0) for width in widths])
 
 
-@every_backend
+@every_kernel
 @given(
     case=exact_convolutions("conv", "conv_transpose", "depthwise_conv2d"),
     factors=st.tuples(st.integers(0, 3), st.integers(0, 3)),
@@ -292,7 +370,7 @@ def test_linearity(backend: NumpyBackend, case: Convolution, factors: tuple[int,
         )
 
 
-@every_backend
+@every_kernel
 @given(case=exact_convolutions("conv", "conv_transpose"))
 def test_each_is_the_adjoint_of_the_other(backend: NumpyBackend, case: Convolution) -> None:
     """<f(x, w), y> = <x, f_transposed(y, conj(w))>."""
@@ -302,8 +380,8 @@ def test_each_is_the_adjoint_of_the_other(backend: NumpyBackend, case: Convoluti
     assert inner(forward, y) == inner(x, backward)
 
 
-@every_backend
-@given(case=exact_convolutions("conv", "conv_transpose"))
+@every_kernel
+@given(case=exact_convolutions("conv", "conv_transpose", dtypes=rounded_pairs))
 def test_shifts(backend: NumpyBackend, case: Convolution) -> None:
     """A shifted input gives a shifted result, by stride inputs for one output and vice versa."""
     case = case.explicit
@@ -315,8 +393,8 @@ def test_shifts(backend: NumpyBackend, case: Convolution) -> None:
     np.testing.assert_array_equal(kept, backend.compute(case))
 
 
-@every_backend
-@given(case=exact_convolutions("conv", "conv_transpose"))
+@every_kernel
+@given(case=exact_convolutions("conv", "conv_transpose", dtypes=rounded_pairs))
 def test_groups_are_independent(backend: NumpyBackend, case: Convolution) -> None:
     """A grouped call is the concatenation of a call for each group."""
     groups = case.groups
@@ -333,8 +411,8 @@ def test_groups_are_independent(backend: NumpyBackend, case: Convolution) -> Non
     np.testing.assert_array_equal(np.concatenate(parts, axis=1), backend.compute(case))
 
 
-@every_backend
-@given(case=exact_convolutions("conv", "conv_transpose"))
+@every_kernel
+@given(case=exact_convolutions("conv", "conv_transpose", dtypes=rounded_pairs))
 def test_dilation_is_a_zero_stuffed_kernel(backend: NumpyBackend, case: Convolution) -> None:
     dilation = tuple(axis.dilation for axis in case.axes)
     options: dict[str, Any] = {**case.options}
@@ -348,8 +426,8 @@ def test_dilation_is_a_zero_stuffed_kernel(backend: NumpyBackend, case: Convolut
     )
 
 
-@every_backend
-@given(case=exact_convolutions("conv", "conv_transpose"))
+@every_kernel
+@given(case=exact_convolutions("conv", "conv_transpose", dtypes=rounded_pairs))
 def test_a_unit_axis_changes_nothing(backend: NumpyBackend, case: Convolution) -> None:
     """1-D equals 2-D with a unit axis, and so on."""
     case = case.explicit

@@ -34,6 +34,10 @@ inline float __uint_as_float(unsigned bits) {
     return value;
 }
 
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
 // The line tells barriers apart: threads that wait at different ones have diverged.
 inline void __syncthreads(int line = __builtin_LINE()) { emulator::block_barrier(line, 0); }
 inline int __syncthreads_or(int value, int line = __builtin_LINE()) {

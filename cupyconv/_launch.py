@@ -362,7 +362,7 @@ class KernelPath:
                     *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
                     *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
                     *(tiling.slots, tiling.lattice_slots, *tiling.extent, *tiling.reach),
-                    *(tiling.stages, tiling.weight_stages, sum.group),
+                    *(tiling.stages, tiling.weight_stages, tiling.resident, tiling.group),
                     *map(_reciprocal, (tiling.plane_pitch, tiling.row_pitch, tiling.tile[1])),
                     *(
                         (2**64 - 1) // n - (2**64 if n == 1 else 0)

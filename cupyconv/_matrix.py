@@ -18,7 +18,7 @@ SLAB_ROWS = 64
 SLOT = 16  # bytes
 TEAMS = 2
 THREADS = {"portable": 384, "hopper": 512}
-MAX_STAGES = 8
+MAX_STAGES = 16
 MAX_STEPS = 2048  # of a stage, as far as the table of distances goes
 INT32_LIMIT = 2**31
 
@@ -64,8 +64,8 @@ class Mode:
 
     @property
     def group(self) -> int:
-        """Steps of the largest group of weights: 16 KiB a slab."""
-        return 16384 // self.slab_bytes
+        """Steps of the largest group of weights: 32 KiB a slab."""
+        return 32768 // self.slab_bytes
 
 
 # By dtype and, for float32, precision.
@@ -252,6 +252,9 @@ def _folded(
     return folded, fold
 
 
+_SHORT_SUM = 1024
+
+
 def _slab_rows(rows: int) -> int:
     return -(-rows // SLAB_ROWS) * SLAB_ROWS
 
@@ -268,8 +271,12 @@ def sum_of(geometry: ConvGeometry, mode: Mode) -> Sum:
             return math.inf
         rows = g.rows if count == 1 else -(-g.rows // 8) * 8 * count
         length = g.axes[-1].kernel / taps[2].phases if count == 1 else folded[0].kernel
-        return _slab_rows(rows) * length / count
+        apart = taps[2].phases > 1 and count == 1
+        return _slab_rows(rows) * length / count * (scattered if apart else 1)
 
+    # Outputs of one phase lie apart: what their stores cost counts where sums are short.
+    terms = g.channels * math.prod(axis.kernel for axis in g.axes)
+    scattered = 2.5 if terms <= _SHORT_SUM else 1.25
     counts = {1, 2, 4, g.stride[-1] if g.transposed and g.stride[-1] <= 8 else 1}
     count = min(sorted(counts), key=cost)
     folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
@@ -305,6 +312,8 @@ class Tiling:
     reach: tuple[int, ...]
     stages: int
     weight_stages: int
+    group: int  # steps of a stage of weights
+    resident: bool  # whether weights are brought once for all tiles of a block
     shared: int
     cycles: float  # of the model
 
@@ -317,7 +326,8 @@ class Tiling:
         box = " x ".join(map(str, self.tile))
         return (
             f"tiles of {self.shape.rows} rows x ({box}) outputs in {self.shape.columns} columns, "
-            f"{self.slots} slots, {self.stages} + {self.weight_stages} stages, {self.shared} bytes"
+            f"{self.slots} slots, {self.stages} + {self.weight_stages} stages"
+            f"{', weights stay' if self.resident else ''}"
         )
 
 
@@ -411,22 +421,35 @@ def _candidates(
         lattice_slots += lattice_slots % 2
         slots = lattice_slots * sum.axes[1].planes * sum.axes[2].planes
         slots = -(-slots // 64) * 64
-        weight_stage = sum.group * shape.slabs * mode.slab_bytes
+        # Without chains, how steps are grouped changes no sum: two slabs take smaller groups.
+        inside = max(1, sum.depth * sum.taps_inside)
+        group = sum.group
+        if mode.parts == 1 and shape.slabs == 2:
+            group = -(-inside // -(-inside // (mode.group // 2)))
+        weight_stage = group * shape.slabs * mode.slab_bytes
         input_stage = sum.depth * slots * mode.parts * 2 * SLOT
         fixed = slots * 12 + 4 * sum.depth * sum.taps_inside + _static(shape, mode, engine)
+        # Where there is but one tile of rows, and room, its weights stay.
+        stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
+        groups_of_sum = stages_of_sum * -(-inside // group)
+        resident = row_tiles * groups * sum.phases == 1 and groups_of_sum <= MAX_STAGES
+        rings = [(n, groups_of_sum) for n in (4, 3, 2) if resident and groups_of_sum > 0]
+        rings += [(4, 4), (4, 3), (3, 3), (4, 2), (3, 2), (2, 3), (2, 2)]
         fits = [
             (stages, weight_stages)
-            for stages, weight_stages in ((4, 4), (3, 4), (3, 3), (2, 4), (2, 3), (2, 2))
+            for stages, weight_stages in rings
             if fixed + stages * input_stage + weight_stages * weight_stage <= shared
         ]
         if not fits or max(slots, plane_pitch) >= 2**16 or sum.depth * sum.taps_inside > MAX_STEPS:
             continue
         stages, weight_stages = fits[0]
+        resident = resident and weight_stages == groups_of_sum
         tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
         count = row_tiles * math.prod(tiles) * groups * sum.phases
         products = sum.steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
         products *= 2 if shape.segment == 64 else 1.2
         staged = sum.blocks * mode.block * slots * halo_z_taps / _STAGED_A_CYCLE
+        staged *= 1 + 8 / tile[3]
         waves = -(-count // multiprocessors)
         yield Tiling(
             shape=shape,
@@ -442,6 +465,8 @@ def _candidates(
             reach=reaches,
             stages=stages,
             weight_stages=weight_stages,
+            resident=resident,
+            group=group,
             shared=fixed + stages * input_stage + weight_stages * weight_stage,
             cycles=waves
             * (max(products / sum.phases, staged) + _TILE_CYCLES + shape.rows * shape.columns / 10),

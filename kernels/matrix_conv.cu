@@ -46,7 +46,7 @@ constexpr int THREADS = (TEAMS + ENGINE::STAGING_TEAMS) * TEAM;
 constexpr int ROWS = SLABS * SLAB_ROWS;
 constexpr int COLUMN_TEAMS = TEAMS / SLABS;
 constexpr int COLUMNS = COLUMN_TEAMS * TEAM_COLUMNS;
-constexpr int MAX_STAGES = 8;
+constexpr int MAX_STAGES = 16;
 constexpr int STAGERS = ENGINE::STAGING_TEAMS * TEAM - 32;  // threads that stage inputs
 constexpr int LOADS = PARTS == 2 ? 32 : 48;                // registers in which one has loads under way
 constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
@@ -81,7 +81,9 @@ struct Arguments {
     int64 slots, lattice_slots;                 // of a half of K in a stage; of one lattice
     int64 extent[2];  // slots that a tile reads of an axis: y and x
     int64 reach[4];   // how far inputs of a tile are from its first one: samples, z, y and x
-    int64 stages, weight_stages, group;
+    int64 stages, weight_stages;
+    int64 resident;  // whether the weights of a sum fit their ring and stay there
+    int64 group;     // steps of a stage of weights
     int64 plane_reciprocal, row_reciprocal, depth_reciprocal;  // of plane_pitch, row_pitch, tile[1]
     int64 tile_reciprocals[5];  // of row_tiles, and of tiles along x, y, z and samples; long ones
     int64 groups_reciprocal;  // of the groups of slots in a half of K that a warp takes at a time
@@ -276,6 +278,7 @@ struct Worker {
                     turn.advance(int(p.weight_stages));
                 }
             }
+            if (p.resident) break;
         }
         if (filled >= 0) {
             copy_async_wait<0>();
@@ -311,57 +314,51 @@ struct Worker {
     // ---- inputs, by the other warps behind the teams ----
 
     // A warp takes 32 times PIXELS slots of a K block at a time, a thread PIXELS neighbours: a unit. Of a
-    // stage's units it takes every so many-th (at least one, though it be none of them). Loads are
-    // AHEAD units in front of the stores to shared memory, across stages and tiles.
+    // stage's units it takes every so many-th, a few in a round. While a round is stored to shared memory,
+    // the loads of the next one are on their way, be it of another stage or tile.
     template <int PIXELS>
     struct Stager {
         typedef Load<PIXELS, Bits> Loads;
         typedef typename Loads::Type Values[DEPTH][CHUNK];
-        static constexpr int AHEAD = LOADS / (BLOCK * int(sizeof(typename Loads::Type) + 3) / 4);
+        static constexpr int ROUND = LOADS / (BLOCK * int(sizeof(typename Loads::Type) + 3) / 4);
+        static constexpr int WARPS = STAGERS / 32;
 
         const Worker& worker;
         const int lane, warp, groups;
-        // Where to load next.
-        int index;
+        int index;  // of the tile
         Tile tile;
-        bool left;
-        int block, tap, unit;
-        const Bits* input;  // the stage's first
-        int first[4];       // its coordinates
-        bool inside;        // whether all inputs of the stage are there
-        // Where to store next.
-        Turn turn;
-        int stored_block, stored_tap, stored_unit;
+        int block, tap;      // of the stage
+        int unit, units;     // the round's first one, those of the stage
+        const Bits* input;   // the stage's first
+        int first[4];        // its coordinates
+        bool inside;         // whether all inputs of the stage are there
 
         __device__ __forceinline__ Stager(const Worker& worker)
             : worker(worker),
               lane(threadIdx.x % 32),
               warp(uniform((threadIdx.x - TEAMS * TEAM) / 32 - 1)),
               groups(int(worker.p.slots) / (32 * PIXELS)),
-              index(worker.first_tile),
-              turn{0, 0},
-              stored_block(0),
-              stored_tap(0),
-              stored_unit(warp) {
-            block = tap = 0;
-            find_tile();
-        }
+              index(worker.first_tile - worker.tile_step),
+              block(worker.blocks),
+              tap(0),
+              unit(0),
+              units(0) {}
 
-        __device__ int units_of(int block) const { return worker.depth_of(block) * groups; }
-
-        // From this tile on the next one that has outputs.
-        __device__ __forceinline__ void find_tile() {
-            left = worker.z_taps > 0 && index < worker.tile_count;
-            while (left && !worker.describe(index, tile)) {
-                index += worker.tile_step;
-                left = index < worker.tile_count;
-            }
-            begin_stage();
-        }
-
-        __device__ __forceinline__ void begin_stage() {
+        // Goes on to the next round; returns whether there is one.
+        __device__ __forceinline__ bool advance() {
             const Arguments& p = worker.p;
+            unit += WARPS * ROUND;
+            if (unit < units) return true;
+            if (block < worker.blocks && ++tap == worker.z_taps) tap = 0, block += worker.depth;
+            if (block >= worker.blocks) {
+                block = 0;
+                do {
+                    index += worker.tile_step;
+                    if (worker.z_taps == 0 || index >= worker.tile_count) return false;
+                } while (!worker.describe(index, tile));
+            }
             unit = warp;
+            units = worker.depth_of(block) * groups;
             first[0] = tile.start[0];
             inside = tile.size[0] >= int(p.tile[0]);
 #pragma unroll
@@ -375,14 +372,14 @@ struct Worker {
             input = (const Bits*)p.input + tile.group * p.input_group + first[0] * p.input_batch +
                     first[1] * p.input_axis[0] + first[2] * p.input_axis[1] + first[3] * p.input_axis[2] +
                     block * BLOCK * p.input_channel;
+            return true;
         }
 
-        // Loads a unit, and goes on to the next. There are no branches around the loads, so that those of
-        // neighbouring units are under way together.
-        __device__ __forceinline__ void load(Values& values) {
+        // There are no branches around the loads, so that those of neighbouring units are under way together.
+        __device__ __forceinline__ void load(Values& values, int unit) const {
             const Arguments& p = worker.p;
-            const int own = quotient(unit, p.groups_reciprocal), units = units_of(block);
-            const int slot = unit < units ? ((unit - own * groups) * 32 + lane) * PIXELS : 0;
+            const int own = quotient(unit, p.groups_reciprocal);
+            const int slot = ((unit - own * groups) * 32 + lane) * PIXELS;
             const int64 offset = worker.dynamic.offset[slot], pitch = p.input_channel;
             int from[4];
             Packed::unpack(worker.dynamic.from[slot], from);
@@ -391,76 +388,56 @@ struct Worker {
                                          (unsigned(first[1] + from[1]) < unsigned(p.axis[0].taps.size_in)) &
                                          (unsigned(first[2] + from[2]) < unsigned(p.axis[1].taps.size_in)) &
                                          (unsigned(first[3] + from[3]) < unsigned(p.axis[2].taps.size_in)));
-            const bool present = there & (offset != NOWHERE) & (unit < units);
+            const bool present = there & (offset != NOWHERE);
             const int channels = int(p.sum.channels) - (block + own) * BLOCK;
             const Bits* at = input + own * BLOCK * pitch + (present ? offset : 0);
 #pragma unroll
             for (int i = 0; i < BLOCK; ++i, at += pitch)
                 values[i / CHUNK][i % CHUNK] =
                     load_bits((const typename Loads::Type*)at, present & (i < channels));
-            unit += STAGERS / 32;
-            if (unit < units) return;
-            if (++tap == worker.z_taps) tap = 0, block += worker.depth;
-            if (block < worker.blocks) {
-                begin_stage();
-            } else {
-                block = 0;
-                index += worker.tile_step;
-                find_tile();
-            }
         }
 
-        // Stores a unit to its stage, and goes on to the next.
-        __device__ __forceinline__ void store(const Values& values) {
-            const Arguments& p = worker.p;
-            const int slots = int(p.slots), units = units_of(stored_block);
-            if (stored_unit == warp) mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);
-            if (stored_unit < units) {
-                const int own = quotient(stored_unit, p.groups_reciprocal);
-                // A K block has both halves of its first part, then those of the second.
-                Slot* const to = (Slot*)(worker.dynamic.inputs + turn.stage * worker.dynamic.input_bytes) +
-                                 own * PARTS * DEPTH * slots + ((stored_unit - own * groups) * 32 + lane) * PIXELS;
+        __device__ __forceinline__ void store(const Values& values, int unit, unsigned char* stage) const {
+            const int slots = int(worker.p.slots), own = quotient(unit, worker.p.groups_reciprocal);
+            // A K block has both halves of its first part, then those of the second.
+            Slot* const to =
+                (Slot*)stage + own * PARTS * DEPTH * slots + ((unit - own * groups) * 32 + lane) * PIXELS;
 #pragma unroll
-                for (int half = 0; half < DEPTH; ++half)
+            for (int half = 0; half < DEPTH; ++half)
 #pragma unroll
-                    for (int pixel = 0; pixel < PIXELS; ++pixel) {
-                        Bits channel[CHUNK];
+                for (int pixel = 0; pixel < PIXELS; ++pixel) {
+                    Bits channel[CHUNK];
 #pragma unroll
-                        for (int i = 0; i < CHUNK; ++i) channel[i] = Loads::pixel(values[half][i], pixel);
-                        Slot parts[PARTS];
-                        Channels<CHUNK>::fill(parts, channel);
+                    for (int i = 0; i < CHUNK; ++i) channel[i] = Loads::pixel(values[half][i], pixel);
+                    Slot parts[PARTS];
+                    Channels<CHUNK>::fill(parts, channel);
 #pragma unroll
-                        for (int part = 0; part < PARTS; ++part)
-                            to[(part * DEPTH + half) * slots + pixel] = parts[part];
-                    }
-            }
-            stored_unit += STAGERS / 32;
-            if (stored_unit < units) return;
-            if (ENGINE::PROXY) async_proxy_fence();
-            mbarrier_arrive(&worker.shared.inputs_full[turn.stage]);
-            turn.advance(int(p.stages));
-            stored_unit = warp;
-            if (++stored_tap < worker.z_taps) return;
-            stored_tap = 0;
-            stored_block += worker.depth;
-            if (stored_block >= worker.blocks) stored_block = 0;
+                    for (int part = 0; part < PARTS; ++part) to[(part * DEPTH + half) * slots + pixel] = parts[part];
+                }
         }
 
         __device__ __forceinline__ void run() {
-            Values values[AHEAD];
-            bool loaded[AHEAD];
+            Values values[ROUND];
+            Turn turn = {0, 0};
+            bool more = advance();
+            if (!more) return;
 #pragma unroll
-            for (int i = 0; i < AHEAD; ++i) {
-                loaded[i] = left;
-                if (left) load(values[i]);
-            }
-            while (loaded[0]) {
+            for (int i = 0; i < ROUND; ++i)
+                if (unit + i * WARPS < units) load(values[i], unit + i * WARPS);
+            while (more) {
+                const int stored = unit, end = units;
+                if (stored == warp) mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);
+                more = advance();
+                unsigned char* const stage = worker.dynamic.inputs + turn.stage * worker.dynamic.input_bytes;
 #pragma unroll
-                for (int i = 0; i < AHEAD; ++i) {
-                    if (loaded[i]) store(values[i]);
-                    loaded[i] = left;
-                    if (left) load(values[i]);
+                for (int i = 0; i < ROUND; ++i) {
+                    if (stored + i * WARPS < end) store(values[i], stored + i * WARPS, stage);
+                    if (more && unit + i * WARPS < units) load(values[i], unit + i * WARPS);
                 }
+                if (stored + WARPS * ROUND < end) continue;
+                if (ENGINE::PROXY) async_proxy_fence();
+                mbarrier_arrive(&worker.shared.inputs_full[turn.stage]);
+                turn.advance(int(worker.p.stages));
             }
         }
     };
@@ -555,13 +532,13 @@ struct Worker {
                 while (left > 0) {
                     operands.steps = left < int(p.group) ? left : int(p.group);
                     operands.weights = dynamic.weights + weight.stage * dynamic.weight_bytes + slab * SLAB_BYTES;
-                    mbarrier_wait(&shared.weights_full[weight.stage], weight.parity);
+                    mbarrier_wait(&shared.weights_full[weight.stage], p.resident ? 0 : weight.parity);
                     engine.multiply(operands);
                     operands.distance += operands.steps;
                     left -= operands.steps;
                     if (ENGINE::UNDER_WAY) release(input_read, weight_read);
                     input_read = left ? nullptr : &shared.inputs_empty[input.stage];
-                    weight_read = &shared.weights_empty[weight.stage];
+                    weight_read = p.resident ? nullptr : &shared.weights_empty[weight.stage];
                     if (!ENGINE::UNDER_WAY) release(input_read, weight_read);
                     weight.advance(int(p.weight_stages));
                 }

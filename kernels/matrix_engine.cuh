@@ -1,5 +1,5 @@
 // What multiplies: the two ways to feed the matrix units, with one interface. A team of 128 threads
-// holds SLAB_ROWS rows by TEAM_COLUMNS columns of sums as 16 x 8 tiles, laid out over a warp as ptx.cuh
+// holds SLAB_ROWS rows by SEGMENT columns of sums as 16 x 8 tiles, laid out over a warp as ptx.cuh
 // draws them.
 //
 //     WgmmaEngine   compute capability 9.0: a warp has 16 of the rows and all columns; both operands
@@ -12,7 +12,7 @@
 // products of a few steps form a chain that starts at zero and is then added to the sum with rounding.
 // The small products of the chain come first: what is truncated there is smaller by 2**11.
 //
-// Macros: SEGMENT (columns of a segment: slots in a row of which each is an output), SEGMENTS (of a team).
+// Macros: SEGMENT (columns of a segment: so many slots in a row), SEGMENTS (of a team).
 #pragma once
 #include "matrix_tile.cuh"
 
@@ -50,8 +50,8 @@ struct WgmmaEngine {
     static constexpr int ROWS = 1, COLUMNS = TEAM_COLUMNS / 8;  // tiles of a warp
     static constexpr int UNDER_WAY = PARTS == 1;                // groups that multiply() leaves under way
     static constexpr bool PROXY = true;  // operands are read by the asynchronous proxy
-    static_assert(PARTS == 1 || SEGMENTS == 1, "registers for sum and chain of one segment");
     typedef Wgmma<matrix_type<Element>::value, SEGMENT> Product;
+    static_assert(PARTS == 1 || SEGMENTS == 1, "registers for sum and chain of one segment");
 
     float sum[SEGMENTS][SEGMENT / 2], chain[SEGMENT / 2];
 
@@ -73,14 +73,11 @@ struct WgmmaEngine {
             for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] = 0;
     }
 
-    // With chains the teams take turns: while one adds its chain to its sum, the other one's products keep
-    // the matrix units busy. Side by side, both would end at the same time.
-    __device__ static void wait_for_turn(int team) {
-        if (PARTS == 2) named_barrier_wait(FIRST_TURN + team, 2 * TEAM);
-    }
-    __device__ static void give_turn(int team) {
-        if (PARTS == 2) named_barrier_arrive(FIRST_TURN + team, 2 * TEAM);
-    }
+    // The teams take turns: while one waits for its next operands or adds its chain to its sum, the other
+    // one's products keep the matrix units busy. Side by side, both would end at the same time. A turn
+    // ends a little before its last products, so that the next one's are there in time.
+    __device__ static void wait_for_turn(int team) { named_barrier_wait(FIRST_TURN + team, 2 * TEAM); }
+    __device__ static void give_turn(int team) { named_barrier_arrive(FIRST_TURN + team, 2 * TEAM); }
 
     __device__ void multiply(const Operands& o) {
         constexpr int LOW = SLAB_ROWS * DEPTH;  // slots from the first part of a weight to the second
@@ -89,10 +86,10 @@ struct WgmmaEngine {
         const unsigned long long inputs =
             matrix_descriptor(o.inputs, o.slots * SLOT_BYTES, 8 * SLOT_BYTES, 0);
         const int pitch = o.weight_pitch / SLOT_BYTES;
-        wait_for_turn(o.team);
-        wgmma_fence();
         // The next step's distance is on its way while the products of a step are issued.
         int distance = o.distance[0];
+        wait_for_turn(o.team);
+        wgmma_fence();
         if (PARTS == 2) {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
@@ -103,18 +100,19 @@ struct WgmmaEngine {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
+                if (step == o.steps - 1) give_turn(1 - o.team);
                 Product::multiply(chain, w, x, true);
             }
         } else {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
+                if (step == o.steps - 1) give_turn(1 - o.team);
 #pragma unroll
                 for (int s = 0; s < SEGMENTS; ++s) Product::multiply(sum[s], w, x + s * o.segment_pitch, true);
             }
         }
         wgmma_commit();
-        give_turn(1 - o.team);
         wgmma_wait<UNDER_WAY>();
         if (PARTS == 2) {
 #pragma unroll
@@ -145,7 +143,8 @@ struct MmaEngine {
     static constexpr int UNDER_WAY = 0;
     static constexpr bool PROXY = false;
     static constexpr int CHAIN = 2;  // steps; shorter than a group, as registers are too few to sort products
-    static_assert(SEGMENT % (COLUMNS * 8) == 0 && COLUMNS % 2 == 0, "a warp stays in one segment");
+    static_assert(COLUMNS % 2 == 0, "inputs are read for two tiles of columns together");
+    static_assert(SEGMENT % (COLUMNS * 8) == 0, "a warp stays in one segment");
 
     float sum[ROWS][COLUMNS][4], chain[ROWS][COLUMNS][4];
 

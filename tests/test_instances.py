@@ -4,6 +4,8 @@ a ragged last tile, and sums that are longer than what the kernel has under way 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -15,16 +17,17 @@ import test_fused
 import test_norms
 import test_pooling
 from backends import EmulatorBackend
-from cupyconv import _plan
-from cupyconv._plan import Instance, Launch
-from strategies import Case, Convolution, values
+from cupyconv import _matrix, _plan
+from cupyconv._plan import Instance, Launch, MatrixPlan
+from strategies import Case, Convolution, convolution, values
 
 # The planner's names of elements, to those of NumPy and ml_dtypes; signed integers are summed as
 # unsigned ones.
 DTYPES = {element: dtype for dtype, element in {**_plan._ELEMENTS, **_plan._SIGNED}.items()}
 INSTANCES = _plan.instances("sm_90a")
 CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
-OTHERS = [i for i in INSTANCES if i.source != "direct_conv.cu"]
+MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu"]
+OTHERS = [i for i in INSTANCES if not i.source.endswith(("_conv.cu", "pack_weights.cu"))]
 
 
 def dtype_of(element: str) -> np.dtype[Any]:
@@ -33,18 +36,24 @@ def dtype_of(element: str) -> np.dtype[Any]:
 
 
 class Recorder(EmulatorBackend):
-    """Remembers what was launched."""
+    """Remembers what was launched, and the plans on matrix units."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, kernel: str | None = None) -> None:
+        super().__init__(kernel)
         self.launches: list[Launch] = []
-        run = self.path.device.run
+        self.plans: list[MatrixPlan] = []
+        run, matrix = self.path.device.run, self.path._matrix
 
         def recorded(launch: Launch, arguments: np.ndarray) -> None:
             self.launches.append(launch)
             run(launch, arguments)
 
+        def planned(plan: MatrixPlan, *rest: Any) -> None:
+            self.plans.append(plan)
+            matrix(plan, *rest)
+
         self.path.device.run = recorded  # type: ignore[method-assign]
+        self.path._matrix = planned  # type: ignore[method-assign]
 
 
 def tile_of(instance: Instance) -> _plan.Tile:
@@ -80,7 +89,7 @@ def convolution_for(instance: Instance, transposed: bool) -> Convolution:
 def test_convolution_instance(instance: Instance) -> None:
     transposed = sum(map(ord, str(instance))) % 2 == 0
     case, tile = convolution_for(instance, transposed), tile_of(instance)
-    backend = Recorder()
+    backend = Recorder("direct")
     test_convolution.check(backend, case)
     (launch,) = backend.launches
     assert launch.instance == instance
@@ -92,6 +101,102 @@ def test_convolution_instance(instance: Instance) -> None:
     assert position_tiles > 1
     assert positions % tile.positions
     assert case["weight"].shape[1 - transposed] * 5 > 3 * tile.depth
+
+
+# What the matrix kernel tells apart, each by the length n of the last axis of the output (or of one of
+# its phases, or folded), by the input channels c of a group, and by its rows r.
+KINDS: dict[str, Any] = {
+    "lattices": lambda n, c, r: (
+        "conv2d", (1, 2 * c, 4, 2 * n), (2 * r, c, 2, 2), {"stride": (1, 2)},
+    ),
+    "phases": lambda n, c, r: (
+        "conv_transpose2d", (1, 2 * c, 2, n - 2), (2 * c, r, 2, 6),
+        {"stride": (1, 3), "dilation": (1, 2), "padding": (0, 1)},
+    ),
+    "three axes": lambda n, c, r: (
+        "conv3d", (1, 2 * c, 3, 2, n + 1), (2 * r, c, 2, 2, 2), {"padding": (0, 1, 0)},
+    ),
+    "a fold": lambda n, c, r: (
+        "conv2d", (1, 2 * c, 3, 4 * n), (2 * 9, c, 1, 3), {"padding": (0, 1)},
+    ),
+    "three axes, transposed": lambda n, c, r: (
+        "conv_transpose3d", (2, 2 * c, 1, 1, n - 1), (2 * c, r, 4, 2, 2), {"stride": (2, 1, 1)},
+    ),
+    "a folded stride": lambda n, c, r: (
+        "conv_transpose2d", (1, 2 * c, 2, n - 1), (2 * c, 17, 2, 9), {"stride": (1, 8)},
+    ),
+}  # fmt: skip
+
+
+def parts_of(instance: Instance) -> tuple[str, tuple[str, str], _matrix.Shape]:
+    """The kernel, the dtype with the precision, and the shape that an instance is made for."""
+    macros = dict(instance.defines)
+    kernel = {"MmaEngine": "portable", "WgmmaEngine": "hopper"}[macros["ENGINE"]]
+    modes = [
+        key
+        for key, mode in _matrix.MODES.items()
+        if (mode.element, str(mode.parts)) == (macros["ELEMENT"], macros["PARTS"])
+    ]
+    shape = [int(macros[name]) for name in ("SLABS", "SEGMENT", "SEGMENTS")]
+    return kernel, modes[0], _matrix.Shape(*shape)
+
+
+def kind_of(instance: Instance) -> str:
+    """All of them in turn, for each kernel; the large shapes have no room for a fold's lattices."""
+    index = MATRIX.index(instance)
+    return list(KINDS)[(index % 4 + index // 4 * 2) % len(KINDS)]
+
+
+def matrix_case(instance: Instance) -> Convolution:
+    """A call of its kind, with an odd number of columns and more channels than rings hold."""
+    _, (dtype, precision), shape = parts_of(instance)
+    channels = 4 * _matrix.MODES[dtype, precision].block + 3
+    function, input_shape, weight_shape, options = KINDS[kind_of(instance)](
+        3 * shape.columns // 4 + 7, channels, shape.rows + 9
+    )
+    return convolution(
+        function, input_shape, weight_shape, dtype_of(_plan._ELEMENTS[dtype]),
+        bias=True, groups=2, precision=precision, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def several(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the tilings, plans choose among those of the instance that divide x and another axis."""
+    candidates, shape = _matrix._candidates, parts_of(instance)[2]
+
+    def suitable(*arguments: Any) -> Iterator[_matrix.Tiling]:
+        for tiling in candidates(*arguments):
+            *outer, x = tiling.tiles
+            if tiling.shape == shape and x > 1 and math.prod(outer) > 1:
+                yield tiling
+
+    monkeypatch.setattr(_matrix, "_candidates", suitable)
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("instance", MATRIX, ids=str)
+def test_matrix_instance(instance: Instance) -> None:
+    backend = Recorder(parts_of(instance)[0])
+    test_convolution.check(backend, matrix_case(instance))
+    (plan,) = backend.plans
+    assert backend.launches == [plan.pack, plan.launch]
+    assert plan.launch.instance == instance
+    sum, tiling = plan.sum, plan.tiling
+    assert plan.launch.grid < 2 * tiling.count * sum.phases, "each block has one tile"
+    assert sum.axes[2].taps.positions(0) % tiling.tile[3]
+    assert sum.channels % 8
+    assert -(-sum.blocks // sum.depth) * sum.axes[0].most_taps > tiling.stages
+    assert sum.steps > tiling.weight_stages * sum.group
+    kind = kind_of(instance)
+    if kind != "a fold":  # whose rows are few
+        assert tiling.row_tiles > 1 or sum.matrix_rows % tiling.shape.rows
+    assert (kind == "lattices") == (sum.axes[2].lattices > 1 and sum.fold.count == 1)
+    assert ("phases" in kind or "transposed" in kind) == (sum.phases > 1)
+    assert ("fold" in kind) == (sum.fold.count > 1)
+    assert ("three" in kind) == (sum.axes[0].most_taps > 1)
 
 
 def other_case(instance: Instance) -> Case:

@@ -11,10 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from backends import NumpyBackend, every_backend
+from backends import NumpyBackend, every_backend, every_kernel
 from bounds import assert_same_bits
 from reference import Array, Shape
 from strategies import (
+    MODES,
     Case,
     batch_norms,
     convolution,
@@ -27,13 +28,12 @@ from strategies import (
 )
 
 any_case = st.one_of(
-    convolutions(), convolutions(), batch_norms(), group_norms(), max_pools(), fused_operations()
+    *[convolutions()] * 6, batch_norms(), group_norms(), max_pools(), fused_operations()
 )
 # Functions in which samples have nothing to do with each other: no batch statistics.
 samples = st.sampled_from([2, 3, 5, 1])
 independent_samples = st.one_of(
-    convolutions(samples=samples, unbatched=False),
-    convolutions(samples=samples, unbatched=False),
+    *[convolutions(samples=samples, unbatched=False)] * 6,
     batch_norms(given=True),
     group_norms(),
     max_pools(unbatched=False),
@@ -52,6 +52,19 @@ LARGE = [
 ]
 
 
+# The same for each kernel, and each precision of the matrix units: rows of several slabs, phases, a
+# folded axis.
+MATRIX = [
+    convolution(function, input_shape, weight_shape, dtype, precision=precision, **options)
+    for dtype, precision in MODES
+    for function, input_shape, weight_shape, options in (
+        ("conv2d", (3, 20, 7, 11), (70, 20, 3, 3), {"padding": 1}),
+        ("conv_transpose2d", (3, 18, 4, 7), (18, 66, 3, 4), {"stride": 2}),
+        ("conv2d", (3, 18, 5, 23), (12, 9, 3, 3), {"groups": 2, "padding": ((0, 1), (2, 0))}),
+    )
+]
+
+
 def contiguous(a: Array) -> Array:
     return np.array(a, order="C")
 
@@ -60,7 +73,7 @@ def one_sample(case: Case, n: int) -> Case:
     return case.with_arrays(input=case["input"][n : n + 1])
 
 
-@every_backend
+@every_kernel
 @given(case=any_case)
 def test_run_to_run(backend: NumpyBackend, case: Case) -> None:
     assert_same_bits(backend.compute(case), backend.compute(case))
@@ -69,6 +82,16 @@ def test_run_to_run(backend: NumpyBackend, case: Case) -> None:
 @every_backend
 @pytest.mark.parametrize("case", LARGE, ids=str)
 def test_large_cases(backend: NumpyBackend, case: Case) -> None:
+    check_promises(backend, case)
+
+
+@every_kernel
+@pytest.mark.parametrize("case", MATRIX, ids=str)
+def test_matrix_units(backend: NumpyBackend, case: Case) -> None:
+    check_promises(backend, case)
+
+
+def check_promises(backend: NumpyBackend, case: Case) -> None:
     result = backend.compute(case)
     assert_same_bits(backend.compute(case), result)
     rng = np.random.default_rng(0)
@@ -81,7 +104,7 @@ def test_large_cases(backend: NumpyBackend, case: Case) -> None:
         assert_same_bits(backend.compute(alone), result[n])
 
 
-@every_backend
+@every_kernel
 @given(case=independent_samples)
 def test_a_sample_alone_or_in_a_batch(backend: NumpyBackend, case: Case) -> None:
     result = backend.compute(case)
@@ -89,10 +112,23 @@ def test_a_sample_alone_or_in_a_batch(backend: NumpyBackend, case: Case) -> None
         assert_same_bits(backend.compute(one_sample(case, n)), result[n : n + 1])
 
 
-@every_backend
+@every_kernel
+def test_a_sample_beside_nan(backend: NumpyBackend) -> None:
+    """It is computed like any other, even where the order of its sum decides on an overflow."""
+    x = np.zeros((2, 16, 8), np.float16)
+    # Below 65520, where rounding to float16 gives infinity, by less than the last terms add up to;
+    # but in float32 each of them alone is lost.
+    x[0, :6] = np.array([65504, 15.9921875, 2**-8, *[0.0015] * 3])[:, None]
+    x[1] = np.nan
+    case = Case("conv1d", {"input": x, "weight": np.ones((8, 16, 1), np.float16)}, {})
+    alone = backend.compute(one_sample(case, 0))
+    assert_same_bits(backend.compute(case)[:1], alone)
+
+
+@every_kernel
 @given(
     case=st.one_of(
-        convolutions(samples=samples, unbatched=False), max_pools(samples=samples, unbatched=False)
+        *[convolutions(samples=samples, unbatched=False)] * 4, max_pools(samples=samples, unbatched=False)
     )
 )
 def test_unbatched(backend: NumpyBackend, case: Case) -> None:
@@ -100,14 +136,14 @@ def test_unbatched(backend: NumpyBackend, case: Case) -> None:
     assert_same_bits(backend.compute(unbatched), backend.compute(one_sample(case, 0))[0])
 
 
-@every_backend
+@every_kernel
 @given(case=any_case)
 def test_memory_layouts(backend: NumpyBackend, case: Case) -> None:
     """Any view of the inputs gives what their contiguous copies give."""
     assert_same_bits(backend.compute(case), backend.compute(case.map(contiguous)))
 
 
-@every_backend
+@every_kernel
 def test_overlapping_windows_of_one_buffer(backend: NumpyBackend) -> None:
     """A view whose elements share memory is an input like another."""
     x = sliding_window_view(np.random.default_rng(0).standard_normal((2, 3, 20)), 8, axis=-1)
@@ -115,7 +151,7 @@ def test_overlapping_windows_of_one_buffer(backend: NumpyBackend) -> None:
     assert_same_bits(backend.compute(case), backend.compute(case.map(contiguous)))
 
 
-@every_backend
+@every_kernel
 @given(case=any_case)
 def test_inputs_are_not_modified(backend: NumpyBackend, case: Case) -> None:
     arrays = case.map(backend.asarray).arrays
@@ -154,7 +190,7 @@ VIEWS = {
 }
 
 
-@every_backend
+@every_kernel
 @given(case=any_case, kind=st.sampled_from(list(VIEWS)))
 @example(case=LARGE[0], kind="channels last")
 @example(case=LARGE[3], kind="sliced")
@@ -176,7 +212,7 @@ def test_out(backend: NumpyBackend, case: Case, kind: str) -> None:
 CASE = convolution("conv2d", (2, 3, 5, 6), (3, 3, 3, 3), padding=1, stride=1)
 
 
-@every_backend
+@every_kernel
 def test_out_between_the_channels_of_the_input(backend: NumpyBackend) -> None:
     """Interleaved channels of one buffer do not overlap."""
     buffer = np.zeros((2, 6, 5, 6), np.float32)

@@ -315,7 +315,7 @@ class KernelPath:
         axes = [
             value
             for axis, stride in zip(sum.axes, weight_axes, strict=True)
-            for value in (*astuple(axis.taps), stride, axis.lattices, axis.advance)
+            for value in (*astuple(axis.taps), stride, axis.spacing, axis.lattices, axis.pairs)
         ]
         fold = astuple(sum.fold)
         order = (sum.channels, sum.blocks, sum.depth)
@@ -340,7 +340,7 @@ class KernelPath:
         output_pairs = (sum.fold.count % 2 == 0 or sum.fold.count == x.phases == 1) and _in_pairs(
             out, out_address
         )
-        input_pairs = x.step == 1 and _in_pairs(input, input_address)
+        input_pairs = sum.axes[2].pairs and _in_pairs(input, input_address)
         self.device.run(
             plan.launch,
             _packed(

@@ -120,17 +120,28 @@ class Fold:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis as the kernel sees it; ``lattices`` and ``advance`` as in matrix_tile.cuh."""
+    """An axis as the kernel sees it; lattices as in matrix_tile.cuh.
+
+    Attributes
+    ----------
+    spacing : int
+        Inputs from one lattice to the next.
+    lattices : int
+        Grids of inputs that taps lie on.
+    most_taps : int
+        Taps of the phase that has most.
+    skew : int
+        1 where, in some phase, staging begins with the input in front of the first, an even one.
+    pairs : bool
+        Whether neighbouring inputs can be staged together.
+    """
 
     taps: AxisTaps
+    spacing: int
     lattices: int
-    advance: int
-
-    @property
-    def most_taps(self) -> int:
-        """Taps of the phase that has most."""
-        used = min(self.taps.phases, self.taps.size_out)
-        return max(self.taps.progression(phase)[1] for phase in range(used))
+    most_taps: int
+    skew: int
+    pairs: bool
 
     @property
     def absent(self) -> int:
@@ -140,31 +151,26 @@ class Axis:
 
     @property
     def halo(self) -> int:
-        """How far, in slots, the last tap of a lattice is from its first."""
-        return max(0, self.most_taps - 1) // self.lattices * self.advance
-
-    @property
-    def skew(self) -> int:
-        """Whether staging starts one input earlier, from an even one on, in some phase."""
-        used = range(min(self.taps.phases, self.taps.size_out))
-        offsets = (self.taps.progression(phase) for phase in used)
-        odd = any(
-            (o + (n - 1) * self.taps.offset_step if self.taps.offset_step < 0 else o) % 2
-            for _, n, o in offsets
-            if n
-        )
-        return int(self.taps.step == 1 and odd)
-
-    @property
-    def planes(self) -> int:
-        """Lattices that taps lie on."""
-        return max(1, min(self.lattices, self.most_taps))
+        """How far, in slots, the last tap is from the first input that is staged."""
+        last = max(0, self.most_taps - 1) * abs(self.taps.offset_step) + self.skew
+        return last // self.taps.step
 
 
-def _axis(taps: AxisTaps) -> Axis:
-    step = abs(taps.offset_step)
-    lattices = taps.step // math.gcd(taps.step, step)
-    return Axis(taps, lattices, lattices * step // taps.step)
+def _axis(taps: AxisTaps, last: bool) -> Axis:
+    """Return an axis; along the last one neighbouring inputs may be staged as pairs."""
+    phases = range(min(taps.phases, taps.size_out))
+    progressions = [taps.progression(phase) for phase in phases]
+    most = max(count for _, count, _ in progressions)
+    apart = abs(taps.offset_step)
+    spacing = math.gcd(taps.step, apart)
+    # Inputs of an even and an odd lattice are pairs too, where there are as many of both.
+    all_used = taps.step % 2 == 0 and spacing == 1 and most * apart >= taps.step
+    pairs = last and (taps.step == 1 or all_used)
+    firsts = (offset + (n - 1) * min(0, taps.offset_step) for _, n, offset in progressions if n)
+    skew = int(pairs and any(first % 2 for first in firsts))
+    used = (tap * apart % taps.step // spacing for tap in range(min(most, taps.step)))
+    lattices = taps.step // spacing if pairs else max(used, default=0) + 1
+    return Axis(taps, spacing, lattices, most, skew, pairs)
 
 
 @dataclass(frozen=True)
@@ -281,7 +287,7 @@ def sum_of(geometry: ConvGeometry, mode: Mode) -> Sum:
     count = min(sorted(counts), key=cost)
     folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
     assert folded is not None
-    axes = tuple(map(_axis, (*taps[:2], folded[0])))
+    axes = tuple(_axis(axis, axis is folded[0]) for axis in (*taps[:2], folded[0]))
     inside = axes[1].most_taps * axes[2].most_taps
     blocks = -(-g.channels // mode.block)
     depth = max(1, min(blocks, 4, 6 // max(1, inside)))
@@ -376,7 +382,7 @@ def _row_pitch(sum: Sum, width: int) -> int:
     Where a tile has whole rows, what is absent behind a row and in front of the next one is shared.
     """
     axis = sum.axes[2]
-    pitch = width + axis.halo + axis.skew
+    pitch = width + axis.halo
     if width >= axis.taps.positions(0) and axis.taps.step == axis.taps.phases == 1:
         pitch = max(width, pitch - axis.absent, axis.absent + axis.taps.size_in)
     return pitch + pitch % 2
@@ -396,31 +402,28 @@ def _candidates(
     row_tiles = -(-sum.matrix_rows // shape.rows)
     halo_z_taps = sum.axes[0].most_taps
     for *tile, by_rows in _boxes(sum, shape, batch):
-        row_pitch = (
-            tile[3] + sum.axes[2].halo + sum.axes[2].skew if by_rows else _row_pitch(sum, tile[3])
-        )
+        row_pitch = tile[3] + sum.axes[2].halo if by_rows else _row_pitch(sum, tile[3])
         if by_rows:
             row_pitch = max(row_pitch + row_pitch % 2, shape.segment)
         plane_pitch = row_pitch * (tile[2] + sum.axes[1].halo)
         segment_pitch = row_pitch if by_rows else shape.segment
         last_segment = (shape.columns // shape.segment - 1) * segment_pitch
-        reach = sum.axes[1].halo * row_pitch + sum.axes[2].halo + sum.axes[2].skew
-        x_extent = tile[3] + sum.axes[2].halo + sum.axes[2].skew
+        reach = sum.axes[1].halo * row_pitch + sum.axes[2].halo
+        x_extent = tile[3] + sum.axes[2].halo
         extent = (tile[2] + sum.axes[1].halo, min(row_pitch, x_extent + x_extent % 2))
         reaches = (
             tile[0] - 1,
             (tile[1] - 1) * sum.axes[0].taps.step,
             *(
-                (n - 1) * axis.taps.step + (axis.planes - 1) * abs(axis.taps.offset_step)
+                (n - 1) * axis.taps.step + (axis.lattices - 1) * axis.spacing
                 for n, axis in zip(extent, sum.axes[1:], strict=True)
             ),
         )
         if any(r >= limit for r, limit in zip(reaches, (32, 32, 1024, 4096), strict=True)):
             continue
         lattice_slots = last_segment + shape.segment + reach
-        lattice_slots += lattice_slots % 2
-        slots = lattice_slots * sum.axes[1].planes * sum.axes[2].planes
-        slots = -(-slots // 64) * 64
+        lattice_slots = -(-lattice_slots // 64) * 64
+        slots = lattice_slots * sum.axes[1].lattices * sum.axes[2].lattices
         # Without chains, how steps are grouped changes no sum: two slabs take smaller groups.
         inside = max(1, sum.depth * sum.taps_inside)
         group = sum.group

@@ -221,21 +221,19 @@ struct Worker {
     __device__ int depth_of(int block) const { return blocks - block < depth ? blocks - block : depth; }
     __device__ int steps_of(int block) const { return depth_of(block) * taps; }
 
-    // Inputs are staged from an even one on, so that pairs of them can be loaded.
-    __device__ int skew() const { return p.axis[2].taps.step == 1 ? phase.taps[2].offset & 1 : 0; }
+    __device__ int skew() const { return p.axis[2].pairs ? phase.taps[2].offset & 1 : 0; }
 
     // ---- what is the same for all tiles, by all threads ----
 
     __device__ __forceinline__ void describe_steps() const {
-        const Taps x = phase.taps[2];
         for (int step = threadIdx.x; step < depth * taps; step += THREADS) {
             const int block = step / taps, tap = step % taps;
-            const int ty = tap / x.count, tx = tap % x.count;
-            const int ly = int(p.axis[1].lattices), lx = int(p.axis[2].lattices);
-            const int lattice = ty % ly * (x.count < lx ? x.count : lx) + tx % lx;
+            const int y = tap / phase.taps[2].count * phase.taps[1].offset_step;
+            const int x = tap % phase.taps[2].count * phase.taps[2].offset_step + skew();
+            const int lattice =
+                lattice_of(p.axis[2], x) * int(p.axis[1].lattices) + lattice_of(p.axis[1], y);
             dynamic.distance[step] = block * PARTS * DEPTH * int(p.slots) + lattice * int(p.lattice_slots) +
-                                     ty / ly * int(p.axis[1].advance * p.row_pitch) +
-                                     tx / lx * int(p.axis[2].advance) + skew();
+                                     distance_of(p.axis[1], y) * int(p.row_pitch) + distance_of(p.axis[2], x);
         }
     }
 
@@ -290,20 +288,18 @@ struct Worker {
 
     // Where the input of each slot lies.
     __device__ __forceinline__ void describe_slots() const {
-        const Taps y = phase.taps[1], x = phase.taps[2];
-        const int lattices_x = x.count < p.axis[2].lattices ? x.count : int(p.axis[2].lattices);
+        const int lattices_y = int(p.axis[1].lattices);
         for (int slot = threadIdx.x; slot < int(p.slots); slot += THREADS) {
             const int lattice = slot / int(p.lattice_slots);
-            const int lattice_y = lattice / (lattices_x > 0 ? lattices_x : 1);
-            const int lattice_x = lattice - lattice_y * lattices_x;
             int place[4];
             place_of(slot - lattice * int(p.lattice_slots), place);
             const bool used = (place[0] < int(p.tile[0])) & (place[2] < int(p.extent[0])) &
-                              (place[3] < int(p.extent[1])) & (lattice_y < y.count) &
-                              (lattice_y < int(p.axis[1].lattices));
-            const int from[4] = {place[0], place[1] * int(p.axis[0].taps.step),
-                                 place[2] * int(p.axis[1].taps.step) + lattice_y * y.offset_step,
-                                 place[3] * int(p.axis[2].taps.step) + lattice_x * x.offset_step};
+                              (place[3] < int(p.extent[1])) & (lattice < lattices_y * int(p.axis[2].lattices));
+            const int from[4] = {
+                place[0], place[1] * int(p.axis[0].taps.step),
+                place[2] * int(p.axis[1].taps.step) + lattice_start(p.axis[1], lattice % lattices_y),
+                place[3] * int(p.axis[2].taps.step) +
+                    (used ? lattice_start(p.axis[2], lattice / lattices_y) : 0)};
             dynamic.from[slot] = Packed::pack(from);
             dynamic.offset[slot] = used ? from[0] * p.input_batch + from[1] * p.input_axis[0] +
                                               from[2] * p.input_axis[1] + from[3] * p.input_axis[2]
@@ -313,10 +309,11 @@ struct Worker {
 
     // ---- inputs, by the other warps behind the teams ----
 
-    // A warp takes 32 times PIXELS slots of a K block at a time, a thread PIXELS neighbours: a unit. Of a
+    // A warp takes 32 times PIXELS slots of a K block at a time, a thread PIXELS of them (neighbours, or, if
+    // APART, the same one of an even and an odd lattice): a unit. Of a
     // stage's units it takes every so many-th, a few in a round. While a round is stored to shared memory,
     // the loads of the next one are on their way, be it of another stage or tile.
-    template <int PIXELS>
+    template <int PIXELS, bool APART>
     struct Stager {
         typedef Load<PIXELS, Bits> Loads;
         typedef typename Loads::Type Values[DEPTH][CHUNK];
@@ -379,7 +376,7 @@ struct Worker {
         __device__ __forceinline__ void load(Values& values, int unit) const {
             const Arguments& p = worker.p;
             const int own = quotient(unit, p.groups_reciprocal);
-            const int slot = ((unit - own * groups) * 32 + lane) * PIXELS;
+            const int slot = ((unit - own * groups) * 32 + lane) * (APART ? 1 : PIXELS);
             const int64 offset = worker.dynamic.offset[slot], pitch = p.input_channel;
             int from[4];
             Packed::unpack(worker.dynamic.from[slot], from);
@@ -400,8 +397,8 @@ struct Worker {
         __device__ __forceinline__ void store(const Values& values, int unit, unsigned char* stage) const {
             const int slots = int(worker.p.slots), own = quotient(unit, worker.p.groups_reciprocal);
             // A K block has both halves of its first part, then those of the second.
-            Slot* const to =
-                (Slot*)stage + own * PARTS * DEPTH * slots + ((unit - own * groups) * 32 + lane) * PIXELS;
+            Slot* const to = (Slot*)stage + own * PARTS * DEPTH * slots +
+                             ((unit - own * groups) * 32 + lane) * (APART ? 1 : PIXELS);
 #pragma unroll
             for (int half = 0; half < DEPTH; ++half)
 #pragma unroll
@@ -412,7 +409,8 @@ struct Worker {
                     Slot parts[PARTS];
                     Channels<CHUNK>::fill(parts, channel);
 #pragma unroll
-                    for (int part = 0; part < PARTS; ++part) to[(part * DEPTH + half) * slots + pixel] = parts[part];
+                    for (int part = 0; part < PARTS; ++part) to[(part * DEPTH + half) * slots + pixel * (APART ? slots / 2 : 1)] =
+                            parts[part];
                 }
         }
 
@@ -736,10 +734,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
         ENGINE::give();
         if (threadIdx.x < TEAMS * TEAM + 32)
             worker.bring_weights();
-        else if (p.input_pairs)
-            Worker::Stager<2>(worker).run();
+        else if (!p.input_pairs)
+            Worker::Stager<1, false>(worker).run();
+        else if (p.axis[2].lattices == 1)
+            Worker::Stager<2, false>(worker).run();
         else
-            Worker::Stager<1>(worker).run();
+            Worker::Stager<2, true>(worker).run();
     } else {
         ENGINE::take();
         worker.compute(team);

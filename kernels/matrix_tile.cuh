@@ -10,11 +10,14 @@
 //
 // and a tap of y and x is nothing but a distance in slots, the same for all outputs. (A tap of z is
 // another stage of the pipeline: its inputs are staged on their own.) With a step between inputs,
-// where a convolution strides, the inputs lie in lattices: lattice i of an axis holds those that tap
-// i reads, tap i + lattices reads the same lattice further on:
+// where a convolution strides, the inputs lie in lattices, each a grid of its own with that step:
 //
 //     step 2, taps 0 .. 4    lattice 0: inputs 0 2 4 6 8 ...    taps 0, 2, 4 at distances 0, 1, 2
 //                            lattice 1: inputs 1 3 5 7 9 ...    taps 1, 3    at distances 0, 1
+//
+// Neighbouring inputs can be loaded as pairs: both go to neighbouring slots, or, with an even step along
+// x, to two lattices, of which the odd ones lie half of all slots behind the even ones. So that pairs
+// begin with an even input, staging begins with the one in front of the first where that is odd (SKEW).
 //
 // Few output channels leave rows of the matrix units empty. FOLD neighbouring outputs along x then
 // become rows of their own: output x = FOLD * q + fold is row fold of place q. The taps of all of
@@ -94,8 +97,9 @@ __device__ inline unsigned bits_of(float sum, float) { return __float_as_uint(su
 struct MatrixAxis {
     AxisTaps taps;
     int64 weight_stride;
-    int64 lattices;  // tap i lies on lattice i % lattices
-    int64 advance;   // slots from one tap of a lattice to the next
+    int64 spacing;   // inputs from one lattice to the next
+    int64 lattices;
+    int64 pairs;     // whether inputs are staged from an even one on
 };
 
 // Which tap of the weights belongs to tap j of the folded axis: start + j * step + fold * apart.
@@ -111,6 +115,19 @@ struct Steps {
     int64 blocks;  // K blocks of channels
     int64 depth;   // of a stage, the last one may have fewer
 };
+
+// Where a tap lies: `shift` inputs behind the first one.
+__device__ inline int lattice_of(const MatrixAxis& axis, int shift) {
+    const int lattice = shift % int(axis.taps.step) / int(axis.spacing), lattices = int(axis.lattices);
+    return axis.pairs ? lattice % 2 * (lattices / 2) + lattice / 2 : lattice;
+}
+__device__ inline int distance_of(const MatrixAxis& axis, int shift) { return shift / int(axis.taps.step); }
+// How far the first input of a lattice is from that of lattice 0.
+__device__ inline int lattice_start(const MatrixAxis& axis, int lattice) {
+    const int half = int(axis.lattices) / 2;
+    const int own = axis.pairs && half ? lattice % half * 2 + lattice / half : lattice;
+    return own * int(axis.spacing);
+}
 
 // The taps of an axis in a phase, in the order of their inputs.
 struct Taps {

@@ -36,10 +36,13 @@ class Mutant(NamedTuple):
     after: str
     caught: str  # by what: part of the emulator's message, or "wrong" for a comparison
     everywhere: bool = False
+    by: str = "direct"  # the kernel that a convolution runs by
+    case: str | None = None  # of `CASES`; None draws cases
 
     def patch(self) -> dict[str, str]:
         """The changed text of the file, all headers included."""
-        kernel = self.file if self.file.endswith(".cu") else "direct_conv.cu"
+        header = CONV if self.by == "direct" else MATRIX_CONV
+        kernel = self.file if self.file.endswith(".cu") else header
         text = _compile.source(kernel)
         count = text.count(self.before)
         assert count, f"the patch no longer applies: {self.before!r}"
@@ -48,6 +51,9 @@ class Mutant(NamedTuple):
 
 
 CONV = "direct_conv.cu"
+MATRIX_CONV = "matrix_conv.cu"
+ENGINE = "matrix_engine.cuh"
+PACK = "pack_weights.cu"
 NORM = "normalize.cu"
 POOL = "max_pool2d.cu"
 
@@ -201,6 +207,204 @@ MISUNDERSTANDINGS = {
 }  # fmt: skip
 
 
+# Calls in which the mutants below go wrong, as small as they can be: sums longer than the rings, rows of
+# two slabs, tiles of which a block has several.
+CASES = {
+    "long": convolution("conv2d", (2, 44, 5, 9), (70, 44, 3, 3), bias=True, padding=1),
+    "tf32": convolution(
+        "conv2d", (2, 44, 5, 9), (70, 44, 3, 3), bias=True, padding=1, precision="tf32"
+    ),
+    "many tiles": convolution("conv1d", (3, 19, 201), (40, 19, 3), "float16", bias=True),
+    "odd": convolution("conv2d", (2, 8, 5, 7), (70, 8, 3, 3), "float16", padding=1),
+    "one step": convolution("conv1d", (2, 8, 40), (64, 8, 1)),
+    "three axes": convolution("conv3d", (1, 9, 3, 4, 5), (70, 9, 3, 3, 3), padding=1),
+    "fold": convolution("conv2d", (1, 9, 4, 30), (7, 9, 3, 3), bias=True, padding=1),
+    "phases": convolution("conv_transpose2d", (1, 12, 4, 5), (12, 70, 3, 4), stride=2, padding=1),
+    "groups": convolution("conv1d", (1, 24, 20), (36, 8, 3), bias=True, groups=3),
+}
+
+MATRIX = {
+    "a tap one slot too far": Mutant(
+        MATRIX_CONV, "+ distance_of(p.axis[2], x);", "+ distance_of(p.axis[2], x) + (x > 0);",
+        "wrong|nothing wrote", by="portable", case="long",
+    ),
+    "x bound of the slots off by one": Mutant(
+        MATRIX_CONV, "< unsigned(p.axis[2].taps.size_in)", "<= unsigned(p.axis[2].taps.size_in)",
+        "out of bounds|between the elements|wrong", by="portable", case="odd",
+    ),
+    "y bound of the slots off by one": Mutant(
+        MATRIX_CONV, "< unsigned(p.axis[1].taps.size_in)", "<= unsigned(p.axis[1].taps.size_in)",
+        "out of bounds|between the elements|wrong", by="hopper", case="odd",
+    ),
+    "no z bound": Mutant(
+        MATRIX_CONV, "(unsigned(first[1] + from[1]) < unsigned(p.axis[0].taps.size_in)) &", "",
+        "out of bounds|between the elements|wrong", by="hopper", case="three axes",
+    ),
+    "a sample too many": Mutant(
+        MATRIX_CONV, "(first[0] + from[0] < int(p.batch))", "(first[0] + from[0] <= int(p.batch))",
+        "out of bounds|between the elements|wrong", by="hopper", case="odd",
+    ),
+    "a channel too many": Mutant(
+        MATRIX_CONV, "present & (i < channels)", "present & (i <= channels)",
+        "out of bounds|between the elements|wrong", by="portable", case="three axes",
+    ),
+    "no skew of odd starts": Mutant(
+        MATRIX_CONV, "phase.taps[2].offset_step + skew();", "phase.taps[2].offset_step;",
+        "wrong|nothing wrote", by="hopper", case="many tiles",
+    ),
+    "no wait for inputs": Mutant(
+        MATRIX_CONV, "mbarrier_wait(&shared.inputs_full[input.stage], input.parity);", "",
+        "race|nothing wrote", by="portable", case="long",
+    ),
+    "no wait for inputs of a warpgroup": Mutant(
+        MATRIX_CONV, "mbarrier_wait(&shared.inputs_full[input.stage], input.parity);", "",
+        "race|nothing wrote", by="hopper", case="long",
+    ),
+    "no wait for weights": Mutant(
+        MATRIX_CONV, "mbarrier_wait(&shared.weights_full[weight.stage],", "(void)(",
+        "race|nothing wrote", by="portable", case="long",
+    ),
+    "no wait for weights of a warpgroup": Mutant(
+        MATRIX_CONV, "mbarrier_wait(&shared.weights_full[weight.stage],", "(void)(",
+        "race|nothing wrote", by="hopper", case="long",
+    ),
+    "no wait for room for inputs": Mutant(
+        MATRIX_CONV, "mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);", ";",
+        "race", by="portable", case="long",
+    ),
+    "no wait for room for weights": Mutant(
+        MATRIX_CONV, "mbarrier_wait(&shared.weights_empty[turn.stage], turn.parity ^ 1);", "",
+        "race|hangs|arrive", True, by="hopper", case="long",
+    ),
+    "parity of the first turn": Mutant(
+        MATRIX_CONV, "turn.parity ^ 1", "turn.parity", "hangs", True, by="portable", case="long",
+    ),
+    "no wait for copies": Mutant(
+        MATRIX_CONV, "copy_async_wait<1>();", "copy_async_wait<2>();",
+        "nothing wrote|race", by="portable", case="long",
+    ),
+    "stages given back before the products are done": Mutant(
+        ENGINE, "wgmma_wait<UNDER_WAY>();", "wgmma_wait<UNDER_WAY + 3>();",
+        "race", by="hopper", case="tf32",
+    ),
+    "no wait for the products of a chain": Mutant(
+        ENGINE, "wgmma_wait<UNDER_WAY>();", "", "accumulators of a product", by="hopper", case="long"
+    ),
+    "no wait behind the last products": Mutant(
+        ENGINE, "void finish() { wgmma_wait<0>(); }", "void finish() {}",
+        "accumulators of a product|race", by="hopper", case="tf32",
+    ),
+    "no fence between stores and products": Mutant(
+        MATRIX_CONV, "if (ENGINE::PROXY) async_proxy_fence();", "",
+        "fence", by="hopper", case="long",
+    ),
+    "no fence between accumulators and products": Mutant(
+        ENGINE, "wgmma_fence();", "", "fence", by="hopper", case="long"
+    ),
+    "a chain that is not added": Mutant(
+        ENGINE, "sum[0][i] += chain[i];", ";", "wrong", by="hopper", case="one step"
+    ),
+    "a chain that is not added by warps": Mutant(
+        ENGINE, "sum[r][c][i] += chain[r][c][i];", "", "wrong", by="portable", case="one step"
+    ),
+    "a chain that goes on": Mutant(
+        ENGINE, "x + o.slots * DEPTH, step > 0);", "x + o.slots * DEPTH, true);",
+        "wrong|nothing wrote|accumulators", by="hopper", case="long",
+    ),
+    "no second parts of weights": Mutant(
+        ENGINE, "Product::multiply(chain, w + LOW, x, true);", "",
+        "wrong", by="hopper", case="one step",
+    ),
+    "no second parts of inputs": Mutant(
+        ENGINE, "mma(chain[r][c + j], a[0][r], b[PARTS - 1][j]);", "",
+        "wrong", by="portable", case="one step",
+    ),
+    "a row too many": Mutant(
+        MATRIX_CONV, "const bool exists = channel < p.rows;", "const bool exists = channel <= p.rows;",
+        "out of bounds|between the elements|another thread", by="portable", case="long",
+    ),
+    "bias of the next row": Mutant(
+        MATRIX_CONV, "p.rows + channel)", "p.rows + (channel ^ 1))",
+        "wrong|out of bounds", by="portable", case="long",
+    ),
+    "bias of another group": Mutant(
+        MATRIX_CONV, "tile.group * p.rows + channel", "channel",
+        "wrong", by="hopper", case="groups",
+    ),
+    "a fold too many": Mutant(
+        MATRIX_CONV, "exists ? (count < most ? count : most) : 0", "exists ? most : 0",
+        "out of bounds|between the elements|another thread", by="hopper", case="fold",
+    ),
+    "no barrier before the next tile's columns": Mutant(
+        MATRIX_CONV,
+        "named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last tile's any more", "",
+        "race", by="portable", case="many tiles",
+    ),
+    "no barrier behind a tile's columns": Mutant(
+        MATRIX_CONV, "named_barrier_wait(FIRST_TEAM + team, TEAM);\n        return", "return",
+        "race|nothing wrote", by="hopper", case="many tiles",
+    ),
+    "no barrier behind the tables": Mutant(
+        MATRIX_CONV, "worker.describe_columns();\n    __syncthreads();", "worker.describe_columns();",
+        "race|nothing wrote", by="portable", case="odd",
+    ),
+    "no order behind the pass to rows": Mutant(
+        MATRIX_CONV, "__syncwarp();\n                const int row0", "const int row0",
+        "race|nothing wrote", by="portable", case="odd",
+    ),
+    "no order before the next pass": Mutant(
+        MATRIX_CONV, "__syncwarp();\n#pragma unroll\n                for (int c = 0; c < PASS_TILES",
+        "#pragma unroll\n                for (int c = 0; c < PASS_TILES",
+        "race", by="portable", case="odd",
+    ),
+    "pairs of odd outputs": Mutant(
+        MATRIX_CONV, "if (p.output_pairs) {", "if (true) {",
+        "misaligned|out of bounds|another thread", by="hopper", case="odd",
+    ),
+    "pairs of odd inputs": Mutant(
+        MATRIX_CONV, "else if (!p.input_pairs)", "else if (false)",
+        "misaligned|out of bounds|wrong", by="hopper", case="odd",
+    ),
+    "no repair": Mutant(
+        MATRIX_CONV, "if (special != 0) repair(", "if (false) repair(",
+        "wrong", by="portable", case="infinite",
+    ),
+    "padding that counts in a repair": Mutant(
+        MATRIX_CONV, "present &= i >= 0 && i < p.taps[a].size_in;", "",
+        "wrong|out of bounds|between", by="hopper", case="infinite",
+    ),
+    "a tap of the next fold": Mutant(
+        PACK, "fold_of(row, folds) * p.fold.apart;", "(fold_of(row, folds) + 1) * p.fold.apart;",
+        "wrong", by="hopper", case="fold",
+    ),
+    "taps that a fold does not have": Mutant(
+        PACK, "exists = k[2] >= 0 && k[2] < p.fold.kernel;", "",
+        "out of bounds|between the elements|wrong", by="portable", case="fold",
+    ),
+    "steps in another order": Mutant(
+        PACK, "place.tap[1] = step / phase.taps[2].count;\n    place.tap[2] = step % phase.taps[2].count;",
+        "place.tap[2] = step / phase.taps[1].count;\n    place.tap[1] = step % phase.taps[1].count;",
+        "wrong|out of bounds", by="hopper", case="long",
+    ),
+    "a weight's channel too many": Mutant(
+        PACK, "channel + i < p.sum.channels", "channel + i <= p.sum.channels",
+        "out of bounds|between the elements|wrong", by="portable", case="three axes",
+    ),
+    "a weight's row too many": Mutant(
+        PACK, "channel_out < p.rows", "channel_out <= p.rows",
+        "out of bounds|between the elements", by="portable", case="long",
+    ),
+    "weights of another phase": Mutant(
+        PACK, "phase_of(p.axis, index % phases)", "phase_of(p.axis, 0)",
+        "wrong", by="hopper", case="phases",
+    ),
+    "weights of another group": Mutant(
+        PACK, "(const Bits*)p.weight + group * p.weight_group", "(const Bits*)p.weight",
+        "wrong", by="hopper", case="groups",
+    ),
+}  # fmt: skip
+
+
 def verdict(backend: EmulatorBackend, case: Case) -> str | None:
     """What the suite says against the result of a case, or nothing."""
     try:
@@ -229,6 +433,7 @@ LARGE = [
     infinite(convolution("conv2d", (1, 4, 6, 7), (20, 4, 3, 3), padding=1)),
     infinite(convolution("conv2d", (1, 4, 6, 7), (5, 4, 3, 3), padding=1)),
 ]
+CASES["infinite"] = infinite(CASES["long"])
 NAN = [
     test_pooling.pool(np.roll([np.nan, 1.0, 2.0, 3.0], k).reshape(1, 1, 2, 2), 2) for k in range(4)
 ]
@@ -251,7 +456,7 @@ def cases(mutant: Mutant) -> st.SearchStrategy[Case]:
 @pytest.mark.parametrize("name", [*ACCIDENTS, *MISUNDERSTANDINGS])
 def test_is_rejected(name: str) -> None:
     mutant = {**ACCIDENTS, **MISUNDERSTANDINGS}[name]
-    backend = EmulatorBackend(mutant.patch())
+    backend = EmulatorBackend(mutant.by, mutant.patch())
 
     def rejected(case: Case) -> bool:
         return re.search(mutant.caught, verdict(backend, case) or "") is not None
@@ -263,3 +468,21 @@ def test_is_rejected(name: str) -> None:
         database=None,
     )
     find(cases(mutant), rejected, settings=search)  # raises NoSuchExample where nothing rejects it
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("kernel", ["portable", "hopper"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernels_are_right(name: str, kernel: str) -> None:
+    """In the cases in which their mutants are not."""
+    assert verdict(EmulatorBackend(kernel), CASES[name]) is None
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", MATRIX)
+def test_is_rejected_on_matrix_units(name: str) -> None:
+    mutant = MATRIX[name]
+    assert mutant.case
+    found = verdict(EmulatorBackend(mutant.by, mutant.patch()), CASES[mutant.case])
+    assert found, "nothing rejects it"
+    assert re.search(mutant.caught, found), found

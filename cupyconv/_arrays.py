@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 # A NumPy or a CuPy array; CuPy has no complete type stubs, and is imported by its users alone.
 Array: TypeAlias = Any
@@ -33,6 +34,21 @@ def is_cupy(array: object) -> bool:
 def _is_numpy(array: object) -> bool:
     # Masked arrays and matrices have a meaning of their own that would silently be lost.
     return isinstance(array, np.ndarray) and not isinstance(array, (np.ma.MaskedArray, np.matrix))
+
+
+def kind_of(array: Array) -> Callable[[tuple[int, ...], np.dtype], Array]:
+    """Return the class of NumPy's or of CuPy's arrays, which makes new ones."""
+    return sys.modules["cupy"].ndarray if is_cupy(array) else np.ndarray
+
+
+_HERE = nullcontext()
+
+
+def on_device(array: Array) -> AbstractContextManager[Any]:
+    """Return a block in which the device of `array` is the current one."""
+    if not is_cupy(array) or array.data.device_id == sys.modules["cupy"].cuda.runtime.getDevice():
+        return _HERE  # much faster than to make a device the current one again
+    return array.device  # type: ignore[no-any-return]
 
 
 def check(
@@ -131,10 +147,8 @@ def output(
     """Return `out` after checking it, or a new array on the device of the inputs."""
     first: Array = next(iter(inputs.values()))
     if out is None:
-        if not is_cupy(first):
-            return np.empty(shape, dtype)
-        with first.device:
-            return sys.modules["cupy"].empty(shape, dtype)
+        with on_device(first):
+            return kind_of(first)(shape, dtype)
     if out.dtype != dtype:
         raise TypeError(f"{name}: out must have dtype {dtype}, got {out.dtype}")
     if out.shape != shape:

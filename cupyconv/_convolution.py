@@ -29,8 +29,8 @@ def _run(
     inputs = {"input": input, "weight": weight, "bias": bias}
     out = arrays.output(name, out, geometry.out_shape, dtype, inputs)
     if out.size:
-        with path_of(input) as path:
-            path.convolve(geometry, input, weight, bias, out, precision)
+        with arrays.on_device(input):
+            path_of(input).convolve(geometry, input, weight, bias, out, precision)
     return out
 
 

@@ -100,11 +100,14 @@ def _kernel(instance: Instance, shared: int, device: int) -> Any:
 class CupyDevice:
     """The current CUDA device, by way of CuPy."""
 
+    def __init__(self) -> None:
+        import cupy
+
+        self._cupy, self._runtime = cupy, cupy.cuda.runtime
+
     def processor(self) -> Processor:
         """Return what plans know of the device."""
-        from cupy.cuda import runtime
-
-        return _processor(runtime.getDevice())
+        return _processor(self._runtime.getDevice())
 
     def address(self, array: Array) -> int:
         """Return the address of the first element."""
@@ -116,11 +119,10 @@ class CupyDevice:
         While the stream is being captured the memory comes from the graph itself: a block of
         CuPy's pool would be handed out again after the capture, and overwritten by each replay.
         """
-        import cupy
-
+        cupy = self._cupy
         stream = cupy.cuda.get_current_stream()
         if not stream.is_capturing():
-            return cupy.empty(shape, dtype)
+            return cupy.ndarray(shape, dtype)
         size = max(1, int(np.prod(shape)) * dtype.itemsize)
         memory = cupy.cuda.memory.MemoryAsync(size, stream)
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
@@ -136,9 +138,7 @@ class CupyDevice:
     def run(self, launch: Launch, arguments: np.ndarray) -> None:
         """Launch a kernel on the current stream with its packed arguments."""
         struct = arguments.view(np.dtype((np.void, arguments.nbytes)))
-        from cupy.cuda import runtime
-
-        kernel = _kernel(launch.instance, launch.shared, runtime.getDevice())
+        kernel = _kernel(launch.instance, launch.shared, self._runtime.getDevice())
         kernel((launch.grid,), (launch.block,), (struct,), shared_mem=launch.shared)
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # A NumPy or a CuPy array; CuPy has no complete type stubs, and is imported by its users alone.
 Array: TypeAlias = Any
+# What writes a convolution of input, weight and bias to out.
+Convolution: TypeAlias = "Callable[[Array, Array, Array | None, Array], None]"
 
 # Bounds the exact overlap search; what is harder than this counts as overlapping.
 _OVERLAP_WORK = 1_000_000

@@ -30,7 +30,8 @@ def _run(
     out = arrays.output(name, out, geometry.out_shape, dtype, inputs)
     if out.size:
         with arrays.on_device(input):
-            path_of(input).convolve(geometry, input, weight, bias, out, precision)
+            convolve = path_of(input).prepare(geometry, input, weight, bias, out, precision)
+            convolve(input, weight, bias, out)
     return out
 
 

@@ -150,7 +150,8 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
             working = arrays.accumulator(dtype)
             values = path.workspace(convolution.out_shape, working)
             input, kernel = path.cast(input, working), path.cast(kernel, working)
-            path.convolve(convolution, input, kernel, None, values, precision)
+            convolve = path.prepare(convolution, input, kernel, None, values, precision)
+            convolve(input, kernel, None, values)
             path.normalize(
                 batch_norm, values, mean, var, bn_weight, bn_bias, eps, values, tanh=True
             )

@@ -7,21 +7,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from . import _compile
-from ._arrays import Array, floating
+from ._arrays import Array, Convolution, floating
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._plan import (
     MAX_AXES,
     TARGETS,
     DirectPlan,
-    Instance,
     Launch,
     MatrixPlan,
     Processor,
@@ -50,6 +50,10 @@ PARAMETER_DTYPES = (
 )
 
 
+# What a kernel is given, 64 bits each.
+Arguments: TypeAlias = "array[int]"
+
+
 class Device(Protocol):
     """What kernels run on."""
 
@@ -63,10 +67,13 @@ class Device(Protocol):
         """Return uninitialised memory for the launches of one call."""
 
     def cast(self, array: Array, dtype: np.dtype) -> Array:
-        """Return `array` in `dtype`: itself, or a copy in workspace."""
+        """Return `array` in `dtype`: itself, or a copy in C order in workspace."""
 
-    def run(self, launch: Launch, arguments: np.ndarray) -> None:
-        """Launch a kernel on the current stream with its packed arguments."""
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        """Return what puts a kernel with its packed arguments on the current stream.
+
+        It holds for the device that is the current one now.
+        """
 
 
 @lru_cache(maxsize=64)
@@ -88,22 +95,14 @@ def _processor(device: int) -> Processor:
 _SHARED_UNASKED = 48 * 1024
 
 
-@lru_cache(maxsize=1024)
-def _kernel(instance: Instance, shared: int, device: int) -> Any:
-    """Return the kernel, which may take `shared` bytes on the current device, which is `device`."""
-    kernel = _compile.kernel(instance)
-    if shared > _SHARED_UNASKED:
-        kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
-    return kernel
-
-
 class CupyDevice:
     """The current CUDA device, by way of CuPy."""
 
     def __init__(self) -> None:
         import cupy
+        from cupy.cuda.function import CPointer
 
-        self._cupy, self._runtime = cupy, cupy.cuda.runtime
+        self._cupy, self._runtime, self._pointer = cupy, cupy.cuda.runtime, CPointer
 
     def processor(self) -> Processor:
         """Return what plans know of the device."""
@@ -111,7 +110,7 @@ class CupyDevice:
 
     def address(self, array: Array) -> int:
         """Return the address of the first element."""
-        return int(array.data.ptr)
+        return array.data.ptr  # type: ignore[no-any-return]
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return uninitialised memory for the launches of one call.
@@ -128,22 +127,34 @@ class CupyDevice:
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
     def cast(self, array: Array, dtype: np.dtype) -> Array:
-        """Return `array` in `dtype`: itself, or a copy in workspace."""
+        """Return `array` in `dtype`: itself, or a copy in C order in workspace."""
         if array.dtype == dtype:
             return array
         copy = self.workspace(array.shape, dtype)
         copy[...] = array
         return copy
 
-    def run(self, launch: Launch, arguments: np.ndarray) -> None:
-        """Launch a kernel on the current stream with its packed arguments."""
-        struct = arguments.view(np.dtype((np.void, arguments.nbytes)))
-        kernel = _kernel(launch.instance, launch.shared, self._runtime.getDevice())
-        kernel((launch.grid,), (launch.block,), (struct,), shared_mem=launch.shared)
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        """Return what puts a kernel with its packed arguments on the current stream.
+
+        It holds for the device that is the current one now.
+        """
+        kernel = _compile.kernel(launch.instance)
+        if launch.shared > _SHARED_UNASKED:
+            asked = kernel.max_dynamic_shared_size_bytes
+            kernel.max_dynamic_shared_size_bytes = max(launch.shared, asked)
+        start, pointer = kernel.kernel.linear_launch, self._pointer
+        threads, block, shared = launch.grid * launch.block, launch.block, launch.shared
+
+        def run(arguments: Arguments) -> None:
+            # A pointer of its own CuPy takes as it is; the address of an array it looks for anew.
+            start(threads, (pointer(arguments.buffer_info()[0]),), shared, block)
+
+        return run
 
 
-def _packed(values: Iterable[int]) -> np.ndarray:
-    return np.fromiter(values, np.int64)
+def _packed(values: Iterable[int]) -> Arguments:
+    return array("q", values)
 
 
 def _strides(array: Array) -> tuple[int, ...]:
@@ -151,6 +162,15 @@ def _strides(array: Array) -> tuple[int, ...]:
     size = array.dtype.itemsize
     return tuple(
         stride // size if n > 1 else 0 for stride, n in zip(array.strides, array.shape, strict=True)
+    )
+
+
+def _cast_strides(array: Array, dtype: np.dtype) -> tuple[int, ...]:
+    """Return the strides in elements of what a device casts `array` to."""
+    if array.dtype == dtype:
+        return _strides(array)
+    return tuple(
+        math.prod(array.shape[axis + 1 :]) if n > 1 else 0 for axis, n in enumerate(array.shape)
     )
 
 
@@ -168,9 +188,9 @@ class _ConvStrides(NamedTuple):
 def _conv_strides(geometry: ConvGeometry, input: Array, weight: Array, out: Array) -> _ConvStrides:
     g = geometry
     lead: tuple[int, ...] = () if g.batched else (0,)
-    input_batch, input_channel, *input_axes = (*lead, *_strides(input))
+    input_batch, input_channel, *input_axes = (*lead, *_cast_strides(input, out.dtype))
     out_batch, out_row, *out_axes = (*lead, *_strides(out))
-    weight_0, weight_1, *weight_axes = _strides(weight)
+    weight_0, weight_1, *weight_axes = _cast_strides(weight, out.dtype)
     return _ConvStrides(
         (input_batch, g.channels * input_channel, input_channel),
         (g.channels * weight_0, weight_1, weight_0)
@@ -216,6 +236,13 @@ def _reciprocal(divisor: int) -> int:
     return (2**32 - 1) // divisor
 
 
+def _element(array: Array | None) -> tuple[int, int]:
+    """Return the members of a ``struct Parameter`` behind its address."""
+    if array is None:
+        return 0, 0
+    return PARAMETER_DTYPES.index(array.dtype.name), array.strides[0] // array.dtype.itemsize
+
+
 class KernelPath:
     """Convolutions, norms and pooling by the kernels of a device."""
 
@@ -232,12 +259,9 @@ class KernelPath:
 
     def _parameter(self, array: Array | None) -> tuple[int, int, int]:
         """Return a packed ``struct Parameter``."""
-        if array is None:
-            return 0, 0, 0
-        code = PARAMETER_DTYPES.index(array.dtype.name)
-        return self.device.address(array), code, array.strides[0] // array.dtype.itemsize
+        return 0 if array is None else self.device.address(array), *_element(array)
 
-    def convolve(
+    def prepare(
         self,
         geometry: ConvGeometry,
         input: Array,
@@ -245,60 +269,59 @@ class KernelPath:
         bias: Array | None,
         out: Array,
         precision: str,
-    ) -> None:
-        """Write the convolution of `geometry` to `out`."""
+    ) -> Convolution:
+        """Return the convolution of `geometry` for all arrays of the layouts of these.
+
+        It holds no address, and nothing that comes from the contents of an array.
+        """
         plan = plan_conv(geometry, out.dtype, precision, self.device.processor())
-        input = self.device.cast(input, out.dtype)
-        weight = self.device.cast(weight, out.dtype)
+        strides = _conv_strides(geometry, input, weight, out)
         if isinstance(plan, DirectPlan):
-            self._direct(plan, geometry, input, weight, bias, out)
+            convolve = self._direct(plan, geometry, strides, bias)
         else:
-            self._matrix(plan, geometry, input, weight, bias, out)
+            convolve = self._matrix(plan, geometry, strides, bias, out)
+        dtype, cast = out.dtype, self.device.cast
+        if input.dtype == weight.dtype == dtype:
+            return convolve
+        return lambda input, weight, *rest: convolve(cast(input, dtype), cast(weight, dtype), *rest)
 
     def _direct(
-        self,
-        plan: DirectPlan,
-        geometry: ConvGeometry,
-        input: Array,
-        weight: Array,
-        bias: Array | None,
-        out: Array,
-    ) -> None:
+        self, plan: DirectPlan, geometry: ConvGeometry, strides: _ConvStrides, bias: Array | None
+    ) -> Convolution:
         g = geometry
         length = int(dict(plan.launch.instance.defines)["RANK"]) or MAX_RANK
-        strides = _conv_strides(g, input, weight, out)
-        self.device.run(
-            plan.launch,
-            _packed(
-                (
-                    self.device.address(input),
-                    self.device.address(weight),
-                    self.device.address(out),
-                    *self._parameter(bias),
-                    *(g.rank, g.batch, g.groups, g.channels, g.rows),
-                    *strides.input,
-                    *strides.weight,
-                    *strides.out,
-                    *(plan.phases, plan.row_tiles, plan.position_tiles),
-                    *_fields(g.axes, length),
-                    *_padded(strides.input_axes, length),
-                    *_padded(strides.weight_axes, length),
-                    *_padded(strides.out_axes, length),
-                )
-            ),
+        constants = _packed(
+            (
+                *_element(bias),
+                *(g.rank, g.batch, g.groups, g.channels, g.rows),
+                *strides.input,
+                *strides.weight,
+                *strides.out,
+                *(plan.phases, plan.row_tiles, plan.position_tiles),
+                *_fields(g.axes, length),
+                *_padded(strides.input_axes, length),
+                *_padded(strides.weight_axes, length),
+                *_padded(strides.out_axes, length),
+            )
         )
+        launch = self.device.launcher(plan.launch)
+        address = self.device.address
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            term = 0 if bias is None else address(bias)
+            launch(_packed((address(input), address(weight), address(out), term)) + constants)
+
+        return convolve
 
     def _matrix(
         self,
         plan: MatrixPlan,
         geometry: ConvGeometry,
-        input: Array,
-        weight: Array,
+        strides: _ConvStrides,
         bias: Array | None,
         out: Array,
-    ) -> None:
+    ) -> Convolution:
         g, sum, tiling = geometry, plan.sum, plan.tiling
-        strides = _conv_strides(g, input, weight, out)
         lead = (0,) * (3 - g.rank)
         weight_axes = (*lead, *strides.weight_axes)
         axes = [
@@ -308,60 +331,57 @@ class KernelPath:
         ]
         fold = astuple(sum.fold)
         order = (sum.channels, sum.blocks, sum.depth)
-        packed = self.device.workspace((plan.packed,), np.dtype(np.uint8))
-        address = self.device.address(weight)
-        self.device.run(
-            plan.pack,
-            _packed(
-                (
-                    address,
-                    self.device.address(packed),
-                    *(g.groups, g.rows, *strides.weight),
-                    *(sum.phases, tiling.row_tiles, tiling.shape.slabs, sum.steps),
-                    *order,
-                    *fold,
-                    *axes,
-                )
-            ),
+        pack_constants = _packed(
+            (
+                *(g.groups, g.rows, *strides.weight),
+                *(sum.phases, tiling.row_tiles, tiling.shape.slabs, sum.steps),
+                *order,
+                *fold,
+                *axes,
+            )
         )
         # Neighbouring outputs as pairs: all of them lie at multiples of two elements.
-        out_address = self.device.address(out)
         others = (*strides.out, *strides.out_axes[:-1])
         pairs = (
             (sum.fold.count % 2 == 0 or sum.fold.count == sum.axes[2].taps.phases == 1)
             and strides.out_axes[-1] == 1
             and out.shape[-1] % 2 == 0
             and not any(stride % 2 for stride in others)
-            and out_address % (2 * out.dtype.itemsize) == 0
         )
-        self.device.run(
-            plan.launch,
-            _packed(
-                (
-                    self.device.address(input),
-                    address,
-                    self.device.address(packed),
-                    out_address,
-                    *self._parameter(bias),
-                    *(g.batch, g.groups, g.rows),
-                    *(*strides.input, *lead, *strides.input_axes),
-                    *strides.weight,
-                    *(*strides.out, *lead, *strides.out_axes),
-                    *(value for axis in sum.taps for value in astuple(axis)),
-                    *axes,
-                    *fold,
-                    *order,
-                    *(sum.phases, sum.steps),
-                    *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
-                    *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
-                    *(tiling.slots, tiling.lattice_slots),
-                    *(tiling.stages, tiling.weight_stages, sum.group),
-                    *map(_reciprocal, (tiling.plane_pitch, tiling.row_pitch, tiling.tile[1])),
-                    _reciprocal(tiling.slots // 32),
-                    pairs,
-                )
-            ),
+        constants = _packed(
+            (
+                *_element(bias),
+                *(g.batch, g.groups, g.rows),
+                *(*strides.input, *lead, *strides.input_axes),
+                *strides.weight,
+                *(*strides.out, *lead, *strides.out_axes),
+                *(value for axis in sum.taps for value in astuple(axis)),
+                *axes,
+                *fold,
+                *order,
+                *(sum.phases, sum.steps),
+                *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
+                *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
+                *(tiling.slots, tiling.lattice_slots),
+                *(tiling.stages, tiling.weight_stages, sum.group),
+                *map(_reciprocal, (tiling.plane_pitch, tiling.row_pitch, tiling.tile[1])),
+                _reciprocal(tiling.slots // 32),
+            )
         )
+        pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
+        address = self.device.address
+        byte, pair = np.dtype(np.uint8), 2 * out.dtype.itemsize
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            packed = self.device.workspace((plan.packed,), byte)
+            weights = address(weight), address(packed)
+            pack(_packed(weights) + pack_constants)
+            result, term = address(out), 0 if bias is None else address(bias)
+            addresses = address(input), *weights, result, term
+            aligned = pairs and result % pair == 0
+            launch(_packed(addresses) + constants + _packed((aligned,)))
+
+        return convolve
 
     def normalize(
         self,
@@ -410,14 +430,13 @@ class KernelPath:
             )
         )
         for launch in (*plan.statistics, plan.normalize):
-            self.device.run(launch, arguments)
+            self.device.launcher(launch)(arguments)
 
     def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
         lead = geometry.lead
         input_strides, out_strides = _strides(input), _strides(out)
-        self.device.run(
-            plan_pool(geometry, out.dtype),
+        self.device.launcher(plan_pool(geometry, out.dtype))(
             _packed(
                 (
                     self.device.address(input),

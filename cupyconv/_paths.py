@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from . import _numpy_path
-from ._arrays import Array, is_cupy
+from ._arrays import Array, Convolution, is_cupy
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import CupyDevice, KernelPath
 
@@ -16,7 +16,7 @@ from ._launch import CupyDevice, KernelPath
 class Path(Protocol):
     """What a path computes; every function writes to `out`, which has elements."""
 
-    def convolve(
+    def prepare(
         self,
         geometry: ConvGeometry,
         input: Array,
@@ -24,8 +24,8 @@ class Path(Protocol):
         bias: Array | None,
         out: Array,
         precision: str,
-    ) -> None:
-        """Write a convolution."""
+    ) -> Convolution:
+        """Return a convolution, for all arrays of the layouts of these."""
 
     def normalize(
         self,

@@ -53,6 +53,22 @@ def on_device(array: Array) -> AbstractContextManager[Any]:
     return array.device  # type: ignore[no-any-return]
 
 
+def layout(array: Array) -> tuple[object, ...] | None:
+    """Return all but the address and the contents of an array: arrays that share it are alike.
+
+    There is none for classes derived from NumPy's and CuPy's, which may have more to them.
+    """
+    kind = type(array)
+    if kind is np.ndarray:
+        return kind, array.shape, array.strides, array.dtype
+    cupy = sys.modules.get("cupy")
+    if cupy is None or kind is not cupy.ndarray:
+        return None
+    data = array.data
+    alignment = data.ptr % array.itemsize
+    return data.device_id, array.shape, array.strides, array.dtype, alignment
+
+
 def check(
     name: str,
     required: Mapping[str, object],
@@ -139,18 +155,14 @@ def check_bias(name: str, bias: Array | None, dtype: np.dtype) -> None:
         )
 
 
-def output(
+def check_out(
     name: str,
-    out: Array | None,
+    out: Array,
     shape: tuple[int, ...],
     dtype: np.dtype,
     inputs: Mapping[str, Array | None],
-) -> Array:
-    """Return `out` after checking it, or a new array on the device of the inputs."""
-    first: Array = next(iter(inputs.values()))
-    if out is None:
-        with on_device(first):
-            return kind_of(first)(shape, dtype)
+) -> None:
+    """Raise unless a result of this shape and dtype can be written to `out`."""
     if out.dtype != dtype:
         raise TypeError(f"{name}: out must have dtype {dtype}, got {out.dtype}")
     if out.shape != shape:
@@ -164,7 +176,22 @@ def output(
     for argument, array in inputs.items():
         if array is not None and overlap(out, array):
             raise ValueError(f"{name}: out must not share memory with {argument}")
-    return out
+
+
+def output(
+    name: str,
+    out: Array | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    inputs: Mapping[str, Array | None],
+) -> Array:
+    """Return `out` after checking it, or a new array on the device of the inputs."""
+    if out is not None:
+        check_out(name, out, shape, dtype, inputs)
+        return out
+    first: Array = next(iter(inputs.values()))
+    with on_device(first):
+        return kind_of(first)(shape, dtype)
 
 
 class _Layout:

@@ -42,6 +42,20 @@ def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
 
 
+_EXACT = frozenset((int, str, type(None)))
+
+
+def exact(values: tuple[object, ...]) -> bool:
+    """Return whether `values` are plain ints, strings, None and tuples of them: equal is alike.
+
+    True and 1.0 equal 1 as well, and must not be taken for it.
+    """
+    for value in values:
+        if type(value) not in _EXACT and not (type(value) is tuple and exact(value)):
+            return False
+    return True
+
+
 def _plain(value: object) -> object:
     """Return a NumPy array as numbers in nested lists, all else as it is."""
     return value.tolist() if isinstance(value, np.ndarray) else value

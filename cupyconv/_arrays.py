@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 # A NumPy or a CuPy array; CuPy has no complete type stubs, and is imported by its users alone.
 Array: TypeAlias = Any
+# What writes a convolution of input, weight and bias to out.
+Convolution: TypeAlias = "Callable[[Array, Array, Array | None, Array], None]"
 
 # Bounds the exact overlap search; what is harder than this counts as overlapping.
 _OVERLAP_WORK = 1_000_000
@@ -33,6 +36,37 @@ def is_cupy(array: object) -> bool:
 def _is_numpy(array: object) -> bool:
     # Masked arrays and matrices have a meaning of their own that would silently be lost.
     return isinstance(array, np.ndarray) and not isinstance(array, (np.ma.MaskedArray, np.matrix))
+
+
+def kind_of(array: Array) -> Callable[[tuple[int, ...], np.dtype], Array]:
+    """Return the class of NumPy's or of CuPy's arrays, which makes new ones."""
+    return sys.modules["cupy"].ndarray if is_cupy(array) else np.ndarray
+
+
+_HERE = nullcontext()
+
+
+def on_device(array: Array) -> AbstractContextManager[Any]:
+    """Return a block in which the device of `array` is the current one."""
+    if not is_cupy(array) or array.data.device_id == sys.modules["cupy"].cuda.runtime.getDevice():
+        return _HERE  # much faster than to make a device the current one again
+    return array.device  # type: ignore[no-any-return]
+
+
+def layout(array: Array) -> tuple[object, ...] | None:
+    """Return all but the address and the contents of an array: arrays that share it are alike.
+
+    There is none for classes derived from NumPy's and CuPy's, which may have more to them.
+    """
+    kind = type(array)
+    if kind is np.ndarray:
+        return kind, array.shape, array.strides, array.dtype
+    cupy = sys.modules.get("cupy")
+    if cupy is None or kind is not cupy.ndarray:
+        return None
+    data = array.data
+    alignment = data.ptr % array.itemsize
+    return data.device_id, array.shape, array.strides, array.dtype, alignment
 
 
 def check(
@@ -121,20 +155,14 @@ def check_bias(name: str, bias: Array | None, dtype: np.dtype) -> None:
         )
 
 
-def output(
+def check_out(
     name: str,
-    out: Array | None,
+    out: Array,
     shape: tuple[int, ...],
     dtype: np.dtype,
     inputs: Mapping[str, Array | None],
-) -> Array:
-    """Return `out` after checking it, or a new array on the device of the inputs."""
-    first: Array = next(iter(inputs.values()))
-    if out is None:
-        if not is_cupy(first):
-            return np.empty(shape, dtype)
-        with first.device:
-            return sys.modules["cupy"].empty(shape, dtype)
+) -> None:
+    """Raise unless a result of this shape and dtype can be written to `out`."""
     if out.dtype != dtype:
         raise TypeError(f"{name}: out must have dtype {dtype}, got {out.dtype}")
     if out.shape != shape:
@@ -148,7 +176,22 @@ def output(
     for argument, array in inputs.items():
         if array is not None and overlap(out, array):
             raise ValueError(f"{name}: out must not share memory with {argument}")
-    return out
+
+
+def output(
+    name: str,
+    out: Array | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    inputs: Mapping[str, Array | None],
+) -> Array:
+    """Return `out` after checking it, or a new array on the device of the inputs."""
+    if out is not None:
+        check_out(name, out, shape, dtype, inputs)
+        return out
+    first: Array = next(iter(inputs.values()))
+    with on_device(first):
+        return kind_of(first)(shape, dtype)
 
 
 class _Layout:
@@ -169,11 +212,28 @@ def _layout(array: Array) -> np.ndarray:
     return np.asarray(_Layout(array.data.ptr, array)) if is_cupy(array) else array
 
 
+@lru_cache(maxsize=4096)
+def _reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Return how far elements lie in front of and behind the first one, in bytes."""
+    ends = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    return sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + itemsize
+
+
+def _span(array: Array) -> tuple[int, int]:
+    """Return the addresses between which the elements of a CuPy array lie."""
+    low, high = _reach(array.shape, array.strides, array.itemsize)
+    return array.data.ptr + low, array.data.ptr + high
+
+
 def overlap(a: Array, b: Array) -> bool:
     """Return whether two arrays share memory, decided from addresses and strides alone.
 
     What is too hard to decide counts as sharing.
     """
+    if is_cupy(a) and is_cupy(b):  # NumPy begins with this too, but takes longer to be asked
+        (low_a, high_a), (low_b, high_b) = _span(a), _span(b)
+        if high_a <= low_b or high_b <= low_a:
+            return False
     bounded: Any = np.shares_memory  # its stub knows no other bounds than -1 and 0
     try:
         return bool(bounded(_layout(a), _layout(b), max_work=_OVERLAP_WORK))

@@ -2,86 +2,111 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import _arguments as arguments
 from . import _arrays as arrays
-from . import _geometry, _precision
+from . import _geometry, _plan, _precision
 from ._arguments import IntOrSequence, Padding
-from ._arrays import Array
+from ._arrays import Array, Convolution
 from ._geometry import ConvGeometry
-from ._paths import path_of
+from ._paths import Path, path_of
 
 
-def _shape(array: Array | None) -> tuple[int, ...] | None:
-    return None if array is None else array.shape
+@dataclass
+class _Call:
+    """A call that was found right; it knows nothing of addresses and of contents."""
+
+    geometry: ConvGeometry
+    kind: Callable[[tuple[int, ...], np.dtype], Array]  # of the result
+    dtype: np.dtype
+    precision: str
+    convolve: Convolution | None = None  # once it has been prepared
+
+
+# What calls came to, by all that they follow from. A call like an earlier one starts from there.
+_calls: dict[tuple[object, ...] | None, _Call] = {}
+_MOST_CALLS = 4096
+
+
+def _key(
+    name: str,
+    path: Path,
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    out: Array | None,
+    options: tuple[object, ...],
+) -> tuple[object, ...] | None:
+    """Return all that a `_Call` follows from, or None where that has no exact form."""
+    layouts = (
+        arrays.layout(input),
+        arrays.layout(weight),
+        () if bias is None else arrays.layout(bias),
+        () if out is None else arrays.layout(out),
+    )
+    if None in layouts or not arguments.exact(options):
+        return None
+    return name, path, layouts, options, _precision.current(), _plan.forced_kernel()
+
+
+def _remember(key: tuple[object, ...] | None, call: _Call) -> None:
+    if len(_calls) >= _MOST_CALLS:
+        _calls.clear()
+    if key is not None:
+        _calls[key] = call
+
+
+def _checked(
+    name: str,
+    describe: Callable[..., ConvGeometry],
+    input: Array,
+    weight: Array,
+    bias: Array | None,
+    options: tuple[object, ...],
+    precision: str | None,
+    out: Array | None,
+) -> _Call:
+    """Return the call of these arguments, or raise what is wrong with them but for `out`."""
+    arrays.check(name, {"input": input, "weight": weight}, {"bias": bias, "out": out})
+    bias_shape = None if bias is None else bias.shape
+    geometry = describe(name, input.shape, weight.shape, bias_shape, *options)
+    dtype = arrays.result_dtype(name, input, weight)
+    arrays.check_bias(name, bias, dtype)
+    return _Call(geometry, arrays.kind_of(input), dtype, _precision.resolve(name, precision))
 
 
 def _run(
     name: str,
-    geometry: ConvGeometry,
+    describe: Callable[..., ConvGeometry],
     input: Array,
     weight: Array,
     bias: Array | None,
+    options: tuple[object, ...],
     precision: str | None,
     out: Array | None,
 ) -> Array:
-    dtype = arrays.result_dtype(name, input, weight)
-    arrays.check_bias(name, bias, dtype)
-    precision = _precision.resolve(name, precision)
-    inputs = {"input": input, "weight": weight, "bias": bias}
-    out = arrays.output(name, out, geometry.out_shape, dtype, inputs)
-    if out.size:
-        with path_of(input) as path:
-            path.convolve(geometry, input, weight, bias, out, precision)
+    """Return a convolution, whose geometry `describe` makes of the shapes and the `options`."""
+    path = path_of(input)
+    key = _key(name, path, input, weight, bias, out, (*options, precision))
+    call = _calls.get(key) or _checked(name, describe, input, weight, bias, options, precision, out)
+    shape = call.geometry.out_shape
+    if out is not None:
+        inputs = {"input": input, "weight": weight, "bias": bias}
+        arrays.check_out(name, out, shape, call.dtype, inputs)
+    with arrays.on_device(input):
+        if out is None:
+            out = call.kind(shape, call.dtype)
+        if out.size:
+            if call.convolve is None:
+                operands = input, weight, bias, out
+                call.convolve = path.prepare(call.geometry, *operands, call.precision)
+                _remember(key, call)
+            call.convolve(input, weight, bias, out)
     return out
-
-
-def _conv(
-    name: str,
-    rank: int | None,
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    stride: IntOrSequence,
-    padding: Padding,
-    dilation: IntOrSequence,
-    groups: int,
-    precision: str | None,
-    out: Array | None,
-) -> Array:
-    arrays.check(name, {"input": input, "weight": weight}, {"bias": bias, "out": out})
-    geometry = _geometry.conv(
-        name, input.shape, weight.shape, _shape(bias), stride, padding, dilation, groups, rank
-    )
-    return _run(name, geometry, input, weight, bias, precision, out)
-
-
-def _conv_transpose(
-    name: str,
-    rank: int | None,
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    stride: IntOrSequence,
-    padding: Padding,
-    output_padding: IntOrSequence,
-    groups: int,
-    dilation: IntOrSequence,
-    precision: str | None,
-    out: Array | None,
-) -> Array:
-    arrays.check(name, {"input": input, "weight": weight}, {"bias": bias, "out": out})
-    geometry = _geometry.conv_transpose(
-        name,
-        input.shape,
-        weight.shape,
-        _shape(bias),
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-        rank,
-    )
-    return _run(name, geometry, input, weight, bias, precision, out)
 
 
 def conv(
@@ -167,19 +192,8 @@ def conv(
     >>> cupyconv.conv(x, np.array([[[1.0, 0.0, -1.0]]]), stride=2)
     array([[-2., -2., -2.]])
     """
-    return _conv(
-        "conv",
-        None,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        precision,
-        out,
-    )
+    options = (stride, padding, dilation, groups, None)
+    return _run("conv", _geometry.conv, input, weight, bias, options, precision, out)
 
 
 def conv1d(
@@ -263,19 +277,8 @@ def conv1d(
     >>> cupyconv.conv1d(x, np.array([[[1.0, 1.0, 1.0]]]), padding="same")
     array([[3., 6., 9., 7.]])
     """
-    return _conv(
-        "conv1d",
-        1,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        precision,
-        out,
-    )
+    options = (stride, padding, dilation, groups, 1)
+    return _run("conv1d", _geometry.conv, input, weight, bias, options, precision, out)
 
 
 def conv2d(
@@ -361,19 +364,8 @@ def conv2d(
     array([[[0., 0.],
             [0., 0.]]])
     """
-    return _conv(
-        "conv2d",
-        2,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        precision,
-        out,
-    )
+    options = (stride, padding, dilation, groups, 2)
+    return _run("conv2d", _geometry.conv, input, weight, bias, options, precision, out)
 
 
 def conv3d(
@@ -457,19 +449,8 @@ def conv3d(
     >>> cupyconv.conv3d(volume, np.ones((5, 2, 3, 3, 3), np.float32), stride=(1, 2, 2)).shape
     (1, 5, 2, 1, 1)
     """
-    return _conv(
-        "conv3d",
-        3,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        groups,
-        precision,
-        out,
-    )
+    options = (stride, padding, dilation, groups, 3)
+    return _run("conv3d", _geometry.conv, input, weight, bias, options, precision, out)
 
 
 def conv_transpose(
@@ -560,19 +541,9 @@ def conv_transpose(
     >>> cupyconv.conv_transpose(x, np.array([[[1.0, 1.0, 1.0]]]), stride=2)
     array([[1., 1., 3., 2., 5., 3., 3.]])
     """
-    return _conv_transpose(
-        "conv_transpose",
-        None,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-        precision,
-        out,
+    options = (stride, padding, output_padding, groups, dilation, None)
+    return _run(
+        "conv_transpose", _geometry.conv_transpose, input, weight, bias, options, precision, out
     )
 
 
@@ -662,19 +633,9 @@ def conv_transpose1d(
     >>> cupyconv.conv_transpose1d(x, np.array([[[0.5, 1.0, 0.5]]]), stride=2, padding=1)
     array([[1. , 1.5, 2. , 2.5, 3. ]])
     """
-    return _conv_transpose(
-        "conv_transpose1d",
-        1,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-        precision,
-        out,
+    options = (stride, padding, output_padding, groups, dilation, 1)
+    return _run(
+        "conv_transpose1d", _geometry.conv_transpose, input, weight, bias, options, precision, out
     )
 
 
@@ -767,19 +728,9 @@ def conv_transpose2d(
             [3., 3., 4., 4.],
             [3., 3., 4., 4.]]])
     """
-    return _conv_transpose(
-        "conv_transpose2d",
-        2,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-        precision,
-        out,
+    options = (stride, padding, output_padding, groups, dilation, 2)
+    return _run(
+        "conv_transpose2d", _geometry.conv_transpose, input, weight, bias, options, precision, out
     )
 
 
@@ -870,19 +821,9 @@ def conv_transpose3d(
     >>> cupyconv.conv_transpose3d(volume, weight, stride=2, padding=1, output_padding=1).shape
     (1, 3, 8, 8, 8)
     """
-    return _conv_transpose(
-        "conv_transpose3d",
-        3,
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        output_padding,
-        groups,
-        dilation,
-        precision,
-        out,
+    options = (stride, padding, output_padding, groups, dilation, 3)
+    return _run(
+        "conv_transpose3d", _geometry.conv_transpose, input, weight, bias, options, precision, out
     )
 
 
@@ -968,9 +909,6 @@ def depthwise_conv2d(
     <BLANKLINE>
            [[13.]]])
     """
-    name = "depthwise_conv2d"
-    arrays.check(name, {"input": input, "weight": weight}, {"bias": bias, "out": out})
-    geometry = _geometry.depthwise_conv(
-        name, input.shape, weight.shape, _shape(bias), stride, padding, dilation, 2
-    )
-    return _run(name, geometry, input, weight, bias, precision, out)
+    options = (stride, padding, dilation, 2)
+    describe = _geometry.depthwise_conv
+    return _run("depthwise_conv2d", describe, input, weight, bias, options, precision, out)

@@ -144,12 +144,14 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     dtype = arrays.floating(arrays.result_dtype(name, input, kernel, "kernel"))
     out = arrays.output(name, out, pooling.out_shape, dtype, {**required, **statistics})
     if out.size:
-        with path_of(input) as path:
+        with arrays.on_device(input):
+            path = path_of(input)
             # Each intermediate is dropped as soon as the next one is there.
             working = arrays.accumulator(dtype)
             values = path.workspace(convolution.out_shape, working)
             input, kernel = path.cast(input, working), path.cast(kernel, working)
-            path.convolve(convolution, input, kernel, None, values, precision)
+            convolve = path.prepare(convolution, input, kernel, None, values, precision)
+            convolve(input, kernel, None, values)
             path.normalize(
                 batch_norm, values, mean, var, bn_weight, bn_bias, eps, values, tanh=True
             )

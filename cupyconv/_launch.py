@@ -7,21 +7,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from . import _compile
-from ._arrays import Array, floating
+from ._arrays import Array, Convolution, floating
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._plan import (
     MAX_AXES,
     TARGETS,
     DirectPlan,
-    Instance,
     Launch,
     MatrixPlan,
     Processor,
@@ -50,6 +50,10 @@ PARAMETER_DTYPES = (
 )
 
 
+# What a kernel is given, 64 bits each.
+Arguments: TypeAlias = "array[int]"
+
+
 class Device(Protocol):
     """What kernels run on."""
 
@@ -63,10 +67,13 @@ class Device(Protocol):
         """Return uninitialised memory for the launches of one call."""
 
     def cast(self, array: Array, dtype: np.dtype) -> Array:
-        """Return `array` in `dtype`: itself, or a copy in workspace."""
+        """Return `array` in `dtype`: itself, or a copy in C order in workspace."""
 
-    def run(self, launch: Launch, arguments: np.ndarray) -> None:
-        """Launch a kernel on the current stream with its packed arguments."""
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        """Return what puts a kernel with its packed arguments on the current stream.
+
+        It holds for the device that is the current one now.
+        """
 
 
 @lru_cache(maxsize=64)
@@ -88,27 +95,22 @@ def _processor(device: int) -> Processor:
 _SHARED_UNASKED = 48 * 1024
 
 
-@lru_cache(maxsize=1024)
-def _kernel(instance: Instance, shared: int, device: int) -> Any:
-    """Return the kernel, which may take `shared` bytes on the current device, which is `device`."""
-    kernel = _compile.kernel(instance)
-    if shared > _SHARED_UNASKED:
-        kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
-    return kernel
-
-
 class CupyDevice:
     """The current CUDA device, by way of CuPy."""
 
+    def __init__(self) -> None:
+        import cupy
+        from cupy.cuda.function import CPointer
+
+        self._cupy, self._runtime, self._pointer = cupy, cupy.cuda.runtime, CPointer
+
     def processor(self) -> Processor:
         """Return what plans know of the device."""
-        from cupy.cuda import runtime
-
-        return _processor(runtime.getDevice())
+        return _processor(self._runtime.getDevice())
 
     def address(self, array: Array) -> int:
         """Return the address of the first element."""
-        return int(array.data.ptr)
+        return array.data.ptr  # type: ignore[no-any-return]
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return uninitialised memory for the launches of one call.
@@ -116,34 +118,43 @@ class CupyDevice:
         While the stream is being captured the memory comes from the graph itself: a block of
         CuPy's pool would be handed out again after the capture, and overwritten by each replay.
         """
-        import cupy
-
+        cupy = self._cupy
         stream = cupy.cuda.get_current_stream()
         if not stream.is_capturing():
-            return cupy.empty(shape, dtype)
+            return cupy.ndarray(shape, dtype)
         size = max(1, int(np.prod(shape)) * dtype.itemsize)
         memory = cupy.cuda.memory.MemoryAsync(size, stream)
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
     def cast(self, array: Array, dtype: np.dtype) -> Array:
-        """Return `array` in `dtype`: itself, or a copy in workspace."""
+        """Return `array` in `dtype`: itself, or a copy in C order in workspace."""
         if array.dtype == dtype:
             return array
         copy = self.workspace(array.shape, dtype)
         copy[...] = array
         return copy
 
-    def run(self, launch: Launch, arguments: np.ndarray) -> None:
-        """Launch a kernel on the current stream with its packed arguments."""
-        struct = arguments.view(np.dtype((np.void, arguments.nbytes)))
-        from cupy.cuda import runtime
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        """Return what puts a kernel with its packed arguments on the current stream.
 
-        kernel = _kernel(launch.instance, launch.shared, runtime.getDevice())
-        kernel((launch.grid,), (launch.block,), (struct,), shared_mem=launch.shared)
+        It holds for the device that is the current one now.
+        """
+        kernel = _compile.kernel(launch.instance)
+        if launch.shared > _SHARED_UNASKED:
+            asked = kernel.max_dynamic_shared_size_bytes
+            kernel.max_dynamic_shared_size_bytes = max(launch.shared, asked)
+        start, pointer = kernel.kernel.linear_launch, self._pointer
+        threads, block, shared = launch.grid * launch.block, launch.block, launch.shared
+
+        def run(arguments: Arguments) -> None:
+            # A pointer of its own CuPy takes as it is; the address of an array it looks for anew.
+            start(threads, (pointer(arguments.buffer_info()[0]),), shared, block)
+
+        return run
 
 
-def _packed(values: Iterable[int]) -> np.ndarray:
-    return np.fromiter(values, np.int64)
+def _packed(values: Iterable[int]) -> Arguments:
+    return array("q", values)
 
 
 def _strides(array: Array) -> tuple[int, ...]:
@@ -151,6 +162,15 @@ def _strides(array: Array) -> tuple[int, ...]:
     size = array.dtype.itemsize
     return tuple(
         stride // size if n > 1 else 0 for stride, n in zip(array.strides, array.shape, strict=True)
+    )
+
+
+def _cast_strides(array: Array, dtype: np.dtype) -> tuple[int, ...]:
+    """Return the strides in elements of what a device casts `array` to."""
+    if array.dtype == dtype:
+        return _strides(array)
+    return tuple(
+        math.prod(array.shape[axis + 1 :]) if n > 1 else 0 for axis, n in enumerate(array.shape)
     )
 
 
@@ -168,9 +188,9 @@ class _ConvStrides(NamedTuple):
 def _conv_strides(geometry: ConvGeometry, input: Array, weight: Array, out: Array) -> _ConvStrides:
     g = geometry
     lead: tuple[int, ...] = () if g.batched else (0,)
-    input_batch, input_channel, *input_axes = (*lead, *_strides(input))
+    input_batch, input_channel, *input_axes = (*lead, *_cast_strides(input, out.dtype))
     out_batch, out_row, *out_axes = (*lead, *_strides(out))
-    weight_0, weight_1, *weight_axes = _strides(weight)
+    weight_0, weight_1, *weight_axes = _cast_strides(weight, out.dtype)
     return _ConvStrides(
         (input_batch, g.channels * input_channel, input_channel),
         (g.channels * weight_0, weight_1, weight_0)
@@ -211,20 +231,27 @@ def view(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def _in_pairs(array: Array, address: int) -> bool:
-    """Return whether neighbours along the last axis are pairs, each aligned to its size."""
-    *others, last = _strides(array)
-    return (
-        last == 1
-        and array.shape[-1] % 2 == 0
-        and not any(stride % 2 for stride in others)
-        and address % (2 * array.dtype.itemsize) == 0
-    )
+def _in_pairs(strides: Sequence[int], size: int) -> bool:
+    """Return whether neighbours along the last axis, of `size`, lie and exist as pairs."""
+    *others, last = strides
+    return last == 1 and size % 2 == 0 and not any(stride % 2 for stride in others)
 
 
 def _reciprocal(divisor: int) -> int:
     """Return by what matrix_conv.cu divides by `divisor`."""
     return (2**32 - 1) // divisor
+
+
+def _long_reciprocal(divisor: int) -> int:
+    """Return the same for any number, in 64 bits, as the signed number of these bits."""
+    return (2**64 - 1) // divisor - (2**64 if divisor == 1 else 0)
+
+
+def _element(array: Array | None) -> tuple[int, int]:
+    """Return the members of a ``struct Parameter`` behind its address."""
+    if array is None:
+        return 0, 0
+    return PARAMETER_DTYPES.index(array.dtype.name), array.strides[0] // array.dtype.itemsize
 
 
 class KernelPath:
@@ -243,12 +270,9 @@ class KernelPath:
 
     def _parameter(self, array: Array | None) -> tuple[int, int, int]:
         """Return a packed ``struct Parameter``."""
-        if array is None:
-            return 0, 0, 0
-        code = PARAMETER_DTYPES.index(array.dtype.name)
-        return self.device.address(array), code, array.strides[0] // array.dtype.itemsize
+        return 0 if array is None else self.device.address(array), *_element(array)
 
-    def convolve(
+    def prepare(
         self,
         geometry: ConvGeometry,
         input: Array,
@@ -256,60 +280,59 @@ class KernelPath:
         bias: Array | None,
         out: Array,
         precision: str,
-    ) -> None:
-        """Write the convolution of `geometry` to `out`."""
+    ) -> Convolution:
+        """Return the convolution of `geometry` for all arrays of the layouts of these.
+
+        It holds no address, and nothing that comes from the contents of an array.
+        """
         plan = plan_conv(geometry, out.dtype, precision, self.device.processor())
-        input = self.device.cast(input, out.dtype)
-        weight = self.device.cast(weight, out.dtype)
+        strides = _conv_strides(geometry, input, weight, out)
         if isinstance(plan, DirectPlan):
-            self._direct(plan, geometry, input, weight, bias, out)
+            convolve = self._direct(plan, geometry, strides, bias)
         else:
-            self._matrix(plan, geometry, input, weight, bias, out)
+            convolve = self._matrix(plan, geometry, strides, bias, out)
+        dtype, cast = out.dtype, self.device.cast
+        if input.dtype == weight.dtype == dtype:
+            return convolve
+        return lambda input, weight, *rest: convolve(cast(input, dtype), cast(weight, dtype), *rest)
 
     def _direct(
-        self,
-        plan: DirectPlan,
-        geometry: ConvGeometry,
-        input: Array,
-        weight: Array,
-        bias: Array | None,
-        out: Array,
-    ) -> None:
+        self, plan: DirectPlan, geometry: ConvGeometry, strides: _ConvStrides, bias: Array | None
+    ) -> Convolution:
         g = geometry
         length = int(dict(plan.launch.instance.defines)["RANK"]) or MAX_RANK
-        strides = _conv_strides(g, input, weight, out)
-        self.device.run(
-            plan.launch,
-            _packed(
-                (
-                    self.device.address(input),
-                    self.device.address(weight),
-                    self.device.address(out),
-                    *self._parameter(bias),
-                    *(g.rank, g.batch, g.groups, g.channels, g.rows),
-                    *strides.input,
-                    *strides.weight,
-                    *strides.out,
-                    *(plan.phases, plan.row_tiles, plan.position_tiles),
-                    *_fields(g.axes, length),
-                    *_padded(strides.input_axes, length),
-                    *_padded(strides.weight_axes, length),
-                    *_padded(strides.out_axes, length),
-                )
-            ),
+        constants = _packed(
+            (
+                *_element(bias),
+                *(g.rank, g.batch, g.groups, g.channels, g.rows),
+                *strides.input,
+                *strides.weight,
+                *strides.out,
+                *(plan.phases, plan.row_tiles, plan.position_tiles),
+                *_fields(g.axes, length),
+                *_padded(strides.input_axes, length),
+                *_padded(strides.weight_axes, length),
+                *_padded(strides.out_axes, length),
+            )
         )
+        launch = self.device.launcher(plan.launch)
+        address = self.device.address
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            term = 0 if bias is None else address(bias)
+            launch(_packed((address(input), address(weight), address(out), term)) + constants)
+
+        return convolve
 
     def _matrix(
         self,
         plan: MatrixPlan,
         geometry: ConvGeometry,
-        input: Array,
-        weight: Array,
+        strides: _ConvStrides,
         bias: Array | None,
         out: Array,
-    ) -> None:
+    ) -> Convolution:
         g, sum, tiling = geometry, plan.sum, plan.tiling
-        strides = _conv_strides(g, input, weight, out)
         lead = (0,) * (3 - g.rank)
         weight_axes = (*lead, *strides.weight_axes)
         axes = [
@@ -319,61 +342,56 @@ class KernelPath:
         ]
         fold = astuple(sum.fold)
         order = (sum.channels, sum.blocks, sum.depth)
-        packed = self.device.workspace((plan.packed,), np.dtype(np.uint8))
-        address = self.device.address(weight)
-        self.device.run(
-            plan.pack,
-            _packed(
-                (
-                    address,
-                    self.device.address(packed),
-                    *(g.groups, g.rows, *strides.weight),
-                    *(sum.phases, tiling.row_tiles, tiling.shape.slabs, sum.steps),
-                    *order,
-                    *fold,
-                    *axes,
-                )
-            ),
+        pack_constants = _packed(
+            (
+                *(g.groups, g.rows, *strides.weight),
+                *(sum.phases, tiling.row_tiles, tiling.shape.slabs, sum.steps),
+                *order,
+                *fold,
+                *axes,
+            )
         )
-        out_address, input_address = self.device.address(out), self.device.address(input)
-        x = sum.axes[2].taps
-        output_pairs = (sum.fold.count % 2 == 0 or sum.fold.count == x.phases == 1) and _in_pairs(
-            out, out_address
+        x = sum.axes[2]
+        input_pairs = x.pairs and _in_pairs((*strides.input, *strides.input_axes), x.taps.size_in)
+        own_pairs = sum.fold.count % 2 == 0 or sum.fold.count == x.taps.phases == 1
+        output_pairs = own_pairs and _in_pairs((*strides.out, *strides.out_axes), out.shape[-1])
+        groups = tiling.slots // 32
+        constants = _packed(
+            (
+                *_element(bias),
+                *(g.batch, g.groups, g.rows),
+                *(*strides.input, *lead, *strides.input_axes),
+                *strides.weight,
+                *(*strides.out, *lead, *strides.out_axes),
+                *(value for axis in sum.taps for value in astuple(axis)),
+                *axes,
+                *fold,
+                *order,
+                *(sum.phases, sum.steps),
+                *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
+                *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
+                *(tiling.slots, tiling.lattice_slots, *tiling.extent, *tiling.reach),
+                *(tiling.stages, tiling.weight_stages, tiling.resident, tiling.group),
+                *map(_reciprocal, (tiling.plane_pitch, tiling.row_pitch, tiling.tile[1])),
+                *(_long_reciprocal(n) for n in (tiling.row_tiles, *reversed(tiling.tiles))),
+            )
         )
-        input_pairs = sum.axes[2].pairs and _in_pairs(input, input_address)
-        self.device.run(
-            plan.launch,
-            _packed(
-                (
-                    input_address,
-                    address,
-                    self.device.address(packed),
-                    out_address,
-                    *self._parameter(bias),
-                    *(g.batch, g.groups, g.rows),
-                    *(*strides.input, *lead, *strides.input_axes),
-                    *strides.weight,
-                    *(*strides.out, *lead, *strides.out_axes),
-                    *(value for axis in sum.taps for value in astuple(axis)),
-                    *axes,
-                    *fold,
-                    *order,
-                    *(sum.phases, sum.steps),
-                    *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
-                    *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
-                    *(tiling.slots, tiling.lattice_slots, *tiling.extent, *tiling.reach),
-                    *(tiling.stages, tiling.weight_stages, tiling.resident, tiling.group),
-                    *map(_reciprocal, (tiling.plane_pitch, tiling.row_pitch, tiling.tile[1])),
-                    *(
-                        (2**64 - 1) // n - (2**64 if n == 1 else 0)
-                        for n in (tiling.row_tiles, *reversed(tiling.tiles))
-                    ),
-                    _reciprocal(tiling.slots // (64 if input_pairs else 32)),
-                    input_pairs,
-                    output_pairs,
-                )
-            ),
-        )
+        pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
+        address = self.device.address
+        byte, pair = np.dtype(np.uint8), 2 * out.dtype.itemsize
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            packed = self.device.workspace((plan.packed,), byte)
+            weights = address(weight), address(packed)
+            pack(_packed(weights) + pack_constants)
+            source, result = address(input), address(out)
+            addresses = source, *weights, result, 0 if bias is None else address(bias)
+            paired = input_pairs and source % pair == 0
+            last = _reciprocal(groups // 2 if paired else groups), paired
+            aligned = output_pairs and result % pair == 0
+            launch(_packed(addresses) + constants + _packed((*last, aligned)))
+
+        return convolve
 
     def normalize(
         self,
@@ -422,14 +440,13 @@ class KernelPath:
             )
         )
         for launch in (*plan.statistics, plan.normalize):
-            self.device.run(launch, arguments)
+            self.device.launcher(launch)(arguments)
 
     def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
         lead = geometry.lead
         input_strides, out_strides = _strides(input), _strides(out)
-        self.device.run(
-            plan_pool(geometry, out.dtype),
+        self.device.launcher(plan_pool(geometry, out.dtype))(
             _packed(
                 (
                     self.device.address(input),

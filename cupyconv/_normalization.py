@@ -106,8 +106,8 @@ def batch_norm(
         name, out, input.shape, arrays.floating(input.dtype), {"input": input, **parameters}
     )
     if out.size:
-        with path_of(input) as path:
-            path.normalize(geometry, input, mean, var, weight, bias, eps, out)
+        with arrays.on_device(input):
+            path_of(input).normalize(geometry, input, mean, var, weight, bias, eps, out)
     return out
 
 
@@ -179,6 +179,6 @@ def group_norm(
         name, out, input.shape, arrays.floating(input.dtype), {"input": input, **parameters}
     )
     if out.size:
-        with path_of(input) as path:
-            path.normalize(geometry, input, None, None, weight, bias, eps, out)
+        with arrays.on_device(input):
+            path_of(input).normalize(geometry, input, None, None, weight, bias, eps, out)
     return out

@@ -11,11 +11,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ._arrays import accumulator
+from ._arrays import Convolution, accumulator
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 
 # Taps are added in segments of this many, so that rounding does not drift over long sums.
@@ -76,7 +77,7 @@ class NumpyPath:
         """Return `array` in `dtype`: itself, or a copy."""
         return array.astype(dtype, copy=False)
 
-    def convolve(
+    def prepare(
         self,
         geometry: ConvGeometry,
         input: np.ndarray,
@@ -84,8 +85,18 @@ class NumpyPath:
         bias: np.ndarray | None,
         out: np.ndarray,
         precision: str,
+    ) -> Convolution:
+        """Return the convolution of `geometry`, at full precision whatever `precision`."""
+        return partial(self._convolve, geometry)
+
+    def _convolve(
+        self,
+        geometry: ConvGeometry,
+        input: np.ndarray,
+        weight: np.ndarray,
+        bias: np.ndarray | None,
+        out: np.ndarray,
     ) -> None:
-        """Write the convolution of `geometry` to `out`, at full precision whatever `precision`."""
         g = geometry
         dtype = accumulator(out.dtype)
         kernel = tuple(axis.kernel for axis in g.axes)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
 from . import _numpy_path
-from ._arrays import Array, is_cupy
+from ._arrays import Array, Convolution, is_cupy
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import CupyDevice, KernelPath
 
@@ -17,7 +16,7 @@ from ._launch import CupyDevice, KernelPath
 class Path(Protocol):
     """What a path computes; every function writes to `out`, which has elements."""
 
-    def convolve(
+    def prepare(
         self,
         geometry: ConvGeometry,
         input: Array,
@@ -25,8 +24,8 @@ class Path(Protocol):
         bias: Array | None,
         out: Array,
         precision: str,
-    ) -> None:
-        """Write a convolution."""
+    ) -> Convolution:
+        """Return a convolution, for all arrays of the layouts of these."""
 
     def normalize(
         self,
@@ -52,15 +51,14 @@ class Path(Protocol):
         """Return `array` in `dtype`: itself, or a copy."""
 
 
-_cupy_path = KernelPath(CupyDevice())
 numpy_path: Path = _numpy_path.NumpyPath()
 
 
-@contextmanager
-def path_of(array: Array) -> Iterator[Path]:
-    """Provide the path of `array` for a block, in which its device is the current one."""
-    if is_cupy(array):
-        with array.device:
-            yield _cupy_path
-    else:
-        yield numpy_path
+@lru_cache(maxsize=1)
+def _cupy_path() -> Path:
+    return KernelPath(CupyDevice())
+
+
+def path_of(array: Array) -> Path:
+    """Return the path of `array`; it is for blocks in which its device is the current one."""
+    return _cupy_path() if is_cupy(array) else numpy_path

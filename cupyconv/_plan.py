@@ -108,6 +108,7 @@ class Processor:
 
 
 _forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
+forced_kernel = _forced.get  # of the enclosing block
 
 
 @contextmanager
@@ -244,7 +245,7 @@ def plan_conv(
     geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
 ) -> DirectPlan | MatrixPlan:
     """Return how a convolution of `dtype` runs; the geometry must have outputs."""
-    return _plan_conv(geometry, dtype, precision, processor, _forced.get())
+    return _plan_conv(geometry, dtype, precision, processor, forced_kernel())
 
 
 @lru_cache(maxsize=4096)

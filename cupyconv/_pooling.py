@@ -76,6 +76,6 @@ def max_pool2d(
     dtype = input.dtype.newbyteorder("=")
     out = arrays.output(name, out, geometry.out_shape, dtype, {"input": input})
     if out.size:
-        with path_of(input) as path:
-            path.max_pool2d(geometry, input, out)
+        with arrays.on_device(input):
+            path_of(input).max_pool2d(geometry, input, out)
     return out

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 NAMES = ("float32", "tf32")
 
 _current: ContextVar[str] = ContextVar("cupyconv_precision", default="float32")
+current = _current.get  # of the enclosing block
 
 
 def _check(name: str, value: object) -> str:

@@ -214,13 +214,18 @@ CASES = {
     "tf32": convolution(
         "conv2d", (2, 44, 5, 9), (70, 44, 3, 3), bias=True, padding=1, precision="tf32"
     ),
-    "many tiles": convolution("conv1d", (3, 19, 201), (40, 19, 3), "float16", bias=True),
     "odd": convolution("conv2d", (2, 8, 5, 7), (70, 8, 3, 3), "float16", padding=1),
+    "even": convolution("conv2d", (2, 8, 5, 8), (70, 8, 3, 3), "float16", padding=1),
+    "many samples": convolution("conv1d", (20, 8, 9), (64, 8, 3), padding=1),
+    "many rows": convolution("conv1d", (1, 8, 30), (600, 8, 3), bias=True),
     "one step": convolution("conv1d", (2, 8, 40), (64, 8, 1)),
     "three axes": convolution("conv3d", (1, 9, 3, 4, 5), (70, 9, 3, 3, 3), padding=1),
     "fold": convolution("conv2d", (1, 9, 4, 30), (7, 9, 3, 3), bias=True, padding=1),
     "phases": convolution("conv_transpose2d", (1, 12, 4, 5), (12, 70, 3, 4), stride=2, padding=1),
     "groups": convolution("conv1d", (1, 24, 20), (36, 8, 3), bias=True, groups=3),
+    "special": test_convolution.special(
+        convolution("conv2d", (5, 9, 4, 5), (70, 9, 3, 3), bias=True, padding=1)
+    ),
 }
 
 MATRIX = {
@@ -242,7 +247,7 @@ MATRIX = {
     ),
     "a sample too many": Mutant(
         MATRIX_CONV, "(first[0] + from[0] < int(p.batch))", "(first[0] + from[0] <= int(p.batch))",
-        "out of bounds|between the elements|wrong", by="hopper", case="odd",
+        "out of bounds|between the elements|wrong", by="hopper", case="many samples",
     ),
     "a channel too many": Mutant(
         MATRIX_CONV, "present & (i < channels)", "present & (i <= channels)",
@@ -250,7 +255,7 @@ MATRIX = {
     ),
     "no skew of odd starts": Mutant(
         MATRIX_CONV, "phase.taps[2].offset_step + skew();", "phase.taps[2].offset_step;",
-        "wrong|nothing wrote", by="hopper", case="many tiles",
+        "wrong|nothing wrote", by="hopper", case="even",
     ),
     "no wait for inputs": Mutant(
         MATRIX_CONV, "mbarrier_wait(&shared.inputs_full[input.stage], input.parity);", "",
@@ -270,7 +275,7 @@ MATRIX = {
     ),
     "no wait for room for inputs": Mutant(
         MATRIX_CONV, "mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);", ";",
-        "race", by="portable", case="long",
+        "race|hangs", by="portable", case="long",
     ),
     "no wait for room for weights": Mutant(
         MATRIX_CONV, "mbarrier_wait(&shared.weights_empty[turn.stage], turn.parity ^ 1);", "",
@@ -338,11 +343,11 @@ MATRIX = {
     "no barrier before the next tile's columns": Mutant(
         MATRIX_CONV,
         "named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last tile's any more", "",
-        "race", by="portable", case="many tiles",
+        "race", by="portable", case="many rows",
     ),
     "no barrier behind a tile's columns": Mutant(
         MATRIX_CONV, "named_barrier_wait(FIRST_TEAM + team, TEAM);\n        return", "return",
-        "race|nothing wrote", by="hopper", case="many tiles",
+        "race|nothing wrote", by="hopper", case="many rows",
     ),
     "no barrier behind the tables": Mutant(
         MATRIX_CONV, "worker.describe_columns();\n    __syncthreads();", "worker.describe_columns();",
@@ -367,11 +372,11 @@ MATRIX = {
     ),
     "no repair": Mutant(
         MATRIX_CONV, "if (special != 0) repair(", "if (false) repair(",
-        "wrong", by="portable", case="infinite",
+        "wrong", by="portable", case="special",
     ),
     "padding that counts in a repair": Mutant(
         MATRIX_CONV, "present &= i >= 0 && i < p.taps[a].size_in;", "",
-        "wrong|out of bounds|between", by="hopper", case="infinite",
+        "wrong|out of bounds|between", by="hopper", case="special",
     ),
     "a tap of the next fold": Mutant(
         PACK, "fold_of(row, folds) * p.fold.apart;", "(fold_of(row, folds) + 1) * p.fold.apart;",
@@ -433,7 +438,6 @@ LARGE = [
     infinite(convolution("conv2d", (1, 4, 6, 7), (20, 4, 3, 3), padding=1)),
     infinite(convolution("conv2d", (1, 4, 6, 7), (5, 4, 3, 3), padding=1)),
 ]
-CASES["infinite"] = infinite(CASES["long"])
 NAN = [
     test_pooling.pool(np.roll([np.nan, 1.0, 2.0, 3.0], k).reshape(1, 1, 2, 2), 2) for k in range(4)
 ]

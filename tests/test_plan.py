@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import cupyconv
 from cupyconv import _compile, _geometry, _paths, _plan
 from cupyconv._geometry import ConvGeometry
-from cupyconv._launch import KernelPath
+from cupyconv._launch import Arguments, KernelPath
 from cupyconv._plan import TARGETS, Instance, Launch, instances
 from reference import Array, Shape
 from strategies import (
@@ -48,9 +48,12 @@ class Recorder:
     def cast(self, array: Array, dtype: np.dtype[Any]) -> Array:
         return array.astype(dtype, copy=False)
 
-    def run(self, launch: Launch, arguments: Array) -> None:
-        assert arguments.dtype == np.int64
-        self.launches.append(launch)
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        def run(arguments: Arguments) -> None:
+            assert arguments.typecode == "q"
+            self.launches.append(launch)
+
+        return run
 
 
 @contextmanager

@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 import weakref
 import zlib
-from collections.abc import Iterator
-from functools import cache, lru_cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
 from cupyconv import _compile
-from cupyconv._launch import KernelPath
+from cupyconv._launch import Arguments, KernelPath
 from cupyconv._plan import Instance, Launch, Processor
 
 HERE = Path(__file__).parent
@@ -146,13 +146,18 @@ class EmulatedDevice:
         return array
 
     def cast(self, array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-        """Return `array` in `dtype`."""
-        return array.astype(dtype, copy=False)
+        """Return `array` in `dtype`: itself, or a copy in C order."""
+        return array if array.dtype == dtype else array.astype(dtype, order="C")
 
-    def run(self, launch: Launch, arguments: np.ndarray) -> None:
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        """Return what runs a kernel."""
+        return partial(self.run, launch)
+
+    def run(self, launch: Launch, arguments: Arguments) -> None:
         """Run a kernel, block after block, and raise `KernelError` for what it does wrong."""
         source = self.patches.get(launch.instance.source)
-        self.run_source(source or _compile.source(launch.instance.source), launch, arguments)
+        source = source or _compile.source(launch.instance.source)
+        self.run_source(source, launch, np.asarray(arguments))
 
     def run_source(self, source: str, launch: Launch, arguments: np.ndarray) -> None:
         """Run a kernel of a given text."""
@@ -217,11 +222,14 @@ class EmulatedPath(KernelPath):
 
     device: EmulatedDevice
 
-    def convolve(
-        self, geometry: Any, input: Any, weight: Any, bias: Any, out: Any, *rest: Any
-    ) -> None:
-        with self.device.call(out):
-            super().convolve(geometry, input, weight, bias, out, *rest)
+    def prepare(self, *arguments: Any) -> Any:
+        convolve = super().prepare(*arguments)
+
+        def checked(input: Any, weight: Any, bias: Any, out: Any) -> None:
+            with self.device.call(out):
+                convolve(input, weight, bias, out)
+
+        return checked
 
     def normalize(self, geometry: Any, input: Any, *rest: Any, **options: Any) -> None:
         with self.device.call(rest[-1]):

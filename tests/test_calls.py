@@ -1,0 +1,266 @@
+"""A call like an earlier one: nothing is checked or planned twice, and nothing is mixed up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cupyconv
+from backends import EmulatorBackend, NumpyBackend, every_backend
+from bounds import assert_same_bits
+from cupyconv import _arrays, _convolution, _geometry, _paths, _plan
+from cupyconv._launch import Arguments, KernelPath
+from cupyconv._plan import Launch, Processor
+from reference import Array, Shape
+from strategies import Case, convolution, convolutions
+from test_errors import HostBackend
+
+FUNCTIONS = {
+    "conv2d": ((2, 4, 6, 7), (6, 2, 3, 2), {"groups": 2, "stride": (2, 1)}),
+    "conv_transpose2d": ((2, 4, 6, 7), (4, 3, 3, 2), {"groups": 2, "padding": ((1, 0), (0, 1))}),
+    "conv": ((4, 6), (6, 4, 3), {"padding": "same"}),
+    "depthwise_conv2d": ((2, 3, 6, 7), (6, 1, 3, 2), {}),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins without earlier calls."""
+    monkeypatch.setattr(_convolution, "_calls", {})
+
+
+def fail(*_: Any, **__: Any) -> Any:
+    raise AssertionError("this was done for an earlier call")
+
+
+@contextmanager
+def nothing_is_checked_or_planned() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("check", "check_bias", "result_dtype"):
+            patch.setattr(_arrays, name, fail)
+        for name in ("conv", "conv_transpose", "depthwise_conv"):
+            patch.setattr(_geometry, name, fail)
+        patch.setattr(KernelPath, "prepare", fail)
+        yield
+
+
+class Device:
+    """A device that runs nothing and remembers what was launched."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Launch, list[int]]] = []
+
+    def processor(self) -> Processor:
+        return Processor("sm_90a", 132)
+
+    def address(self, array: Array) -> int:
+        return array.__array_interface__["data"][0]
+
+    def workspace(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        return np.empty(shape, dtype)
+
+    def cast(self, array: Array, dtype: np.dtype[Any]) -> Array:
+        return array if array.dtype == dtype else array.astype(dtype, order="C")
+
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        return lambda arguments: self.launches.append((launch, arguments.tolist()))
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    device = Device()
+    monkeypatch.setattr(_paths, "numpy_path", KernelPath(device))
+    return device
+
+
+@every_backend
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_second_call_checks_and_plans_nothing(backend: NumpyBackend, function: str) -> None:
+    input_shape, weight_shape, options = FUNCTIONS[function]
+    case = convolution(function, input_shape, weight_shape, bias=True, **options)
+    first = backend.compute(case)
+    other = case.map(lambda a: a + 1)
+    with nothing_is_checked_or_planned():
+        assert_same_bits(backend.compute(case), first)
+        second = backend.compute(other)
+        with pytest.raises(AssertionError, match="earlier call"):
+            backend.compute(case.map(np.asfortranarray))
+    _convolution._calls.clear()
+    assert_same_bits(backend.compute(other), second)
+
+
+@every_backend
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_contents_are_read_anew(backend: NumpyBackend, function: str) -> None:
+    """The same arrays with other contents give what other arrays with these contents give."""
+    input_shape, weight_shape, options = FUNCTIONS[function]
+    case = convolution(function, input_shape, weight_shape, bias=True, **options)
+    arrays = case.map(lambda a: backend.asarray(a.copy())).arrays
+    seen = [backend.to_numpy(backend.call(function, **arrays, **options)).copy()]
+    for name in ("input", "weight", "bias"):
+        arrays[name][...] *= 2
+        with nothing_is_checked_or_planned():
+            result = backend.to_numpy(backend.call(function, **arrays, **options)).copy()
+        assert all((result != before).any() for before in seen)
+        seen.append(result)
+    _convolution._calls.clear()
+    assert_same_bits(backend.compute(case.map(lambda a: a * 2)), seen[-1])
+
+
+def test_addresses_are_those_of_the_call(device: Device) -> None:
+    def addresses(*operands: Array) -> list[int]:
+        return [a.__array_interface__["data"][0] for a in operands]
+
+    constants = []
+    for _ in range(2):
+        x, w, b = (np.ones(shape, np.float32) for shape in ((2, 3, 5, 5), (4, 3, 3, 3), (4,)))
+        y = cupyconv.conv2d(x, w, b)
+        _, arguments = device.launches.pop()
+        assert arguments[:4] == addresses(x, w, y, b)
+        constants.append(arguments[4:])
+    assert constants[0] == constants[1]
+    cupyconv.conv2d(x, w)
+    assert device.launches.pop()[1][3] == 0
+
+
+def test_the_calls_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_convolution, "_MOST_CALLS", 4)
+    w = np.ones((1, 1, 2), np.float32)
+    for size in (*range(2, 12), *range(2, 12)):
+        assert cupyconv.conv1d(np.ones((1, size), np.float32), w).tolist() == [[2.0] * (size - 1)]
+        assert 1 <= len(_convolution._calls) <= 4
+
+
+def test_a_wrong_call_is_not_kept() -> None:
+    x, w = np.ones((1, 1, 5)), np.ones((1, 1, 3))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^conv1d: stride must be positive, got stride=0$"):
+            cupyconv.conv1d(x, w, stride=0)
+        with pytest.raises(ValueError, match=r"^conv1d: out must not share memory with input$"):
+            cupyconv.conv1d(x, w, padding=1, out=x)
+    assert not _convolution._calls
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ({"stride": 1}, {"stride": True}),
+        ({"stride": 1}, {"stride": 1.0}),
+        ({"dilation": (1, 1)}, {"dilation": (1, True)}),
+        ({"padding": ((0, 1), (1, 1))}, {"padding": ((0, 1), (True, 1))}),
+        ({"padding": ((0, 1), (1, 1))}, {"padding": ((False, 1), (1, 1))}),
+        ({"groups": 1}, {"groups": 1.0}),
+        ({"groups": 1}, {"groups": np.array([1])}),
+    ],
+    ids=str,
+)
+def test_equal_arguments_of_other_types(right: dict[str, Any], wrong: dict[str, Any]) -> None:
+    """True and 1.0 equal 1 and are refused all the same."""
+    x, w = np.ones((1, 1, 5, 5)), np.ones((1, 1, 3, 3))
+    cupyconv.conv2d(x, w, **right)
+    with pytest.raises(TypeError, match=r"^conv2d: "):
+        cupyconv.conv2d(x, w, **wrong)
+
+
+def test_arguments_of_other_types_that_are_taken() -> None:
+    x, w = np.ones((1, 1, 5, 5)), np.ones((1, 1, 3, 3))
+    expected = cupyconv.conv2d(x, w, stride=(2, 1))
+    assert len(_convolution._calls) == 1
+    for stride in ([2, 1], (np.int64(2), 1), np.array([2, 1])):
+        assert_same_bits(cupyconv.conv2d(x, w, stride=stride), expected)
+    assert len(_convolution._calls) == 1
+
+
+def test_other_classes_of_arrays() -> None:
+    """A class derived from NumPy's is taken, but has no call kept for it; some are refused."""
+
+    class Derived(np.ndarray):
+        pass
+
+    x, w = np.ones((1, 5)), np.ones((1, 1, 3))
+    result = cupyconv.conv1d(x.view(Derived), w)
+    assert type(result) is np.ndarray and not _convolution._calls
+    cupyconv.conv1d(x, w)
+    for wrong in (x.view(np.matrix), np.ma.masked_array(x)):
+        with pytest.raises(TypeError, match=r"^conv1d: input must be a NumPy or CuPy array, got "):
+            cupyconv.conv1d(wrong, w)
+    with pytest.raises(TypeError, match=r"^conv1d: arrays must be all from NumPy or all from CuPy"):
+        cupyconv.conv1d(x, HostBackend().asarray(w))
+
+
+def test_an_out_that_overlaps_is_seen_in_each_call() -> None:
+    memory = np.ones((2, 1, 1, 6))
+    w = np.ones((1, 1, 3))
+    for x, out in ((memory[0], memory[1]), (memory[1], memory[0])):
+        assert cupyconv.conv1d(x, w, padding=1, out=out) is out
+    with pytest.raises(ValueError, match=r"^conv1d: out must not share memory with input$"):
+        cupyconv.conv1d(memory[0], w, padding=1, out=memory[0])
+    memory.flags.writeable = False
+    with pytest.raises(ValueError, match=r"^conv1d: out must be writable, got a read-only array$"):
+        cupyconv.conv1d(np.ones((1, 1, 6)), w, padding=1, out=memory[0])
+
+
+def test_what_a_layout_tells_apart() -> None:
+    memory = np.zeros(64, np.uint8)
+    host = HostBackend()
+    arrays = [
+        host.asarray(memory[start : start + 16].view(dtype).reshape(shape)[::step], device)
+        for start in (0, 1)
+        for dtype in ("float32", "int32")
+        for shape in ((4,), (2, 2))
+        for step in (1, -1)
+        for device in (0, 1)
+    ]
+    layouts = [_arrays.layout(array) for array in arrays]
+    assert None not in layouts and len(set(layouts)) == len(layouts)
+    assert _arrays.layout(host.asarray(memory[4:20].view("float32"))) == layouts[0]
+    assert _arrays.layout(memory[:16].view("float32")) not in layouts
+
+
+def test_precision_and_forced_kernels(device: Device) -> None:
+    """Settings of the enclosing block belong to a call."""
+    x, w = np.ones((4, 64, 16, 16), np.float32), np.ones((64, 64, 3, 3), np.float32)
+
+    def kernels(**options: Any) -> list[str]:
+        cupyconv.conv2d(x, w, **options)
+        launches = [str(launch) for launch, _ in device.launches]
+        device.launches.clear()
+        return launches
+
+    for _ in range(2):
+        exact = kernels()
+        with cupyconv.precision("tf32"):
+            fast = kernels()
+            assert kernels(precision="float32") == exact != fast
+        assert kernels(precision="tf32") == fast
+        with _plan.forced("direct"):
+            assert ["direct_conv.cu" in launch for launch in kernels()] == [True]
+
+
+def test_casts_are_made_in_each_call() -> None:
+    """An input of another dtype and order is read at its own address, however it lies."""
+    backend = EmulatorBackend()
+    x = np.asfortranarray(np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5).astype(np.int16))
+    w = np.asfortranarray(np.random.default_rng(0).standard_normal((3, 3, 2, 2)))
+    for _ in range(2):
+        expected = backend.call("conv2d", np.ascontiguousarray(x, np.float64), w.copy("C"))
+        assert_same_bits(backend.call("conv2d", x, w), expected)
+        x += 1
+
+
+@given(cases=st.lists(convolutions(), min_size=2, max_size=3))
+def test_calls_do_not_meet(cases: list[Case]) -> None:
+    """What calls give does not depend on what was called before."""
+    backend = NumpyBackend()
+    alone = []
+    for case in cases:
+        _convolution._calls.clear()
+        alone.append(backend.compute(case))
+    for case, expected in zip(cases, alone, strict=True):
+        assert_same_bits(backend.compute(case), expected)

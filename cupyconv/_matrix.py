@@ -290,7 +290,8 @@ def sum_of(geometry: ConvGeometry, mode: Mode) -> Sum:
     axes = tuple(_axis(axis, axis is folded[0]) for axis in (*taps[:2], folded[0]))
     inside = axes[1].most_taps * axes[2].most_taps
     blocks = -(-g.channels // mode.block)
-    depth = max(1, min(blocks, 4, 6 // max(1, inside)))
+    lattices = axes[1].lattices * axes[2].lattices
+    depth = max(1, min(blocks, 4, 6 // max(1, inside * lattices)))
     # Groups of even lengths.
     steps = max(1, depth * inside)
     group = -(-steps // -(-steps // mode.group))
@@ -422,8 +423,11 @@ def _candidates(
         if any(r >= limit for r, limit in zip(reaches, (32, 32, 1024, 4096), strict=True)):
             continue
         lattice_slots = last_segment + shape.segment + reach
-        lattice_slots = -(-lattice_slots // 64) * 64
+        # Stagers take 32 slots at a time, or 32 pairs: the odd lattices begin at half of all slots.
+        apart = sum.axes[2].pairs and sum.axes[2].lattices > 1
+        lattice_slots = -(-lattice_slots // 32) * 32 if apart else lattice_slots + lattice_slots % 2
         slots = lattice_slots * sum.axes[1].lattices * sum.axes[2].lattices
+        slots = -(-slots // 64) * 64
         # Without chains, how steps are grouped changes no sum: two slabs take smaller groups.
         inside = max(1, sum.depth * sum.taps_inside)
         group = sum.group

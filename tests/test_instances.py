@@ -44,13 +44,13 @@ class Recorder(EmulatorBackend):
         self.plans: list[MatrixPlan] = []
         run, matrix = self.path.device.run, self.path._matrix
 
-        def recorded(launch: Launch, arguments: np.ndarray) -> None:
+        def recorded(launch: Launch, arguments: Any) -> None:
             self.launches.append(launch)
             run(launch, arguments)
 
-        def planned(plan: MatrixPlan, *rest: Any) -> None:
+        def planned(plan: MatrixPlan, *rest: Any) -> Any:
             self.plans.append(plan)
-            matrix(plan, *rest)
+            return matrix(plan, *rest)
 
         self.path.device.run = recorded  # type: ignore[method-assign]
         self.path._matrix = planned  # type: ignore[method-assign]

@@ -320,6 +320,7 @@ class Tiling:
     stages: int
     weight_stages: int
     group: int  # steps of a stage of weights
+    turns: bool  # whether teams take turns
     resident: bool  # whether weights are brought once for all tiles of a block
     shared: int
     cycles: float  # of the model
@@ -340,6 +341,8 @@ class Tiling:
 
 # What a block takes beside its products, in cycles: to describe and store a tile.
 _TILE_CYCLES = 1500
+# From so many cycles of a tile's products on, by the parts of an element, teams take turns.
+_MANY_PRODUCTS = {1: 16000, 2: 7000}
 _STAGED_A_CYCLE = 3  # values that the staging warps bring in a cycle
 
 
@@ -474,6 +477,7 @@ def _candidates(
             weight_stages=weight_stages,
             resident=resident,
             group=group,
+            turns=products / sum.phases >= _MANY_PRODUCTS[mode.parts],
             shared=fixed + stages * input_stage + weight_stages * weight_stage,
             cycles=waves
             * (max(products / sum.phases, staged) + _TILE_CYCLES + shape.rows * shape.columns / 10),

@@ -84,6 +84,7 @@ struct Arguments {
     int64 stages, weight_stages;
     int64 resident;  // whether the weights of a sum fit their ring and stay there
     int64 group;     // steps of a stage of weights
+    int64 turns;     // whether teams take turns, which is for tiles of many products
     int64 plane_reciprocal, row_reciprocal, depth_reciprocal;  // of plane_pitch, row_pitch, tile[1]
     int64 tile_reciprocals[5];  // of row_tiles, and of tiles along x, y, z and samples; long ones
     int64 groups_reciprocal;  // of the groups of slots in a half of K that a warp takes at a time
@@ -505,7 +506,7 @@ struct Worker {
         const int all = stages();
         int row_tile = -1, group = -1;  // of the last tile
         ENGINE engine;
-        ENGINE::begin(team);
+        if (p.turns) ENGINE::begin(team);
         Turn input = {0, 0}, weight = {0, 0};
         for (int index = first_tile; index < tile_count; index += tile_step) {
             Tile tile;
@@ -525,6 +526,7 @@ struct Worker {
                 operands.segment_pitch = int(p.segment_pitch);
                 operands.distance = dynamic.distance;
                 operands.team = team;
+                operands.turns = p.turns;
                 int left = steps_of(block);
                 if (++tap == z_taps) tap = 0, block += depth;
                 while (left > 0) {
@@ -549,7 +551,7 @@ struct Worker {
             else
                 store<false>(engine, index, team, border);
         }
-        ENGINE::end(team);
+        if (p.turns) ENGINE::end(team);
     }
 
     // Gives stages back that all lanes of the warp have read.

@@ -42,6 +42,7 @@ struct Operands {
     const int* distance;           // of each step, in slots
     int steps;
     int team;
+    bool turns;  // whether teams take turns
 };
 
 constexpr int FIRST_TURN = 4;  // named barriers, one for each team
@@ -88,7 +89,7 @@ struct WgmmaEngine {
         const int pitch = o.weight_pitch / SLOT_BYTES;
         // The next step's distance is on its way while the products of a step are issued.
         int distance = o.distance[0];
-        wait_for_turn(o.team);
+        if (o.turns) wait_for_turn(o.team);
         wgmma_fence();
         if (PARTS == 2) {
             for (int step = 0; step < o.steps; ++step) {
@@ -100,14 +101,14 @@ struct WgmmaEngine {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                if (step == o.steps - 1) give_turn(1 - o.team);
+                if (o.turns && step == o.steps - 1) give_turn(1 - o.team);
                 Product::multiply(chain, w, x, true);
             }
         } else {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                if (step == o.steps - 1) give_turn(1 - o.team);
+                if (o.turns && step == o.steps - 1) give_turn(1 - o.team);
 #pragma unroll
                 for (int s = 0; s < SEGMENTS; ++s) Product::multiply(sum[s], w, x + s * o.segment_pitch, true);
             }

@@ -29,7 +29,7 @@ from ._plan import (
     plan_norm,
     plan_pool,
 )
-from ._taps import AxisTaps
+from ._taps import NO_AXIS, AxisTaps
 
 # In the order of `ParameterType` in scalar.cuh.
 PARAMETER_DTYPES = (
@@ -300,7 +300,10 @@ class KernelPath:
         self, plan: DirectPlan, geometry: ConvGeometry, strides: _ConvStrides, bias: Array | None
     ) -> Convolution:
         g = geometry
-        length = int(dict(plan.launch.instance.defines)["RANK"]) or MAX_RANK
+        rank = int(dict(plan.launch.instance.defines)["RANK"])
+        length = rank or MAX_RANK
+        missing = max(0, rank - g.rank)  # axes in front
+        lead = (0,) * missing
         constants = _packed(
             (
                 *_element(bias),
@@ -309,10 +312,10 @@ class KernelPath:
                 *strides.weight,
                 *strides.out,
                 *(plan.phases, plan.row_tiles, plan.position_tiles),
-                *_fields(g.axes, length),
-                *_padded(strides.input_axes, length),
-                *_padded(strides.weight_axes, length),
-                *_padded(strides.out_axes, length),
+                *_fields((NO_AXIS,) * missing + g.axes, length),
+                *_padded((*lead, *strides.input_axes), length),
+                *_padded((*lead, *strides.weight_axes), length),
+                *_padded((*lead, *strides.out_axes), length),
             )
         )
         launch = self.device.launcher(plan.launch)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ._geometry import ConvGeometry
-from ._taps import AxisTaps, conv_taps
+from ._taps import NO_AXIS, AxisTaps, conv_taps
 
 SLAB_ROWS = 64
 SLOT = 16  # bytes
@@ -21,9 +21,6 @@ THREADS = {"portable": 384, "hopper": 512}
 MAX_STAGES = 16
 MAX_STEPS = 2048  # of a stage, as far as the table of distances goes
 INT32_LIMIT = 2**31
-
-# An axis that a call does not have.
-_NO_AXIS = conv_taps(1, 1, 1, 1, 1, 0)
 
 
 @dataclass(frozen=True)
@@ -268,7 +265,7 @@ def _slab_rows(rows: int) -> int:
 def sum_of(geometry: ConvGeometry, mode: Mode) -> Sum:
     """Return how the sums of a convolution of rank 1 to 3 are computed."""
     g = geometry
-    taps = (_NO_AXIS,) * (3 - g.rank) + g.axes
+    taps = (NO_AXIS,) * (3 - g.rank) + g.axes
 
     def cost(count: int) -> float:
         """Rows that the matrix units compute for an output of a channel, tap by tap."""

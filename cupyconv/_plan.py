@@ -309,6 +309,9 @@ def _plan_matrix(
     capable = {"portable": processor.target != "sm_75", "hopper": processor.target == "sm_90a"}
     if not capable[engine] or g.rank > 3 or not g.channels or not _fits_32_bits(g):
         return None
+    # Room for what folding and whole tiles add to coordinates.
+    if max(axis.size_out + axis.phases + axis.step for axis in g.axes) >= INT32_LIMIT // 2:
+        return None
     sum = _matrix.sum_of(g, mode)
     multiprocessors = processor.multiprocessors
     shared = SHARED[processor.target]
@@ -344,7 +347,9 @@ def _plan_direct(geometry: ConvGeometry, dtype: np.dtype) -> DirectPlan:
     largest_phase = geometry.batch * math.prod(axis.positions(0) for axis in geometry.axes)
     position_tiles = -(-largest_phase // tile.positions)
     tiles = phases * row_tiles * position_tiles * geometry.groups
-    instance = _direct_conv(storage(dtype), geometry.rank if small else 0, tile)
+    # One spatial axis takes the kernel for two.
+    rank = max(2, geometry.rank) if small else 0
+    instance = _direct_conv(storage(dtype), rank, tile)
     return DirectPlan(
         Launch(instance, min(tiles, MAX_GRID), Tile.THREADS), phases, row_tiles, position_tiles
     )
@@ -422,7 +427,7 @@ def instances(target: str) -> tuple[Instance, ...]:
         raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
     convolutions = (
         _direct_conv(dtype, rank, tile)
-        for dtype, rank in itertools.product(_ELEMENTS, (1, 2, 3, 0))
+        for dtype, rank in itertools.product(_ELEMENTS, (2, 3, 0))
         for tile in _tiles(dtype)
     )
     norms = (

@@ -96,3 +96,7 @@ def conv_transpose_taps(
         inverse=pow(dilation // gcd, -1, tap_step) if tap_step > 1 else 0,
         offset_step=-(dilation // gcd),
     )
+
+
+# An axis that a call does not have: one input, one tap, one output.
+NO_AXIS = conv_taps(1, 1, 1, 1, 1, 0)

@@ -32,8 +32,9 @@
 //
 // Macros (set by cupyconv/_plan.py):
 //     ELEMENT             type of input, weight and output elements (scalar.cuh)
-//     RANK                1, 2 or 3 spatial axes with 32-bit coordinates; 0: any number up to
-//                         MAX_RANK with 64-bit coordinates. Offsets have 64 bits throughout.
+//     RANK                2 or 3 spatial axes with 32-bit coordinates (a call with one has another of
+//                         one element in front); 0: any number up to MAX_RANK with 64-bit
+//                         coordinates. Offsets have 64 bits throughout.
 //     ROW_THREADS         threads along the rows, a divisor of THREADS
 //     THREAD_ROWS         rows of a thread
 //     THREAD_POSITIONS    positions of a thread

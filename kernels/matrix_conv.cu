@@ -633,7 +633,7 @@ struct Worker {
                 }
             }
         }
-        if (special != 0) repair(p, shared, index, team, border);
+        if (__any_sync(~0u, special != 0)) repair(p, shared, index, team, border);
     }
 
     // Where the first output of the tile lies, in row 0 of its group.
@@ -680,17 +680,22 @@ __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_o
     return sum;
 }
 
-// Computes a thread's outputs of tile `index` that are not finite again. It stands apart, as what is in
-// sight of a function that is not inlined cannot lie in registers.
+// Computes the outputs of tile `index` that are not finite again, each by the thread that stored it. It
+// stands apart, as what is in sight of a function that is not inlined cannot lie in registers.
 __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border) {
     const int phase_index = blockIdx.x % int(p.phases);
     const Worker worker(p, shared, nullptr, phase_index, phase_of(p.axis, phase_index), 0, 0);
     Tile tile;
     worker.describe(index, tile);
     Element* const out = p.out + worker.first_output(tile);
-    for (int i = 0; i < ENGINE::ROWS * ENGINE::COLUMNS * 4; ++i) {
-        const int row = ENGINE::row(i / 4 / ENGINE::COLUMNS) + i % 4 / 2 * 8;
-        const int column = ENGINE::column(i / 4 % ENGINE::COLUMNS) + i % 2;
+    const bool across = p.fold.count > 1;
+    const int length = across ? 2 * PASS_PAIRS : PASS_PAIRS;
+    constexpr int BUFFERS = ENGINE::COLUMNS / PASS_TILES;  // in a row of tiles
+    for (int n = 0; n < ENGINE::ROWS * BUFFERS * PASSES * 2; ++n) {
+        const int k = n % 2, pass = n / 2 % PASSES, buffer = n / 2 / PASSES;
+        const int i = pass * 32 + threadIdx.x % 32, pair = i % length;
+        const int row = ENGINE::first_row(buffer / BUFFERS) + i / length + (across ? 8 * k : 0);
+        const int column = ENGINE::first_column(buffer % BUFFERS * PASS_TILES) + (across ? pair : 2 * pair + k);
         const int fold = shared.row_fold[team][row];
         if (fold >= shared.column_folds[border][team][column]) continue;
         Element* const at = out + shared.row_offset[team][row] + shared.column_offset[team][column];

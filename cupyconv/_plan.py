@@ -315,13 +315,16 @@ def _plan_matrix(
     sum = _matrix.sum_of(g, mode)
     multiprocessors = processor.multiprocessors
     shared = SHARED[processor.target]
+    if (
+        g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
+        >= INT32_LIMIT // 4
+    ):
+        return None  # a thread of the packing kernel counts in 32 bits
     tiling = _matrix.tiling(sum, g.batch, g.groups, engine, shared, multiprocessors)
     if tiling is None:
         return None
     shape = tiling.shape
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
-    if slots >= INT32_LIMIT // 2:
-        return None
     pack, convolve = _matrix_instances(mode, shape, engine)
     blocks = multiprocessors if sum.phases == 1 else _BLOCKS_A_MULTIPROCESSOR * multiprocessors
     tiles = tiling.count * g.groups

@@ -575,7 +575,9 @@ struct Worker {
         describe(index, tile);
         Bits* const out = (Bits*)p.out + first_output(tile);
         const int* const folds = shared.column_folds[border][team];
-        float special = 0;
+        // The largest magnitude among the outputs, as bits: whether one is infinite or NaN when rounded, as
+        // `repair` will find it. So whether an output is repaired follows from itself alone.
+        unsigned most = 0;
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
             const float bias[2] = {shared.bias[team][ENGINE::row(r)], shared.bias[team][ENGINE::row(r) + 8]};
@@ -588,8 +590,9 @@ struct Worker {
 #pragma unroll
                     for (int i = 0; i < 4; ++i) {
                         const float value = engine.value(r, c0 + c, i) + bias[i / 2];
-                        special = fmaf(value, 0.0f, special);  // NaN from then on
                         bits[i / 2][i % 2] = bits_of(value, Element());
+                        const unsigned size = bits[i / 2][i % 2] & Magnitude<Element>::ALL;
+                        most = size > most ? size : most;
                     }
                     Pair* const to = pass + lane / 4 * PITCH;
                     const int column = c * 8 + lane % 4 * 2;
@@ -633,7 +636,7 @@ struct Worker {
                 }
             }
         }
-        if (__any_sync(~0u, special != 0)) repair(p, shared, index, team, border);
+        if (__any_sync(~0u, most >= Magnitude<Element>::INFINITE)) repair(p, shared, index, team, border);
     }
 
     // Where the first output of the tile lies, in row 0 of its group.

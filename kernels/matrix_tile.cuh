@@ -86,6 +86,20 @@ struct Load<2, unsigned> {
     __device__ static unsigned pixel(const Bits64& bits, int i) { return i ? bits.second : bits.first; }
 };
 
+// The bits of a number but its sign, and the least of an infinity or a NaN.
+template <typename>
+struct Magnitude {
+    static constexpr unsigned ALL = 0x7fffffff, INFINITE = 0x7f800000;
+};
+template <>
+struct Magnitude<float16> {
+    static constexpr unsigned ALL = 0x7fff, INFINITE = 0x7c00;
+};
+template <>
+struct Magnitude<bfloat16> {
+    static constexpr unsigned ALL = 0x7fff, INFINITE = 0x7f80;
+};
+
 // The bits of a sum, rounded to the element.
 template <typename Number>
 __device__ inline unsigned short bits_of(float sum, Number) {

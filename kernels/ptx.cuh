@@ -43,7 +43,8 @@ __device__ inline float float_from_float16(unsigned short bits) {
 #endif
 }
 
-// The nearest tf32 number (a float whose last 13 bits are zero), ties away from zero, as bits.
+// The nearest tf32 number (a float whose last 13 bits are zero), ties away from zero, as bits. What is
+// not finite stays so, but a NaN of which only the last bits are set becomes infinite.
 __device__ inline unsigned tf32_from_float(float value) {
 #ifdef __CUDACC__
     unsigned bits;

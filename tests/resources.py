@@ -9,7 +9,8 @@ import json
 import os
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,15 +47,16 @@ def compiled(source: str, options: tuple[str, ...], target: str) -> dict[str, Re
     """Compile a source as CuPy does; return the resources of each of its kernels."""
     from cupy_backends.cuda.libs import nvrtc
 
+    architecture = f"-arch={target}"
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
     try:
         nvrtc.compileProgram(
             program,
             (
-                *options,
+                *(option for option in options if option != architecture),
                 "-ftz=true",
                 "--device-as-default-execution-space",
-                f"-arch={target}",
+                architecture,
                 "--ptxas-options=-v",
             ),
         )
@@ -81,12 +83,16 @@ def measured(target: str) -> dict[str, Resources]:
     for instance in instances(target):
         groups.setdefault((instance.source, _compile.options(instance)), []).append(instance)
 
-    def compile_group(key: tuple[str, tuple[str, ...]]) -> dict[str, Resources]:
-        functions = compiled(_compile.source(key[0]), key[1], target)
-        return {str(instance): functions[instance.function] for instance in groups[key]}
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return {k: v for part in pool.map(compile_group, groups) for k, v in part.items()}
+    # NVRTC does one thing at a time in a process.
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        sources = [_compile.source(source) for source, _ in groups]
+        options = [options for _, options in groups]
+        found = pool.map(compiled, sources, options, [target] * len(groups))
+        return {
+            str(instance): functions[instance.function]
+            for group, functions in zip(groups.values(), found, strict=True)
+            for instance in group
+        }
 
 
 def main() -> None:

@@ -121,15 +121,24 @@ def test_a_missing_header_is_an_error(copy: Path) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_each_kernel_file_opens_with_its_contract(name: str) -> None:
-    """What it computes, in a comment that names each macro and the launch."""
-    opening = re.match(r"(//[^\n]*\n)+", text_of(name))
-    assert opening, "no comment at the top"
-    assert opening[0].count("\n") >= 5
-    assert re.search(r"\bLaunch: ", opening[0])
+    """What it computes, in a comment that names each macro and the launch.
+
+    Macros of headers are named in theirs, and the headers in the kernel's.
+    """
+    contract = opening(name)
+    assert contract.count("\n") >= 5
+    assert re.search(r"\bLaunch: ", contract)
+    named = "".join(opening(header) for header in included(name) if header in contract)
     macros = {key for i in LISTED if i.source == name for key, _ in i.defines}
     assert macros
     for macro in macros:
-        assert re.search(rf"\b{macro}\b", opening[0]), macro
+        assert re.search(rf"\b{macro}\b", contract + named), macro
+
+
+def opening(name: str) -> str:
+    found = re.match(r"(//[^\n]*\n)+", text_of(name))
+    assert found, "no comment at the top"
+    return found[0]
 
 
 @pytest.mark.parametrize("name", HEADERS)
@@ -155,6 +164,11 @@ def test_every_file_is_reachable() -> None:
 def test_options() -> None:
     instance = Instance("k.cu", "k", (("ELEMENT", "complex<float>"), ("RANK", "2")))
     assert _compile.options(instance) == ("-std=c++17", "-DELEMENT=complex<float>", "-DRANK=2")
+    macros = {"MmaEngine": (), "WgmmaEngine": ("-arch=sm_90a",)}
+    for engine, special in macros.items():
+        instance = Instance("k.cu", "k", (("ENGINE", engine),))
+        expected = ("-std=c++17", f"-DENGINE={engine}", *special)
+        assert _compile.options(instance) == expected, "instructions of one target alone"
 
 
 def test_kernel() -> None:

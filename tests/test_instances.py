@@ -103,8 +103,8 @@ def test_convolution_instance(instance: Instance) -> None:
     assert case["weight"].shape[1 - transposed] * 5 > 3 * tile.depth
 
 
-# What the matrix kernel tells apart, each by the length n of the last axis of the output (or of one of
-# its phases, or folded), by the input channels c of a group, and by its rows r.
+# What the matrix kernel tells apart, each by the length n of the last axis of the output (or of one
+# of its phases, or folded), by the input channels c of a group, and by its rows r.
 KINDS: dict[str, Any] = {
     "lattices": lambda n, c, r: (
         "conv2d", (1, 2 * c, 4, 2 * n), (2 * r, c, 2, 2), {"stride": (1, 2)},

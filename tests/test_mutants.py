@@ -207,8 +207,8 @@ MISUNDERSTANDINGS = {
 }  # fmt: skip
 
 
-# Calls in which the mutants below go wrong, as small as they can be: sums longer than the rings, rows of
-# two slabs, tiles of which a block has several.
+# Calls in which the mutants below go wrong, as small as they can be: sums longer than the rings,
+# rows of two slabs, tiles of which a block has several.
 CASES = {
     "long": convolution("conv2d", (2, 44, 5, 9), (70, 44, 3, 3), bias=True, padding=1),
     "tf32": convolution(
@@ -274,7 +274,8 @@ MATRIX = {
         "race|nothing wrote", by="hopper", case="long",
     ),
     "no wait for room for inputs": Mutant(
-        MATRIX_CONV, "mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);", ";",
+        MATRIX_CONV,
+        "mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);", ";",
         "race|hangs", by="portable", case="long",
     ),
     "no wait for room for weights": Mutant(
@@ -293,7 +294,8 @@ MATRIX = {
         "race", by="hopper", case="tf32",
     ),
     "no wait for the products of a chain": Mutant(
-        ENGINE, "wgmma_wait<UNDER_WAY>();", "", "accumulators of a product", by="hopper", case="long"
+        ENGINE,
+        "wgmma_wait<UNDER_WAY>();", "", "accumulators of a product", by="hopper", case="long"
     ),
     "no wait behind the last products": Mutant(
         ENGINE, "void finish() { wgmma_wait<0>(); }", "void finish() {}",
@@ -325,7 +327,8 @@ MATRIX = {
         "wrong", by="portable", case="one step",
     ),
     "a row too many": Mutant(
-        MATRIX_CONV, "const bool exists = channel < p.rows;", "const bool exists = channel <= p.rows;",
+        MATRIX_CONV,
+        "const bool exists = channel < p.rows;", "const bool exists = channel <= p.rows;",
         "out of bounds|between the elements|another thread", by="portable", case="long",
     ),
     "bias of the next row": Mutant(
@@ -342,7 +345,8 @@ MATRIX = {
     ),
     "no barrier before the next tile's columns": Mutant(
         MATRIX_CONV,
-        "named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last tile's any more", "",
+        "named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last tile's any more",
+        "",
         "race", by="portable", case="many rows",
     ),
     "no barrier behind a tile's columns": Mutant(
@@ -350,7 +354,8 @@ MATRIX = {
         "race|nothing wrote", by="portable", case="many rows",
     ),
     "no barrier behind the tables": Mutant(
-        MATRIX_CONV, "worker.describe_columns();\n    __syncthreads();", "worker.describe_columns();",
+        MATRIX_CONV,
+        "worker.describe_columns();\n    __syncthreads();", "worker.describe_columns();",
         "race|nothing wrote", by="portable", case="odd",
     ),
     "no order behind the pass to rows": Mutant(
@@ -358,7 +363,8 @@ MATRIX = {
         "race|nothing wrote", by="portable", case="odd",
     ),
     "no order before the next pass": Mutant(
-        MATRIX_CONV, "__syncwarp();\n#pragma unroll\n                for (int c = 0; c < PASS_TILES",
+        MATRIX_CONV,
+        "__syncwarp();\n#pragma unroll\n                for (int c = 0; c < PASS_TILES",
         "#pragma unroll\n                for (int c = 0; c < PASS_TILES",
         "race", by="portable", case="odd",
     ),
@@ -371,7 +377,7 @@ MATRIX = {
         "misaligned|out of bounds|wrong", by="hopper", case="odd",
     ),
     "no repair": Mutant(
-        MATRIX_CONV, "if (special != 0) repair(", "if (false) repair(",
+        MATRIX_CONV, "if (__any_sync(~0u, most >= Magnitude<Element>::INFINITE))", "if (false)",
         "wrong", by="portable", case="special",
     ),
     "padding that counts in a repair": Mutant(
@@ -387,8 +393,11 @@ MATRIX = {
         "out of bounds|between the elements|wrong", by="portable", case="fold",
     ),
     "steps in another order": Mutant(
-        PACK, "place.tap[1] = step / phase.taps[2].count;\n    place.tap[2] = step % phase.taps[2].count;",
-        "place.tap[2] = step / phase.taps[1].count;\n    place.tap[1] = step % phase.taps[1].count;",
+        PACK,
+        "place.tap[1] = step / phase.taps[2].count;\n"
+        "    place.tap[2] = step % phase.taps[2].count;",
+        "place.tap[2] = step / phase.taps[1].count;\n"
+        "    place.tap[1] = step % phase.taps[1].count;",
         "wrong|out of bounds", by="hopper", case="long",
     ),
     "a weight's channel too many": Mutant(

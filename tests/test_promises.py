@@ -115,11 +115,11 @@ def test_a_sample_alone_or_in_a_batch(backend: NumpyBackend, case: Case) -> None
 @every_kernel
 def test_a_sample_beside_nan(backend: NumpyBackend) -> None:
     """It is computed like any other, even where the order of its sum decides on an overflow."""
-    x = np.zeros((2, 16, 8), np.float16)
+    x = np.zeros((40, 16, 8), np.float16)  # more than one sample in a tile, of any kernel
     # Below 65520, where rounding to float16 gives infinity, by less than the last terms add up to;
     # but in float32 each of them alone is lost.
-    x[0, :6] = np.array([65504, 15.9921875, 2**-8, *[0.0015] * 3])[:, None]
-    x[1] = np.nan
+    x[:, :6] = np.array([65504, 15.9921875, 2**-8, *[0.0015] * 3])[:, None]
+    x[1::2] = np.nan
     case = Case("conv1d", {"input": x, "weight": np.ones((8, 16, 1), np.float16)}, {})
     alone = backend.compute(one_sample(case, 0))
     assert_same_bits(backend.compute(case)[:1], alone)
@@ -128,7 +128,8 @@ def test_a_sample_beside_nan(backend: NumpyBackend) -> None:
 @every_kernel
 @given(
     case=st.one_of(
-        *[convolutions(samples=samples, unbatched=False)] * 4, max_pools(samples=samples, unbatched=False)
+        *[convolutions(samples=samples, unbatched=False)] * 4,
+        max_pools(samples=samples, unbatched=False),
     )
 )
 def test_unbatched(backend: NumpyBackend, case: Case) -> None:

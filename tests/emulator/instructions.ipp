@@ -220,9 +220,9 @@ unsigned short float16_from_float(float value) {
 unsigned tf32_from_float(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
-    if (value != value) return 0x7fffffffu & ~0x1fffu;
-    // Half a unit in the last place is added to the magnitude; a carry goes into the exponent.
-    return value - value == 0 ? (bits + 0x1000u) & ~0x1fffu : bits;
+    // Half a unit in the last place is added to the magnitude; a carry goes into the exponent. What is
+    // not finite is cut off.
+    return (value - value == 0 ? bits + 0x1000u : bits) & ~0x1fffu;
 }
 
 // ---- exchanges of a warp ----

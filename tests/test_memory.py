@@ -1,0 +1,51 @@
+"""Device memory: a call takes what its plan says beside its arrays, and keeps none of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cupyconv
+from cupyconv import _launch, _plan
+from cupyconv._plan import MatrixPlan
+from strategies import MODES
+from test_plan import conv, conv_transpose, plan_of
+
+pytestmark = pytest.mark.gpu
+
+UNIT = 512  # bytes of which CuPy's pool makes its blocks
+
+CALLS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "conv2d": (conv, (8, 64, 56, 56), (96, 64, 3, 3), {"padding": 1}),
+    "conv1d": (conv, (8, 100, 3000), (100, 50, 9), {"groups": 2, "stride": 2}),
+    "conv_transpose2d": (conv_transpose, (8, 64, 28, 28), (64, 48, 4, 4), {"stride": 2}),
+    "conv_transpose3d": (conv_transpose, (2, 32, 9, 10, 11), (32, 40, 3, 3, 3), {"stride": 2}),
+}
+
+
+@pytest.mark.parametrize("kernel", ["portable", pytest.param("hopper", marks=pytest.mark.wgmma)])
+@pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
+@pytest.mark.parametrize("function", CALLS)
+def test_workspace(function: str, mode: tuple[np.dtype[Any], str], kernel: str) -> None:
+    """The packed weights, and no copy of an input or an output."""
+    import cupy
+
+    describe, input_shape, weight_shape, options = CALLS[function]
+    dtype, precision = mode
+    processor = _launch._processor(cupy.cuda.runtime.getDevice())
+    geometry = describe(input_shape, weight_shape, **options)
+    plan = plan_of(geometry, dtype, precision, processor, kernel)
+    assert isinstance(plan, MatrixPlan)
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        x, w = (cupy.ones(shape, dtype) for shape in (input_shape, weight_shape))
+        out = cupy.empty(geometry.out_shape, dtype)
+        before = pool.used_bytes(), pool.total_bytes()
+        for _ in range(2):
+            with cupyconv.precision(precision), _plan.forced(kernel):
+                getattr(cupyconv, function)(x, w, **options, out=out)
+            assert pool.used_bytes() == before[0], "a call keeps memory"
+            # A new pool takes from the device what is in use at once.
+            assert pool.total_bytes() - before[1] == -(-plan.packed // UNIT) * UNIT

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupyconv
-from backends import EmulatorBackend, NumpyBackend, every_backend
+from backends import EmulatorBackend, NumpyBackend, every_backend, every_kernel
 from bounds import assert_same_bits
 from cupyconv import _arrays, _convolution, _geometry, _paths, _plan
 from cupyconv._launch import Arguments, KernelPath
@@ -95,7 +95,7 @@ def test_the_second_call_checks_and_plans_nothing(backend: NumpyBackend, functio
     assert_same_bits(backend.compute(other), second)
 
 
-@every_backend
+@every_kernel
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_contents_are_read_anew(backend: NumpyBackend, function: str) -> None:
     """The same arrays with other contents give what other arrays with these contents give."""

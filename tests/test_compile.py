@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -179,3 +182,75 @@ def test_kernel() -> None:
         assert kernel.code == _compile.source(instance.source)
         assert kernel.name == instance.function
         assert kernel.options == _compile.options(instance)
+
+
+# Of the shapes of a kernel for an element, the last one that is listed.
+COMPILE = """
+import time
+import cupy
+from cupyconv import _compile, _launch, _plan
+
+(cupy.zeros(3) + 1).sum()
+parts = ("ELEMENT", "INPUT", "OUTPUT", "PARTS", "ENGINE")
+target = _launch._processor(cupy.cuda.runtime.getDevice()).target
+chosen = {
+    (i.source, i.function, *(macro for macro in i.defines if macro[0] in parts)): i
+    for i in _plan.instances(target)
+}
+for instance in chosen.values():
+    start = time.perf_counter()
+    _compile.kernel(instance).compile()
+    print(time.perf_counter() - start, instance)
+"""
+
+# The arrays are there, and with them all that CuPy does for its own first kernels.
+FIRST_CALL = """
+import time
+import cupy, cupyconv
+
+x = cupy.zeros({input}, "{dtype}")
+w = cupy.zeros({weight}, "{dtype}")
+(x + 1).sum()
+cupy.cuda.runtime.deviceSynchronize()
+start = time.perf_counter()
+cupyconv.{function}(x, w)
+cupy.cuda.runtime.deviceSynchronize()
+print(time.perf_counter() - start)
+"""
+
+
+def python(code: str, cache: Path) -> str:
+    """What another process prints that has its own folder for CuPy's binaries."""
+    environment = {**os.environ, "CUPY_CACHE_DIR": str(cache)}
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.gpu
+def test_seconds_to_compile(tmp_path: Path) -> None:
+    """The first call ever compiles its kernels: that takes a few seconds at most for each."""
+    lines = python(COMPILE, tmp_path).splitlines()
+    assert lines
+    assert list(tmp_path.iterdir()), "compiled elsewhere"
+    assert not [line for line in lines if float(line.split()[0]) > 3]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("function", "input", "weight", "dtype"),
+    [
+        ("conv2d", (2, 3, 9, 9), (5, 3, 3, 3), "float32"),
+        ("conv2d", (2, 64, 32, 32), (64, 64, 3, 3), "float32"),
+        ("conv_transpose2d", (2, 64, 32, 32), (64, 64, 4, 4), "float16"),
+    ],
+)
+def test_seconds_of_a_first_call(
+    tmp_path: Path, function: str, input: tuple[int, ...], weight: tuple[int, ...], dtype: str
+) -> None:
+    """In a process of its own, with the kernels of an earlier one on disk."""
+    code = FIRST_CALL.format(function=function, input=input, weight=weight, dtype=dtype)
+    seconds = [float(python(code, tmp_path)) for _ in range(4)]
+    assert min(seconds[1:]) <= 0.05, seconds

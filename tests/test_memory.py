@@ -40,7 +40,7 @@ def test_workspace(function: str, mode: tuple[np.dtype[Any], str], kernel: str) 
     assert isinstance(plan, MatrixPlan)
     pool = cupy.cuda.MemoryPool()
     with cupy.cuda.using_allocator(pool.malloc):
-        x, w = (cupy.ones(shape, dtype) for shape in (input_shape, weight_shape))
+        x, w = (cupy.zeros(shape, dtype) for shape in (input_shape, weight_shape))
         out = cupy.empty(geometry.out_shape, dtype)
         before = pool.used_bytes(), pool.total_bytes()
         for _ in range(2):

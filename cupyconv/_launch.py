@@ -374,7 +374,14 @@ class KernelPath:
                 *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
                 *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
                 *(tiling.slots, tiling.lattice_slots, *tiling.extent, *tiling.reach),
-                *(tiling.stages, tiling.weight_stages, tiling.resident, tiling.group, tiling.turns),
+                *(
+                    tiling.stages,
+                    tiling.weight_stages,
+                    tiling.chunk,
+                    tiling.resident,
+                    tiling.group,
+                    tiling.turns,
+                ),
                 *map(_reciprocal, (tiling.plane_pitch, tiling.row_pitch, tiling.tile[1])),
                 *(_long_reciprocal(n) for n in (tiling.row_tiles, *reversed(tiling.tiles))),
             )

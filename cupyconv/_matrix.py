@@ -144,7 +144,7 @@ class Axis:
     def absent(self) -> int:
         """Inputs in front of the array that are staged, in the one phase."""
         _, count, offset = self.taps.progression(0)
-        return max(0, -offset - (count - 1) * min(0, self.taps.offset_step)) + self.skew
+        return max(0, self.skew - offset - (count - 1) * min(0, self.taps.offset_step))
 
     @property
     def halo(self) -> int:
@@ -162,7 +162,7 @@ def _axis(taps: AxisTaps, last: bool) -> Axis:
     spacing = math.gcd(taps.step, apart)
     # Inputs of an even and an odd lattice are pairs too, where there are as many of both.
     all_used = taps.step % 2 == 0 and spacing == 1 and most * apart >= taps.step
-    pairs = last and (taps.step == 1 or all_used)
+    pairs = last and taps.size_in % 2 == 0 and (taps.step == 1 or all_used)
     firsts = (offset + (n - 1) * min(0, taps.offset_step) for _, n, offset in progressions if n)
     skew = int(pairs and any(first % 2 for first in firsts))
     used = (tap * apart % taps.step // spacing for tap in range(min(most, taps.step)))
@@ -256,14 +256,15 @@ def _folded(
 
 
 _SHORT_SUM = 1024
+_ROOM = 160 * 1024  # bytes that take two long stages with any halo of a small kernel
 
 
 def _slab_rows(rows: int) -> int:
     return -(-rows // SLAB_ROWS) * SLAB_ROWS
 
 
-def sum_of(geometry: ConvGeometry, mode: Mode) -> Sum:
-    """Return how the sums of a convolution of rank 1 to 3 are computed."""
+def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
+    """Return how the sums of a convolution of rank 1 to 3 are computed, with `shared` bytes a block."""
     g = geometry
     taps = (NO_AXIS,) * (3 - g.rank) + g.axes
 
@@ -288,7 +289,11 @@ def sum_of(geometry: ConvGeometry, mode: Mode) -> Sum:
     inside = axes[1].most_taps * axes[2].most_taps
     blocks = -(-g.channels // mode.block)
     lattices = axes[1].lattices * axes[2].lattices
-    depth = max(1, min(blocks, 4, 6 // max(1, inside * lattices)))
+    # A stage has some steps, or products wait often; but more stages hide more of a load's latency.
+    # Chains of products end with their stage: where there is room, stages are longer for them.
+    room = inside > 6 and lattices == 1 and shared >= _ROOM
+    longest = 18 if mode.parts == 2 and room else 6
+    depth = max(1, min(blocks, 4, longest // max(1, inside * lattices)))
     # Groups of even lengths.
     steps = max(1, depth * inside)
     group = -(-steps // -(-steps // mode.group))
@@ -316,6 +321,7 @@ class Tiling:
     reach: tuple[int, ...]
     stages: int
     weight_stages: int
+    chunk: int  # K blocks that are staged together
     group: int  # steps of a stage of weights
     turns: bool  # whether teams take turns
     resident: bool  # whether weights are brought once for all tiles of a block
@@ -336,11 +342,22 @@ class Tiling:
         )
 
 
+# Stages of inputs and of weights, the best first.
+_RESIDENT = (6, 5, 4, 3)
+_RINGS = (
+    *((6, 4), (5, 4), (4, 4), (6, 3), (5, 3), (4, 3)),
+    *((3, 4), (3, 3), (2, 4), (2, 3), (4, 2), (3, 2), (2, 2)),
+)
+# Registers in which a staging thread has loads under way, by the parts of an element.
+_LOADS = {1: 48, 2: 32}
+_LONGEST_CHUNK = 8  # K blocks
 # What a block takes beside its products, in cycles: to describe and store a tile.
 _TILE_CYCLES = 1500
 # From so many cycles of a tile's products on, by the parts of an element, teams take turns.
 _MANY_PRODUCTS = {1: 16000, 2: 7000}
-_STAGED_A_CYCLE = 3  # values that the staging warps bring in a cycle
+# How much of the lesser of products and staging is not hidden behind the greater.
+_IN_THE_WAY = 0.15
+_STAGED_A_CYCLE = 4  # values that the staging warps bring in a cycle
 
 
 def tiling(
@@ -411,7 +428,9 @@ def _candidates(
         last_segment = (shape.columns // shape.segment - 1) * segment_pitch
         reach = sum.axes[1].halo * row_pitch + sum.axes[2].halo
         x_extent = tile[3] + sum.axes[2].halo
-        extent = (tile[2] + sum.axes[1].halo, min(row_pitch, x_extent + x_extent % 2))
+        if sum.axes[2].pairs:
+            x_extent += x_extent % 2
+        extent = (tile[2] + sum.axes[1].halo, min(row_pitch, x_extent))
         reaches = (
             tile[0] - 1,
             (tile[1] - 1) * sum.axes[0].taps.step,
@@ -440,8 +459,8 @@ def _candidates(
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
         groups_of_sum = stages_of_sum * -(-inside // group)
         resident = row_tiles * groups * sum.phases == 1 and groups_of_sum <= MAX_STAGES
-        rings = [(n, groups_of_sum) for n in (4, 3, 2) if resident and groups_of_sum > 0]
-        rings += [(4, 4), (4, 3), (3, 3), (4, 2), (3, 2), (2, 3), (2, 2)]
+        rings = [(n, groups_of_sum) for n in _RESIDENT if resident and groups_of_sum > 0]
+        rings += _RINGS
         fits = [
             (stages, weight_stages)
             for stages, weight_stages in rings
@@ -453,10 +472,16 @@ def _candidates(
         resident = resident and weight_stages == groups_of_sum
         tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
         count = row_tiles * math.prod(tiles) * groups * sum.phases
-        products = sum.steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
+        # Those of a phase in the mean.
+        steps = sum.blocks * math.prod(axis.taps.kernel for axis in sum.axes) / sum.phases
+        products = steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
         products *= 2 if shape.segment == 64 else 1.2
         staged = sum.blocks * mode.block * slots * halo_z_taps / _STAGED_A_CYCLE
         staged *= 1 + 8 / tile[3]
+        # A multiprocessor stores a sector of 32 bytes in a cycle, full or not.
+        folds = sum.fold.count
+        sectors = tile[3] * folds * mode.itemsize / 32 + 1.5
+        stores = shape.rows / folds * math.prod(tile[:3]) * sectors
         waves = -(-count // multiprocessors)
         yield Tiling(
             shape=shape,
@@ -472,18 +497,37 @@ def _candidates(
             reach=reaches,
             stages=stages,
             weight_stages=weight_stages,
+            chunk=_chunk(sum, slots, stages, engine),
             resident=resident,
             group=group,
-            turns=products / sum.phases >= _MANY_PRODUCTS[mode.parts],
+            turns=products >= _MANY_PRODUCTS[mode.parts],
             shared=fixed + stages * input_stage + weight_stages * weight_stage,
             cycles=waves
-            * (max(products / sum.phases, staged) + _TILE_CYCLES + shape.rows * shape.columns / 10),
+            * (max(products, staged) + _IN_THE_WAY * min(products, staged) + _TILE_CYCLES + stores),
         )
+
+
+def _chunk(sum: Sum, slots: int, stages: int, engine: str) -> int:
+    """Return how many K blocks are staged together: so many that rounds of loads are full."""
+    pixels = 2 if sum.axes[2].pairs else 1
+    words = -(-pixels * sum.mode.itemsize // 4)  # of a load
+    units = slots // (32 * pixels)
+    warps = THREADS[engine] // 32 - TEAMS * 4 - 1
+    most = _LOADS[sum.mode.parts] // (sum.mode.block * words)
+
+    def rounds(chunk: int) -> int:
+        most_units = most if chunk == sum.depth else 1 + (stages - 1) * sum.depth * units // warps
+        a_round = warps * min(most, most_units)
+        whole, rest = divmod(sum.blocks, chunk)
+        return whole * -(-chunk * units // a_round) + -(-rest * units // a_round)
+
+    lengths = range(1, -(-min(sum.blocks, _LONGEST_CHUNK) // sum.depth) + 1)
+    return min((n * sum.depth for n in lengths), key=rounds)
 
 
 def _static(shape: Shape, mode: Mode, engine: str) -> int:
     """Return the bytes of ``Shared`` in matrix_conv.cu."""
-    tiles = min(8, shape.team_columns // (8 if engine == "hopper" else 32))
-    own = 4 * MAX_STAGES * 8 + 24 + TEAMS * (shape.team_columns * 20 + SLAB_ROWS * 16)
+    tiles = min(32 // mode.itemsize, shape.team_columns // (8 if engine == "hopper" else 32))
+    own = 4 * MAX_STAGES * 8 + 24 + TEAMS * (shape.team_columns * 20 + SLAB_ROWS * 4)
     own += TEAMS * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
     return -(-own // 128) * 128

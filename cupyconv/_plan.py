@@ -312,9 +312,9 @@ def _plan_matrix(
     # Room for what folding and whole tiles add to coordinates.
     if max(axis.size_out + axis.phases + axis.step for axis in g.axes) >= INT32_LIMIT // 2:
         return None
-    sum = _matrix.sum_of(g, mode)
     multiprocessors = processor.multiprocessors
     shared = SHARED[processor.target]
+    sum = _matrix.sum_of(g, mode, shared)
     if (
         g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
         >= INT32_LIMIT // 4

@@ -52,11 +52,10 @@ constexpr int LOADS = PARTS == 2 ? 32 : 48;                // registers in which
 constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 // Outputs pass through a buffer of each warp, so that stores run along rows: 16 rows, a few tiles wide,
 // or 8 rows of pairs of folds. The padding spreads the lanes' rows over the banks.
-constexpr int PASS_TILES = ENGINE::COLUMNS < 8 ? ENGINE::COLUMNS : 8;
+constexpr int PASS_TILES = ENGINE::COLUMNS * sizeof(Pair) < 64 ? ENGINE::COLUMNS : 64 / sizeof(Pair);
 constexpr int PASS_PAIRS = PASS_TILES * 4;  // of a row
 constexpr int PASS_PITCH = PASS_PAIRS + 4;
-constexpr int PASSES = 16 * PASS_PAIRS / 32;          // pairs of a lane
-constexpr int BURST = PASSES < 4 ? PASSES : 4;        // of which it stores so many together
+constexpr int BURST = 8;                // rows of which a lane loads its part together
 constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
 
 // All strides are in elements.
@@ -82,6 +81,7 @@ struct Arguments {
     int64 extent[2];  // slots that a tile reads of an axis: y and x
     int64 reach[4];   // how far inputs of a tile are from its first one: samples, z, y and x
     int64 stages, weight_stages;
+    int64 chunk;     // K blocks, of a few stages, that are staged together
     int64 resident;  // whether the weights of a sum fit their ring and stay there
     int64 group;     // steps of a stage of weights
     int64 turns;     // whether teams take turns, which is for tiles of many products
@@ -92,11 +92,6 @@ struct Arguments {
     int64 input_pairs, output_pairs;
 };
 
-// Two neighbouring outputs.
-struct __align__(2 * sizeof(Element)) Pair {
-    Bits first, second;
-};
-
 struct Shared {
     mbarrier inputs_full[MAX_STAGES], inputs_empty[MAX_STAGES];
     mbarrier weights_full[MAX_STAGES], weights_empty[MAX_STAGES];
@@ -105,10 +100,7 @@ struct Shared {
     int64 column_offset[TEAMS][TEAM_COLUMNS];
     unsigned column_place[TEAMS][TEAM_COLUMNS];
     int column_folds[2][TEAMS][TEAM_COLUMNS];
-    // Of each team's rows: where they lie, which fold they are (as many as there are: none), their bias.
-    int64 row_offset[TEAMS][SLAB_ROWS];
-    int row_fold[TEAMS][SLAB_ROWS];
-    float bias[TEAMS][SLAB_ROWS];
+    float bias[TEAMS][SLAB_ROWS];  // of each team's rows
     Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
 };
 
@@ -217,7 +209,7 @@ struct Worker {
         place[3] = slot - place[2] * int(p.row_pitch);
     }
 
-    __device__ int stages() const { return (blocks + depth - 1) / depth * z_taps; }
+    __device__ int stages_of_tap() const { return (blocks + depth - 1) / depth; }
     // K blocks and steps of the stage that starts with K block `block`.
     __device__ int depth_of(int block) const { return blocks - block < depth ? blocks - block : depth; }
     __device__ int steps_of(int block) const { return depth_of(block) * taps; }
@@ -250,8 +242,9 @@ struct Worker {
             if (!describe(index, tile)) continue;
             const unsigned char* from =
                 p.packed + ((tile.group * p.phases + phase_index) * p.row_tiles + tile.row_tile) * p.steps * step_bytes;
-            for (int stage = 0; stage < stages(); ++stage) {
-                int left = steps_of(stage / z_taps * depth);
+            for (int stage = 0, block = 0; stage < stages_of_tap() * z_taps; ++stage) {
+                int left = steps_of(block);
+                block = block + depth < blocks ? block + depth : 0;
                 while (left > 0) {
                     const int steps = left < int(p.group) ? left : int(p.group), bytes = steps * int(step_bytes);
                     unsigned char* const to = dynamic.weights + turn.stage * dynamic.weight_bytes;
@@ -311,9 +304,9 @@ struct Worker {
     // ---- inputs, by the other warps behind the teams ----
 
     // A warp takes 32 times PIXELS slots of a K block at a time, a thread PIXELS of them (neighbours, or, if
-    // APART, the same one of an even and an odd lattice): a unit. Of a
-    // stage's units it takes every so many-th, a few in a round. While a round is stored to shared memory,
-    // the loads of the next one are on their way, be it of another stage or tile.
+    // APART, the same one of an even and an odd lattice): a unit. Of the units of a chunk, which are a few
+    // stages, it takes every so many-th, a few in a round. While a round is stored to shared memory, the
+    // loads of the next one are on their way, be it of another chunk or tile.
     template <int PIXELS, bool APART>
     struct Stager {
         typedef Load<PIXELS, Bits> Loads;
@@ -323,40 +316,57 @@ struct Worker {
 
         const Worker& worker;
         const int lane, warp, groups;
-        int index;  // of the tile
+        const int count;     // units of a round
+        int index;           // of the tile
         Tile tile;
-        int block, tap;      // of the stage
-        int unit, units;     // the round's first one, those of the stage
-        const Bits* input;   // the stage's first
+        int block, tap;      // of the chunk
+        int unit, units;     // the round's first one, those of the chunk
+        const Bits* input;   // the chunk's first
         int first[4];        // its coordinates
-        bool inside;         // whether all inputs of the stage are there
+        bool inside;         // whether all inputs of the chunk are there
+        Turn turn, ahead;    // the stage that is stored, and the first not known to be empty;
+        int begin, entered;  // their first K blocks in the chunk
 
         __device__ __forceinline__ Stager(const Worker& worker)
             : worker(worker),
               lane(threadIdx.x % 32),
               warp(uniform((threadIdx.x - TEAMS * TEAM) / 32 - 1)),
               groups(int(worker.p.slots) / (32 * PIXELS)),
+              count(units_of_round()),
               index(worker.first_tile - worker.tile_step),
               block(worker.blocks),
-              tap(0),
+              tap(worker.z_taps),
               unit(0),
-              units(0) {}
+              units(0),
+              turn{0, 0},
+              ahead{0, 0},
+              begin(0),
+              entered(0) {}
+
+        // A round's stages must be in the ring at the same time, beside the one that products read.
+        __device__ int units_of_round() const {
+            const int stages = int(worker.p.stages) - 1;
+            return int(worker.p.chunk) == worker.depth ? ROUND
+                                                       : most(1 + stages * worker.depth * groups / WARPS, ROUND);
+        }
+        __device__ static int most(int number, int limit) { return number < limit ? number : limit; }
 
         // Goes on to the next round; returns whether there is one.
         __device__ __forceinline__ bool advance() {
             const Arguments& p = worker.p;
-            unit += WARPS * ROUND;
+            unit += WARPS * count;
             if (unit < units) return true;
-            if (block < worker.blocks && ++tap == worker.z_taps) tap = 0, block += worker.depth;
-            if (block >= worker.blocks) {
-                block = 0;
+            block += int(p.chunk);
+            if (block >= worker.blocks) block = 0, ++tap;
+            if (tap >= worker.z_taps) {
+                tap = 0;
                 do {
                     index += worker.tile_step;
                     if (worker.z_taps == 0 || index >= worker.tile_count) return false;
                 } while (!worker.describe(index, tile));
             }
             unit = warp;
-            units = worker.depth_of(block) * groups;
+            units = (worker.blocks - block < int(p.chunk) ? worker.blocks - block : int(p.chunk)) * groups;
             first[0] = tile.start[0];
             inside = tile.size[0] >= int(p.tile[0]);
 #pragma unroll
@@ -373,7 +383,8 @@ struct Worker {
             return true;
         }
 
-        // There are no branches around the loads, so that those of neighbouring units are under way together.
+        // What is absent stays zero. There are no branches around the loads, so that those of neighbouring
+        // units are under way together.
         __device__ __forceinline__ void load(Values& values, int unit) const {
             const Arguments& p = worker.p;
             const int own = quotient(unit, p.groups_reciprocal);
@@ -381,24 +392,53 @@ struct Worker {
             const int64 offset = worker.dynamic.offset[slot], pitch = p.input_channel;
             int from[4];
             Packed::unpack(worker.dynamic.from[slot], from);
+            bool present = offset != NOWHERE;
             // As unsigned numbers, negative coordinates are too large as well.
-            const bool there = inside | ((first[0] + from[0] < int(p.batch)) &
-                                         (unsigned(first[1] + from[1]) < unsigned(p.axis[0].taps.size_in)) &
-                                         (unsigned(first[2] + from[2]) < unsigned(p.axis[1].taps.size_in)) &
-                                         (unsigned(first[3] + from[3]) < unsigned(p.axis[2].taps.size_in)));
-            const bool present = there & (offset != NOWHERE);
-            const int channels = int(p.sum.channels) - (block + own) * BLOCK;
+            if (!inside)
+                present &= (first[0] + from[0] < int(p.batch)) &
+                           (unsigned(first[1] + from[1]) < unsigned(p.axis[0].taps.size_in)) &
+                           (unsigned(first[2] + from[2]) < unsigned(p.axis[1].taps.size_in)) &
+                           (unsigned(first[3] + from[3]) < unsigned(p.axis[2].taps.size_in));
+            const int channels = present ? int(p.sum.channels) - (block + own) * BLOCK : 0;
             const Bits* at = input + own * BLOCK * pitch + (present ? offset : 0);
+            // Two addresses, so that half as many additions wait for each other.
+            const Bits* next = at + pitch;
 #pragma unroll
-            for (int i = 0; i < BLOCK; ++i, at += pitch)
-                values[i / CHUNK][i % CHUNK] =
-                    load_bits((const typename Loads::Type*)at, present & (i < channels));
+            for (int i = 0; i < BLOCK; i += 2, at += 2 * pitch, next += 2 * pitch) {
+                load_bits(values[i / CHUNK][i % CHUNK], (const typename Loads::Type*)at, i, channels);
+                load_bits(values[i / CHUNK][i % CHUNK + 1], (const typename Loads::Type*)next, i + 1, channels);
+            }
         }
 
-        __device__ __forceinline__ void store(const Values& values, int unit, unsigned char* stage) const {
+        __device__ static void clear(Values& values) {
+#pragma unroll
+            for (int i = 0; i < BLOCK; ++i) values[i / CHUNK][i % CHUNK] = typename Loads::Type();
+        }
+
+        // Waits until the stages up to that of a K block of the chunk may be filled.
+        __device__ __forceinline__ void enter(int own) {
+            for (; own >= entered; entered += worker.depth) {
+                mbarrier_wait(&worker.shared.inputs_empty[ahead.stage], ahead.parity ^ 1);
+                ahead.advance(int(worker.p.stages));
+            }
+        }
+        // Goes on to the stage of a K block of the chunk: those before it have all that the warp brings.
+        __device__ __forceinline__ void leave(int own) {
+            for (; own >= begin + worker.depth; begin += worker.depth) {
+                enter(begin);
+                if (ENGINE::PROXY) async_proxy_fence();
+                mbarrier_arrive(&worker.shared.inputs_full[turn.stage]);
+                turn.advance(int(worker.p.stages));
+            }
+        }
+
+        __device__ __forceinline__ void store(const Values& values, int unit) const {
             const int slots = int(worker.p.slots), own = quotient(unit, worker.p.groups_reciprocal);
+            // K blocks follow each other around the ring.
+            const int blocks = int(worker.p.stages) * worker.depth, behind = turn.stage * worker.depth + own - begin;
             // A K block has both halves of its first part, then those of the second.
-            Slot* const to = (Slot*)stage + own * PARTS * DEPTH * slots +
+            Slot* const to = (Slot*)worker.dynamic.inputs +
+                             (behind < blocks ? behind : behind - blocks) * PARTS * DEPTH * slots +
                              ((unit - own * groups) * 32 + lane) * (APART ? 1 : PIXELS);
 #pragma unroll
             for (int half = 0; half < DEPTH; ++half)
@@ -416,27 +456,31 @@ struct Worker {
         }
 
         __device__ __forceinline__ void run() {
-            Values values[ROUND];
-            Turn turn = {0, 0};
+            Values values[ROUND] = {};
             bool more = advance();
             if (!more) return;
 #pragma unroll
             for (int i = 0; i < ROUND; ++i)
-                if (unit + i * WARPS < units) load(values[i], unit + i * WARPS);
+                if ((i < count) & (unit + i * WARPS < units)) load(values[i], unit + i * WARPS);
             while (more) {
-                const int stored = unit, end = units;
-                if (stored == warp) mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);
+                const int stored = unit, next = stored + count * WARPS, end = units;
+                const int64 reciprocal = worker.p.groups_reciprocal;
+                leave(quotient(most(stored, end), reciprocal));
+                if (stored < end) enter(quotient(most(next - WARPS, end - 1), reciprocal));
                 more = advance();
-                unsigned char* const stage = worker.dynamic.inputs + turn.stage * worker.dynamic.input_bytes;
+                // All stores, then all zeros, then all loads: compilers count loads under way together, so
+                // that what writes a register of an old load behind a new one would wait for both.
 #pragma unroll
-                for (int i = 0; i < ROUND; ++i) {
-                    if (stored + i * WARPS < end) store(values[i], stored + i * WARPS, stage);
-                    if (more && unit + i * WARPS < units) load(values[i], unit + i * WARPS);
-                }
-                if (stored + WARPS * ROUND < end) continue;
-                if (ENGINE::PROXY) async_proxy_fence();
-                mbarrier_arrive(&worker.shared.inputs_full[turn.stage]);
-                turn.advance(int(worker.p.stages));
+                for (int i = 0; i < ROUND; ++i)
+                    if ((i < count) & (stored + i * WARPS < end)) store(values[i], stored + i * WARPS);
+#pragma unroll
+                for (int i = 0; i < ROUND; ++i) clear(values[i]);
+#pragma unroll
+                for (int i = 0; i < ROUND; ++i)
+                    if (more & (i < count) & (unit + i * WARPS < units)) load(values[i], unit + i * WARPS);
+                if (next < end) continue;
+                leave(quotient(end, reciprocal) + worker.depth - 1);  // the last stage may have fewer K blocks
+                begin = entered = 0;
             }
         }
     };
@@ -460,6 +504,9 @@ struct Worker {
             shared.column_place[team][own] = Packed::pack(place);
             shared.column_folds[0][team][own] = used ? int(p.fold.count) : 0;
         }
+    }
+    __device__ static int first_row(const Tile& tile, int team) {
+        return tile.row_tile * ROWS + (SLABS == 2 ? team : 0) * SLAB_ROWS;
     }
     __device__ static int first_column(int team) { return SLABS == 2 ? 0 : team * TEAM_COLUMNS; }
 
@@ -488,12 +535,8 @@ struct Worker {
             }
         if (new_rows)
             for (int i = thread; i < SLAB_ROWS; i += TEAM) {
-                const int row = tile.row_tile * ROWS + (SLABS == 2 ? team : 0) * SLAB_ROWS + i;
-                const int channel = channel_of(row, folds), fold = fold_of(row, folds);
-                const bool exists = channel < p.rows;
-                shared.row_offset[team][i] = channel * p.out_row + fold * p.out_axis[2];
-                shared.row_fold[team][i] = exists ? fold : folds;
-                shared.bias[team][i] = exists && p.bias.data
+                const int channel = channel_of(first_row(tile, team) + i, folds);
+                shared.bias[team][i] = channel < p.rows && p.bias.data
                                            ? load_parameter<float>(p.bias, tile.group * p.rows + channel)
                                            : 0.0f;
             }
@@ -503,7 +546,7 @@ struct Worker {
 
     __device__ __forceinline__ void compute(int team) const {
         const int slab = SLABS == 2 ? team : 0, columns = first_column(team);
-        const int all = stages();
+        const int all = stages_of_tap() * z_taps;
         int row_tile = -1, group = -1;  // of the last tile
         ENGINE engine;
         if (p.turns) ENGINE::begin(team);
@@ -515,8 +558,7 @@ struct Worker {
             row_tile = tile.row_tile, group = tile.group;
             const int border = describe_outputs(tile, team, new_rows);
             engine.clear();
-            mbarrier *input_read = nullptr, *weight_read = nullptr;  // of stages in products under way
-            for (int stage = 0, tap = 0, block = 0; stage < all; ++stage) {
+            for (int stage = 0, block = 0; stage < all; ++stage) {
                 mbarrier_wait(&shared.inputs_full[input.stage], input.parity);
                 Operands operands;
                 operands.weight_pitch = SLABS * SLAB_BYTES;
@@ -528,7 +570,7 @@ struct Worker {
                 operands.team = team;
                 operands.turns = p.turns;
                 int left = steps_of(block);
-                if (++tap == z_taps) tap = 0, block += depth;
+                block = block + depth < blocks ? block + depth : 0;
                 while (left > 0) {
                     operands.steps = left < int(p.group) ? left : int(p.group);
                     operands.weights = dynamic.weights + weight.stage * dynamic.weight_bytes + slab * SLAB_BYTES;
@@ -536,16 +578,12 @@ struct Worker {
                     engine.multiply(operands);
                     operands.distance += operands.steps;
                     left -= operands.steps;
-                    if (ENGINE::UNDER_WAY) release(input_read, weight_read);
-                    input_read = left ? nullptr : &shared.inputs_empty[input.stage];
-                    weight_read = p.resident ? nullptr : &shared.weights_empty[weight.stage];
-                    if (!ENGINE::UNDER_WAY) release(input_read, weight_read);
+                    release(left ? nullptr : &shared.inputs_empty[input.stage],
+                            p.resident ? nullptr : &shared.weights_empty[weight.stage]);
                     weight.advance(int(p.weight_stages));
                 }
                 input.advance(int(p.stages));
             }
-            engine.finish();
-            if (ENGINE::UNDER_WAY) release(input_read, weight_read);
             if (p.fold.count > 1)
                 store<true>(engine, index, team, border);
             else
@@ -567,17 +605,12 @@ struct Worker {
     // Mostly the two of a pair lie together and are one store.
     template <bool ACROSS>
     __device__ __forceinline__ void store(const ENGINE& engine, int index, int team, int border) const {
-        constexpr int LENGTH = ACROSS ? 2 * PASS_PAIRS : PASS_PAIRS;  // pairs of a row of the buffer
         constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
         const int lane = threadIdx.x % 32;
         Pair* const pass = shared.pass[threadIdx.x / 32];
         Tile tile;
         describe(index, tile);
-        Bits* const out = (Bits*)p.out + first_output(tile);
-        const int* const folds = shared.column_folds[border][team];
-        // The largest magnitude among the outputs, as bits: whether one is infinite or NaN when rounded, as
-        // `repair` will find it. So whether an output is repaired follows from itself alone.
-        unsigned most = 0;
+        typename specials_of<Element>::type specials;
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
             const float bias[2] = {shared.bias[team][ENGINE::row(r)], shared.bias[team][ENGINE::row(r) + 8]};
@@ -586,57 +619,59 @@ struct Worker {
                 __syncwarp();
 #pragma unroll
                 for (int c = 0; c < PASS_TILES; ++c) {
-                    Bits bits[2][2];
+                    float value[4];
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) {
-                        const float value = engine.value(r, c0 + c, i) + bias[i / 2];
-                        bits[i / 2][i % 2] = bits_of(value, Element());
-                        const unsigned size = bits[i / 2][i % 2] & Magnitude<Element>::ALL;
-                        most = size > most ? size : most;
-                    }
-                    Pair* const to = pass + lane / 4 * PITCH;
-                    const int column = c * 8 + lane % 4 * 2;
-                    if (ACROSS) {
-                        to[column] = {bits[0][0], bits[1][0]};
-                        to[column + 1] = {bits[0][1], bits[1][1]};
-                    } else {
-                        to[column / 2] = {bits[0][0], bits[0][1]};
-                        to[column / 2 + 8 * PITCH] = {bits[1][0], bits[1][1]};
-                    }
+                    for (int i = 0; i < 4; ++i) value[i] = engine.value(r, c0 + c, i) + bias[i / 2];
+                    Pair* const to = pass + lane / 4 * PITCH + (c * 8 + lane % 4 * 2) / (ACROSS ? 1 : 2);
+                    const Pair pairs[2] = {pair_of(value[0], value[ACROSS ? 2 : 1], Element()),
+                                           pair_of(value[ACROSS ? 1 : 2], value[3], Element())};
+                    to[0] = pairs[0];
+                    to[ACROSS ? 1 : 8 * PITCH] = pairs[1];
+                    specials.add(pairs[0]);
+                    specials.add(pairs[1]);
                 }
                 __syncwarp();
-                const int row0 = ENGINE::first_row(r), column0 = ENGINE::first_column(c0);
-                if (p.output_pairs) {
-                    // A few loads at a time, then their stores, which nothing could pass.
-#pragma unroll
-                    for (int start = 0; start < PASSES; start += BURST) {
-                        Pair value[BURST];
-                        Bits* to[BURST];
-                        bool present[BURST];
-#pragma unroll
-                        for (int b = 0; b < BURST; ++b) {
-                            const int i = (start + b) * 32 + lane, pair = i % LENGTH;
-                            const int row = row0 + i / LENGTH, column = column0 + (ACROSS ? pair : 2 * pair);
-                            value[b] = pass[i / LENGTH * PITCH + pair];
-                            to[b] = out + shared.row_offset[team][row] + shared.column_offset[team][column];
-                            present[b] = shared.row_fold[team][row] < folds[column];
-                        }
-#pragma unroll
-                        for (int b = 0; b < BURST; ++b)
-                            if (present[b]) *(Pair*)to[b] = value[b];
-                    }
-                } else {
-                    for (int i = lane; i < 32 * PASSES; i += 32) {
-                        const int pair = i % LENGTH;
-                        const Pair value = pass[i / LENGTH * PITCH + pair];
-                        const int row = row0 + i / LENGTH, column = column0 + (ACROSS ? pair : 2 * pair);
-                        store_one(row, column, out, folds, value.first, team);
-                        store_one(row + (ACROSS ? 8 : 0), column + (ACROSS ? 0 : 1), out, folds, value.second, team);
-                    }
-                }
+                const int row = first_row(tile, team) + ENGINE::first_row(r), column = ENGINE::first_column(c0);
+                if (p.output_pairs)
+                    empty<ACROSS>(pass, tile, team, border, row, column);
+                else
+                    empty<ACROSS>((const Bits*)pass, tile, team, border, row, column);
             }
         }
-        if (__any_sync(~0u, most >= Magnitude<Element>::INFINITE)) repair(p, shared, index, team, border);
+        if (__any_sync(~0u, specials.found())) repair(p, shared, index, team, border);
+    }
+
+    // Stores what lies in a warp's buffer, from row and column on. Lanes run along its rows, of pairs or
+    // of single outputs; each has one column then, and eight or sixteen rows, which are channels in turn.
+    template <bool ACROSS, typename Unit>
+    __device__ __forceinline__ void empty(const Unit* pass, const Tile& tile, int team, int border, int row0,
+                                          int column0) const {
+        constexpr int UNITS = sizeof(Pair) / sizeof(Unit);  // of a pair
+        constexpr int LENGTH = PASS_PAIRS * UNITS * (ACROSS ? 2 : 1), PITCH = LENGTH / PASS_PAIRS * PASS_PITCH;
+        constexpr int LANES = LENGTH < 32 ? LENGTH : 32, STEP = 32 / LANES, HEIGHT = ACROSS ? 8 : 16;
+        const int lane = threadIdx.x % 32, folds = ACROSS ? int(p.fold.count) : 1;
+        const int64 pitch = STEP * p.out_row;
+        Bits* const out = (Bits*)p.out + first_output(tile);
+        for (int start = 0; start < LENGTH; start += LANES) {
+            const int unit = start + lane % LANES;
+            const int column = column0 + (ACROSS ? unit / UNITS : unit * 2 / UNITS);
+            const int row = row0 + (ACROSS && UNITS == 2 ? unit % 2 * 8 : 0);
+            const int channel = channel_of(row, folds) + lane / LANES, fold = fold_of(row, folds);
+            const int rows = fold < shared.column_folds[border][team][column] ? int(p.rows) - channel : 0;
+            Bits* to = out + shared.column_offset[team][column] + channel * p.out_row + fold * p.out_axis[2];
+            const Unit* from = pass + lane / LANES * PITCH + unit;
+            // A few loads at a time, then their stores, which nothing could pass.
+#pragma unroll
+            for (int done = 0; done < HEIGHT; done += BURST * STEP) {
+                constexpr int COUNT = HEIGHT / STEP < BURST ? HEIGHT / STEP : BURST;
+                Unit value[COUNT];
+#pragma unroll
+                for (int b = 0; b < COUNT; ++b) value[b] = from[(done + b * STEP) * PITCH];
+#pragma unroll
+                for (int b = 0; b < COUNT; ++b, to += pitch)
+                    if (done + b * STEP < rows) *(Unit*)to = value[b];
+            }
+        }
     }
 
     // Where the first output of the tile lies, in row 0 of its group.
@@ -647,11 +682,6 @@ struct Worker {
             offset += (phase.residue[a] + tile.start[a + 1] * int(p.axis[a].taps.phases)) *
                       (a == 2 ? p.fold.count : 1) * p.out_axis[a];
         return offset;
-    }
-
-    __device__ void store_one(int row, int column, Bits* out, const int* folds, Bits bits, int team) const {
-        if (shared.row_fold[team][row] < folds[column])
-            out[shared.row_offset[team][row] + shared.column_offset[team][column]] = bits;
     }
 };
 
@@ -683,34 +713,31 @@ __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_o
     return sum;
 }
 
-// Computes the outputs of tile `index` that are not finite again, each by the thread that stored it. It
-// stands apart, as what is in sight of a function that is not inlined cannot lie in registers.
+// Computes the outputs of tile `index` that are not finite again, by the warp that stored them. It stands
+// apart, as what is in sight of a function that is not inlined cannot lie in registers.
 __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border) {
-    const int phase_index = blockIdx.x % int(p.phases);
+    constexpr int WIDTH = ENGINE::COLUMNS * 8;
+    const int phase_index = blockIdx.x % int(p.phases), folds = int(p.fold.count);
     const Worker worker(p, shared, nullptr, phase_index, phase_of(p.axis, phase_index), 0, 0);
     Tile tile;
     worker.describe(index, tile);
     Element* const out = p.out + worker.first_output(tile);
-    const bool across = p.fold.count > 1;
-    const int length = across ? 2 * PASS_PAIRS : PASS_PAIRS;
-    constexpr int BUFFERS = ENGINE::COLUMNS / PASS_TILES;  // in a row of tiles
-    for (int n = 0; n < ENGINE::ROWS * BUFFERS * PASSES * 2; ++n) {
-        const int k = n % 2, pass = n / 2 % PASSES, buffer = n / 2 / PASSES;
-        const int i = pass * 32 + threadIdx.x % 32, pair = i % length;
-        const int row = ENGINE::first_row(buffer / BUFFERS) + i / length + (across ? 8 * k : 0);
-        const int column = ENGINE::first_column(buffer % BUFFERS * PASS_TILES) + (across ? pair : 2 * pair + k);
-        const int fold = shared.row_fold[team][row];
-        if (fold >= shared.column_folds[border][team][column]) continue;
-        Element* const at = out + shared.row_offset[team][row] + shared.column_offset[team][column];
+    __syncwarp();
+    for (int i = threadIdx.x % 32; i < ENGINE::ROWS * 16 * WIDTH; i += 32) {
+        const int row = ENGINE::first_row(i / WIDTH / 16) + i / WIDTH % 16;
+        const int column = ENGINE::first_column(0) + i % WIDTH;
+        const int channel = channel_of(worker.first_row(tile, team) + row, folds);
+        const int fold = fold_of(worker.first_row(tile, team) + row, folds);
+        if (channel >= p.rows || fold >= shared.column_folds[border][team][column]) continue;
+        Element* const at =
+            out + shared.column_offset[team][column] + channel * p.out_row + fold * p.out_axis[2];
         if (!is_special(widen<float>(*at))) continue;
         int place[4];
         Packed::unpack(shared.column_place[team][column], place);
         int64 o[3];
         for (int a = 0; a < 3; ++a)
             o[a] = worker.phase.residue[a] + (tile.start[a + 1] + place[a + 1]) * p.axis[a].taps.phases;
-        o[2] = o[2] * p.fold.count + fold;
-        const int channel = channel_of(tile.row_tile * ROWS + (SLABS == 2 ? team : 0) * SLAB_ROWS + row,
-                                       int(p.fold.count));
+        o[2] = o[2] * folds + fold;
         const float sum = plain_sum(p, tile.group, channel, tile.start[0] + place[0], o);
         *at = narrow<Element>(sum + shared.bias[team][row]);
     }

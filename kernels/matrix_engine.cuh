@@ -49,7 +49,6 @@ constexpr int FIRST_TURN = 4;  // named barriers, one for each team
 
 struct WgmmaEngine {
     static constexpr int ROWS = 1, COLUMNS = TEAM_COLUMNS / 8;  // tiles of a warp
-    static constexpr int UNDER_WAY = PARTS == 1;                // groups that multiply() leaves under way
     static constexpr bool PROXY = true;  // operands are read by the asynchronous proxy
     typedef Wgmma<matrix_type<Element>::value, SEGMENT> Product;
     static_assert(PARTS == 1 || SEGMENTS == 1, "registers for sum and chain of one segment");
@@ -114,14 +113,12 @@ struct WgmmaEngine {
             }
         }
         wgmma_commit();
-        wgmma_wait<UNDER_WAY>();
+        wgmma_wait<0>();
         if (PARTS == 2) {
 #pragma unroll
             for (int i = 0; i < SEGMENT / 2; ++i) sum[0][i] += chain[i];
         }
     }
-
-    __device__ void finish() { wgmma_wait<0>(); }
 
     // Before the first products it is the first team's turn; behind the last ones its turn is left over.
     __device__ static void begin(int team) {
@@ -141,9 +138,8 @@ __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], const unsigned
 
 struct MmaEngine {
     static constexpr int ROWS = SLAB_ROWS / 16, COLUMNS = TEAM_COLUMNS / 4 / 8;  // tiles of a warp
-    static constexpr int UNDER_WAY = 0;
     static constexpr bool PROXY = false;
-    static constexpr int CHAIN = 2;  // steps; shorter than a group, as registers are too few to sort products
+    static constexpr int CHAIN = 4;  // steps; shorter than a group, as registers are too few to sort products
     static_assert(COLUMNS % 2 == 0, "inputs are read for two tiles of columns together");
     static_assert(SEGMENT % (COLUMNS * 8) == 0, "a warp stays in one segment");
 
@@ -230,7 +226,6 @@ struct MmaEngine {
                 }
     }
 
-    __device__ void finish() {}
     __device__ static void begin(int) {}
     __device__ static void end(int) {}
 };

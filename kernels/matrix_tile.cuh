@@ -86,26 +86,42 @@ struct Load<2, unsigned> {
     __device__ static unsigned pixel(const Bits64& bits, int i) { return i ? bits.second : bits.first; }
 };
 
-// The bits of a number but its sign, and the least of an infinity or a NaN.
-template <typename>
-struct Magnitude {
-    static constexpr unsigned ALL = 0x7fffffff, INFINITE = 0x7f800000;
-};
-template <>
-struct Magnitude<float16> {
-    static constexpr unsigned ALL = 0x7fff, INFINITE = 0x7c00;
-};
-template <>
-struct Magnitude<bfloat16> {
-    static constexpr unsigned ALL = 0x7fff, INFINITE = 0x7f80;
-};
-
-// The bits of a sum, rounded to the element.
-template <typename Number>
-__device__ inline unsigned short bits_of(float sum, Number) {
-    return narrow<Number>(sum).bits;
+// Two neighbouring outputs, as they lie in memory, and sums rounded to them.
+typedef Load<2, Bits>::Type Pair;
+__device__ inline Bits64 pair_of(float first, float second, float) {
+    return {__float_as_uint(first), __float_as_uint(second)};
 }
-__device__ inline unsigned bits_of(float sum, float) { return __float_as_uint(sum); }
+__device__ inline unsigned pair_of(float first, float second, float16) { return float16_pair(first, second); }
+__device__ inline unsigned pair_of(float first, float second, bfloat16) { return bfloat16_pair(first, second); }
+
+// Whether an infinity or a NaN is among rounded outputs. Times zero they are NaN, which stays in a sum;
+// in pairs of 16 bits an exponent of ones, with the LEAST of them added, carries into the sign.
+template <unsigned LEAST>
+struct Specials {
+    unsigned carries = 0;
+    __device__ void add(unsigned pair) { carries |= (pair & 0x7fff7fffu) + LEAST; }
+    __device__ bool found() const { return carries & 0x80008000u; }
+};
+template <>
+struct Specials<0> {
+    float zeros = 0;
+    __device__ void add(const Bits64& pair) {
+        zeros = fmaf(__uint_as_float(pair.second), 0.0f, fmaf(__uint_as_float(pair.first), 0.0f, zeros));
+    }
+    __device__ bool found() const { return zeros != zeros; }
+};
+template <typename>
+struct specials_of {
+    typedef Specials<0> type;
+};
+template <>
+struct specials_of<float16> {
+    typedef Specials<0x04000400u> type;
+};
+template <>
+struct specials_of<bfloat16> {
+    typedef Specials<0x00800080u> type;
+};
 
 // An axis as the kernel sees it, folded where that is so.
 struct MatrixAxis {
@@ -122,8 +138,8 @@ struct Fold {
     int64 kernel, start, step, apart;
 };
 
-// How the sum is divided: stages of `depth` K blocks and one tap of z; in a stage K blocks, then taps
-// of y, then of x. One of these is a step.
+// How the sum is divided: taps of z, then K blocks of channels, then taps of y, then of x. One of these
+// is a step; `depth` K blocks of one tap of z are a stage.
 struct Steps {
     int64 channels;
     int64 blocks;  // K blocks of channels

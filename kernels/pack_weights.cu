@@ -33,14 +33,9 @@ struct Place {
 
 __device__ inline Place place_of(const Arguments& p, const Phase& phase, int step) {
     const int inner = phase.taps[1].count * phase.taps[2].count, blocks = int(p.sum.blocks);
-    const int stage = int(p.sum.depth) * phase.taps[0].count * inner;
-    const int first = step / stage * int(p.sum.depth);  // K block
-    const int depth = blocks - first < int(p.sum.depth) ? blocks - first : int(p.sum.depth);
-    step %= stage;
     Place place;
-    place.tap[0] = step / (depth * inner);
-    step %= depth * inner;
-    place.channel = (first + step / inner) * BLOCK;
+    place.tap[0] = step / inner / blocks;
+    place.channel = step / inner % blocks * BLOCK;
     step %= inner;
     place.tap[1] = step / phase.taps[2].count;
     place.tap[2] = step % phase.taps[2].count;
@@ -76,12 +71,13 @@ extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
                 exists = k[2] >= 0 && k[2] < p.fold.kernel;
             }
             const int64 channel = place.channel + half * CHUNK;
+            const int channels = exists ? int(p.sum.channels - channel) : 0;
             const Bits* weight = (const Bits*)p.weight + group * p.weight_group + channel_out * p.weight_row +
                                     channel * p.weight_channel;
             for (int a = 0; a < 3; ++a) weight += k[a] * p.axis[a].weight_stride;
 #pragma unroll
             for (int i = 0; i < CHUNK; ++i)
-                values[i] = load_bits(weight + i * p.weight_channel, exists && channel + i < p.sum.channels);
+                load_bits(values[i], weight + i * p.weight_channel, i, channels);
         }
         Slot parts[PARTS];
         Channels<CHUNK>::fill(parts, values);

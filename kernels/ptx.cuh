@@ -32,6 +32,26 @@ __device__ inline unsigned short float16_from_float(float value) {
 #endif
 }
 
+// Two floats rounded the same way, the first one in the low half. From compute capability 8.0 on.
+__device__ inline unsigned float16_pair(float first, float second) {
+#ifdef __CUDACC__
+    unsigned bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+    return bits;
+#else
+    return emulator::float16_from_float(first) | unsigned(emulator::float16_from_float(second)) << 16;
+#endif
+}
+__device__ inline unsigned bfloat16_pair(float first, float second) {
+#ifdef __CUDACC__
+    unsigned bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
+    return bits;
+#else
+    return emulator::bfloat16_from_float(first) | unsigned(emulator::bfloat16_from_float(second)) << 16;
+#endif
+}
+
 // The 32-bit float of a 16-bit one, exactly.
 __device__ inline float float_from_float16(unsigned short bits) {
 #ifdef __CUDACC__
@@ -71,28 +91,25 @@ __device__ inline unsigned shared_address(const void* pointer) {
 
 // ---- global memory ----
 
-// A number that nothing writes meanwhile, or zero bits where it is not `present`: one instruction under
-// a predicate, so that there is no branch and what the address takes is no part of the condition.
-__device__ inline unsigned load_bits(const unsigned* global, bool present) {
+// Loads a number that nothing writes meanwhile, if `index` is below `count`; else it stays what it was:
+// one instruction under a predicate, so that there is no branch and what the address takes is no part of
+// the condition.
+__device__ inline void load_bits(unsigned& bits, const unsigned* global, int index, int count) {
 #ifdef __CUDACC__
-    unsigned bits;
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b32 %0, 0;\n@p ld.global.nc.b32 %0, [%1];\n}\n"
-                 : "=r"(bits)
-                 : "l"(global), "r"(int(present)));
-    return bits;
+    asm volatile("{\n.reg .pred p;\nsetp.lt.s32 p, %2, %3;\n@p ld.global.nc.b32 %0, [%1];\n}\n"
+                 : "+r"(bits)
+                 : "l"(global), "r"(index), "r"(count));
 #else
-    return present ? *global : 0;
+    if (index < count) bits = *global;
 #endif
 }
-__device__ inline unsigned short load_bits(const unsigned short* global, bool present) {
+__device__ inline void load_bits(unsigned short& bits, const unsigned short* global, int index, int count) {
 #ifdef __CUDACC__
-    unsigned short bits;
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %2, 0;\nmov.b16 %0, 0;\n@p ld.global.nc.b16 %0, [%1];\n}\n"
-                 : "=h"(bits)
-                 : "l"(global), "r"(int(present)));
-    return bits;
+    asm volatile("{\n.reg .pred p;\nsetp.lt.s32 p, %2, %3;\n@p ld.global.nc.b16 %0, [%1];\n}\n"
+                 : "+h"(bits)
+                 : "l"(global), "r"(index), "r"(count));
 #else
-    return present ? *global : 0;
+    if (index < count) bits = *global;
 #endif
 }
 
@@ -100,17 +117,13 @@ __device__ inline unsigned short load_bits(const unsigned short* global, bool pr
 struct __align__(8) Bits64 {
     unsigned first, second;
 };
-__device__ inline Bits64 load_bits(const Bits64* global, bool present) {
+__device__ inline void load_bits(Bits64& bits, const Bits64* global, int index, int count) {
 #ifdef __CUDACC__
-    Bits64 bits;
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\n"
-        "@p ld.global.nc.v2.b32 {%0, %1}, [%2];\n}\n"
-        : "=r"(bits.first), "=r"(bits.second)
-        : "l"(global), "r"(int(present)));
-    return bits;
+    asm volatile("{\n.reg .pred p;\nsetp.lt.s32 p, %3, %4;\n@p ld.global.nc.v2.b32 {%0, %1}, [%2];\n}\n"
+                 : "+r"(bits.first), "+r"(bits.second)
+                 : "l"(global), "r"(index), "r"(count));
 #else
-    return present ? *global : Bits64{0, 0};
+    if (index < count) bits = *global;
 #endif
 }
 

@@ -95,6 +95,9 @@ EXAMPLES = [
     convolution("conv_transpose2d", (0, 2, 3, 3), (2, 4, 2, 2), bias=True),
     convolution("conv2d", (2, 2, 3, 3), (0, 2, 2, 2), bias=True),
     convolution("conv_transpose2d", (2, 2, 3, 3), (2, 0, 2, 2), bias=True),
+    # A first input that is odd, and behind all that a tile reads of the row in front of it.
+    convolution("conv_transpose2d", (1, 8, 22, 1), (8, 24, 1, 1), padding=((0, 2), (1, 0)),
+                dilation=(1, 3), output_padding=(0, 2)),
     # Sums that overflow the result, but not the accumulator; and that overflow half-way.
     convolution("conv1d", (1, 9, 9), (2, 9, 3), "float16", style="wide"),
     convolution("conv1d", (1, 9, 9), (2, 9, 3), ml_dtypes.bfloat16, style="wide"),

@@ -150,7 +150,7 @@ def kind_of(instance: Instance) -> str:
 def matrix_case(instance: Instance) -> Convolution:
     """A call of its kind, with an odd number of columns and more channels than rings hold."""
     _, (dtype, precision), shape = parts_of(instance)
-    channels = 4 * _matrix.MODES[dtype, precision].block + 3
+    channels = 6 * _matrix.MODES[dtype, precision].block + 3
     function, input_shape, weight_shape, options = KINDS[kind_of(instance)](
         3 * shape.columns // 4 + 7, channels, shape.rows + 9
     )

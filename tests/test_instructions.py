@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -231,6 +232,22 @@ def tf32_conversions(rng: np.random.Generator) -> Case:
     return Case(256, b, b, np.empty(65536, np.uint32), expected, 0)
 
 
+def pair_conversions(rng: np.random.Generator) -> Case:
+    """Floats of all sizes, ties between two 16-bit ones among them; any NaN becomes 0x7fff."""
+    b = rng.integers(2**32, size=65536, dtype=np.uint32)
+    b[::4] = b[::4] & np.uint32(0xFFFF0000) | np.uint32(0x8000)
+    b[1::4] = b[1::4] & np.uint32(0xFFFFE000) | np.uint32(0x1000)
+    value = b.view(np.float32)
+    columns = []
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+        with np.errstate(over="ignore", invalid="ignore"):
+            bits = value.astype(dtype).view(np.uint16).astype(np.uint32)
+        bits[np.isnan(value)] = 0x7FFF
+        columns.append(bits[:-1] | bits[1:] << np.uint32(16))
+    expected = np.stack(columns, axis=1).reshape(-1)
+    return Case(256, b, b, np.empty(2 * 65535, np.uint32), expected, 0)
+
+
 CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "matrix_tf32": warp_matrix("tf32"),
     "matrix_float16": warp_matrix("float16"),
@@ -253,12 +270,13 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "exchanges": exchanges,
     "conversions": conversions,
     "tf32_conversions": tf32_conversions,
+    "pair_conversions": pair_conversions,
 }
 
 
 def nan_is_nan(bits: np.ndarray, name: str) -> np.ndarray:
     """Conversions of NaN keep a payload on some machines only."""
-    if "conversions" not in name:
+    if name not in ("conversions", "tf32_conversions"):
         return bits
     single, half = bits[:65536].copy(), bits[65536:].copy()
     single[np.isnan(single.view(np.float32))] = 0x7FFFFFFF

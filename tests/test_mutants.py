@@ -215,6 +215,7 @@ CASES = {
         "conv2d", (2, 44, 5, 9), (70, 44, 3, 3), bias=True, padding=1, precision="tf32"
     ),
     "odd": convolution("conv2d", (2, 8, 5, 7), (70, 8, 3, 3), "float16", padding=1),
+    "strided": convolution("conv2d", (2, 8, 5, 7), (70, 8, 3, 3), stride=2, padding=1),
     "even": convolution("conv2d", (2, 8, 5, 8), (70, 8, 3, 3), "float16", padding=1),
     "many samples": convolution("conv1d", (23, 8, 9), (64, 8, 3), padding=1),
     "many rows": convolution("conv1d", (1, 8, 30), (600, 8, 3), bias=True),
@@ -223,6 +224,7 @@ CASES = {
     "fold": convolution("conv2d", (1, 9, 4, 30), (7, 9, 3, 3), bias=True, padding=1),
     "phases": convolution("conv_transpose2d", (1, 12, 4, 5), (12, 70, 3, 4), stride=2, padding=1),
     "groups": convolution("conv1d", (1, 24, 20), (36, 8, 3), bias=True, groups=3),
+    "chunks": convolution("conv2d", (2, 52, 5, 9), (70, 52, 3, 3), padding=1),
     "special": test_convolution.special(
         convolution("conv2d", (5, 9, 4, 5), (70, 9, 3, 3), bias=True, padding=1)
     ),
@@ -235,7 +237,7 @@ MATRIX = {
     ),
     "x bound of the slots off by one": Mutant(
         MATRIX_CONV, "< unsigned(p.axis[2].taps.size_in)", "<= unsigned(p.axis[2].taps.size_in)",
-        "out of bounds|between the elements|wrong", by="portable", case="odd",
+        "out of bounds|between the elements|wrong", by="portable", case="strided",
     ),
     "y bound of the slots off by one": Mutant(
         MATRIX_CONV, "< unsigned(p.axis[1].taps.size_in)", "<= unsigned(p.axis[1].taps.size_in)",
@@ -250,7 +252,7 @@ MATRIX = {
         "out of bounds|between the elements|wrong", by="hopper", case="many samples",
     ),
     "a channel too many": Mutant(
-        MATRIX_CONV, "present & (i < channels)", "present & (i <= channels)",
+        MATRIX_CONV, "(block + own) * BLOCK : 0", "(block + own) * BLOCK + 1 : 0",
         "out of bounds|between the elements|wrong", by="portable", case="three axes",
     ),
     "no skew of odd starts": Mutant(
@@ -275,8 +277,8 @@ MATRIX = {
     ),
     "no wait for room for inputs": Mutant(
         MATRIX_CONV,
-        "mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);", ";",
-        "race|hangs", by="portable", case="long",
+        "mbarrier_wait(&worker.shared.inputs_empty[ahead.stage], ahead.parity ^ 1);", ";",
+        "race|hangs|arrive", by="hopper", case="chunks",
     ),
     "no wait for room for weights": Mutant(
         MATRIX_CONV, "mbarrier_wait(&shared.weights_empty[turn.stage], turn.parity ^ 1);", "",
@@ -289,17 +291,26 @@ MATRIX = {
         MATRIX_CONV, "copy_async_wait<1>();", "copy_async_wait<2>();",
         "nothing wrote|race", by="portable", case="long",
     ),
+    "a stage of a chunk given away before it is stored": Mutant(
+        MATRIX_CONV, "leave(quotient(most(stored, end), reciprocal));",
+        "leave(quotient(most(next, end), reciprocal));",
+        "race|nothing wrote", by="hopper", case="chunks",
+    ),
+    "the last stage of a chunk is kept": Mutant(
+        MATRIX_CONV, "leave(quotient(end, reciprocal) + worker.depth - 1);",
+        "leave(quotient(end, reciprocal));",
+        "hangs", by="portable", case="chunks",
+    ),
+    "a chunk that does not go around the ring": Mutant(
+        MATRIX_CONV, "behind < blocks ? behind : behind - blocks", "behind",
+        "out of bounds|race|nothing wrote", by="hopper", case="chunks",
+    ),
     "stages given back before the products are done": Mutant(
-        ENGINE, "wgmma_wait<UNDER_WAY>();", "wgmma_wait<UNDER_WAY + 3>();",
-        "race", by="hopper", case="tf32",
+        ENGINE, "wgmma_wait<0>();", "wgmma_wait<1>();",
+        "race|accumulators|nothing wrote", by="hopper", case="tf32",
     ),
     "no wait for the products of a chain": Mutant(
-        ENGINE,
-        "wgmma_wait<UNDER_WAY>();", "", "accumulators of a product", by="hopper", case="long"
-    ),
-    "no wait behind the last products": Mutant(
-        ENGINE, "void finish() { wgmma_wait<0>(); }", "void finish() {}",
-        "accumulators of a product|race", by="hopper", case="tf32",
+        ENGINE, "wgmma_wait<0>();", "", "accumulators of a product", by="hopper", case="long"
     ),
     "no fence between stores and products": Mutant(
         MATRIX_CONV, "if (ENGINE::PROXY) async_proxy_fence();", "",
@@ -327,8 +338,7 @@ MATRIX = {
         "wrong", by="portable", case="one step",
     ),
     "a row too many": Mutant(
-        MATRIX_CONV,
-        "const bool exists = channel < p.rows;", "const bool exists = channel <= p.rows;",
+        MATRIX_CONV, "int(p.rows) - channel : 0", "int(p.rows) + 1 - channel : 0",
         "out of bounds|between the elements|another thread", by="portable", case="long",
     ),
     "bias of the next row": Mutant(
@@ -359,7 +369,7 @@ MATRIX = {
         "race|nothing wrote", by="portable", case="odd",
     ),
     "no order behind the pass to rows": Mutant(
-        MATRIX_CONV, "__syncwarp();\n                const int row0", "const int row0",
+        MATRIX_CONV, "__syncwarp();\n                const int row =", "const int row =",
         "race|nothing wrote", by="portable", case="odd",
     ),
     "no order before the next pass": Mutant(
@@ -369,7 +379,7 @@ MATRIX = {
         "race", by="portable", case="odd",
     ),
     "pairs of odd outputs": Mutant(
-        MATRIX_CONV, "if (p.output_pairs) {", "if (true) {",
+        MATRIX_CONV, "if (p.output_pairs)", "if (true)",
         "misaligned|out of bounds|another thread", by="hopper", case="odd",
     ),
     "pairs of odd inputs": Mutant(
@@ -377,7 +387,7 @@ MATRIX = {
         "misaligned|out of bounds|wrong", by="hopper", case="odd",
     ),
     "no repair": Mutant(
-        MATRIX_CONV, "if (__any_sync(~0u, most >= Magnitude<Element>::INFINITE))", "if (false)",
+        MATRIX_CONV, "if (__any_sync(~0u, specials.found()))", "if (false)",
         "wrong", by="portable", case="special",
     ),
     "padding that counts in a repair": Mutant(
@@ -401,7 +411,7 @@ MATRIX = {
         "wrong|out of bounds", by="hopper", case="long",
     ),
     "a weight's channel too many": Mutant(
-        PACK, "channel + i < p.sum.channels", "channel + i <= p.sum.channels",
+        PACK, "int(p.sum.channels - channel) : 0", "int(p.sum.channels - channel) + 1 : 0",
         "out of bounds|between the elements|wrong", by="portable", case="three axes",
     ),
     "a weight's row too many": Mutant(

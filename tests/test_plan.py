@@ -452,6 +452,8 @@ def test_matrix_plans(
                 segment, column = divmod(slot, tiling.segment_pitch)
                 assert column < shape.segment or tiling.segment_pitch == shape.segment
                 assert segment * shape.segment + column < shape.columns
+    # Stages of a chunk are whole ones.
+    assert tiling.chunk % sum.depth == 0
     # The packed weights are those of all phases, rows and steps.
     slabs = geometry.groups * sum.phases * tiling.row_tiles * shape.slabs
     assert plan.packed == slabs * sum.steps * sum.mode.slab_bytes

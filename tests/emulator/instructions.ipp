@@ -217,6 +217,14 @@ unsigned short float16_from_float(float value) {
     return sign | (((unit + 24) << 10) + multiple);
 }
 
+unsigned short bfloat16_from_float(float value) {
+    if (value != value) return 0x7fff;
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    // A little less than half a unit in the last place is added, and that little where the last bit is one.
+    return (unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
 unsigned tf32_from_float(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);

@@ -51,6 +51,7 @@ unsigned char* dynamic_shared();
 
 // The instructions of kernels/ptx.cuh, which says what they do.
 unsigned short float16_from_float(float value);
+unsigned short bfloat16_from_float(float value);
 float float_from_float16(unsigned short bits);
 unsigned tf32_from_float(float value);
 unsigned shared_address(const void* pointer);

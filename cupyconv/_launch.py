@@ -378,6 +378,7 @@ class KernelPath:
                     tiling.stages,
                     tiling.weight_stages,
                     tiling.chunk,
+                    tiling.deep,
                     tiling.resident,
                     tiling.group,
                     tiling.turns,

@@ -264,7 +264,7 @@ def _slab_rows(rows: int) -> int:
 
 
 def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
-    """Return how the sums of a convolution of rank 1 to 3 are computed, with `shared` bytes a block."""
+    """Return how sums are computed, of rank 1 to 3, by blocks with `shared` bytes."""
     g = geometry
     taps = (NO_AXIS,) * (3 - g.rank) + g.axes
 
@@ -321,7 +321,8 @@ class Tiling:
     reach: tuple[int, ...]
     stages: int
     weight_stages: int
-    chunk: int  # K blocks that are staged together
+    chunk: int  # K blocks of which rounds of staging are made up
+    deep: int  # K blocks that a staging thread takes of the same slots, one after the other
     group: int  # steps of a stage of weights
     turns: bool  # whether teams take turns
     resident: bool  # whether weights are brought once for all tiles of a block
@@ -348,9 +349,8 @@ _RINGS = (
     *((6, 4), (5, 4), (4, 4), (6, 3), (5, 3), (4, 3)),
     *((3, 4), (3, 3), (2, 4), (2, 3), (4, 2), (3, 2), (2, 2)),
 )
-# Registers in which a staging thread has loads under way, by the parts of an element.
-_LOADS = {1: 48, 2: 32}
-_LONGEST_CHUNK = 8  # K blocks
+_LOADS = 32  # registers in which a staging thread has loads under way
+_CHUNK = 64  # K blocks of which rounds are made up: few of them are not full
 # What a block takes beside its products, in cycles: to describe and store a tile.
 _TILE_CYCLES = 1500
 # From so many cycles of a tile's products on, by the parts of an element, teams take turns.
@@ -483,6 +483,8 @@ def _candidates(
         sectors = tile[3] * folds * mode.itemsize / 32 + 1.5
         stores = shape.rows / folds * math.prod(tile[:3]) * sectors
         waves = -(-count // multiprocessors)
+        deep = _deep(sum, stages)
+        chunk = math.lcm(sum.depth, deep)
         yield Tiling(
             shape=shape,
             tile=tuple(tile),
@@ -497,7 +499,8 @@ def _candidates(
             reach=reaches,
             stages=stages,
             weight_stages=weight_stages,
-            chunk=_chunk(sum, slots, stages, engine),
+            chunk=chunk * -(-min(sum.blocks, _CHUNK) // chunk),
+            deep=deep,
             resident=resident,
             group=group,
             turns=products >= _MANY_PRODUCTS[mode.parts],
@@ -507,22 +510,15 @@ def _candidates(
         )
 
 
-def _chunk(sum: Sum, slots: int, stages: int, engine: str) -> int:
-    """Return how many K blocks are staged together: so many that rounds of loads are full."""
+def _deep(sum: Sum, stages: int) -> int:
+    """Return of how many K blocks a staging thread has the same slots in turn.
+
+    It computes their addresses once. Half of the ring is staged while the other half is read.
+    """
     pixels = 2 if sum.axes[2].pairs else 1
     words = -(-pixels * sum.mode.itemsize // 4)  # of a load
-    units = slots // (32 * pixels)
-    warps = THREADS[engine] // 32 - TEAMS * 4 - 1
-    most = _LOADS[sum.mode.parts] // (sum.mode.block * words)
-
-    def rounds(chunk: int) -> int:
-        most_units = most if chunk == sum.depth else 1 + (stages - 1) * sum.depth * units // warps
-        a_round = warps * min(most, most_units)
-        whole, rest = divmod(sum.blocks, chunk)
-        return whole * -(-chunk * units // a_round) + -(-rest * units // a_round)
-
-    lengths = range(1, -(-min(sum.blocks, _LONGEST_CHUNK) // sum.depth) + 1)
-    return min((n * sum.depth for n in lengths), key=rounds)
+    most = _LOADS // (sum.mode.block * words)
+    return max(1, min(most, sum.blocks, stages * sum.depth // 2))
 
 
 def _static(shape: Shape, mode: Mode, engine: str) -> int:

@@ -48,7 +48,7 @@ constexpr int COLUMN_TEAMS = TEAMS / SLABS;
 constexpr int COLUMNS = COLUMN_TEAMS * TEAM_COLUMNS;
 constexpr int MAX_STAGES = 16;
 constexpr int STAGERS = ENGINE::STAGING_TEAMS * TEAM - 32;  // threads that stage inputs
-constexpr int LOADS = PARTS == 2 ? 32 : 48;                // registers in which one has loads under way
+constexpr int LOADS = 32;                                  // registers in which one has loads under way
 constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 // Outputs pass through a buffer of each warp, so that stores run along rows: 16 rows, a few tiles wide,
 // or 8 rows of pairs of folds. The padding spreads the lanes' rows over the banks.
@@ -81,7 +81,8 @@ struct Arguments {
     int64 extent[2];  // slots that a tile reads of an axis: y and x
     int64 reach[4];   // how far inputs of a tile are from its first one: samples, z, y and x
     int64 stages, weight_stages;
-    int64 chunk;     // K blocks, of a few stages, that are staged together
+    int64 chunk;     // K blocks of which rounds of staging are made up, a multiple of `depth` and `deep`
+    int64 deep;      // K blocks of which a staging thread has the same slots in turn
     int64 resident;  // whether the weights of a sum fit their ring and stay there
     int64 group;     // steps of a stage of weights
     int64 turns;     // whether teams take turns, which is for tiles of many products
@@ -303,24 +304,25 @@ struct Worker {
 
     // ---- inputs, by the other warps behind the teams ----
 
-    // A warp takes 32 times PIXELS slots of a K block at a time, a thread PIXELS of them (neighbours, or, if
-    // APART, the same one of an even and an odd lattice): a unit. Of the units of a chunk, which are a few
-    // stages, it takes every so many-th, a few in a round. While a round is stored to shared memory, the
-    // loads of the next one are on their way, be it of another chunk or tile.
+    // A warp takes 32 times PIXELS slots at a time, a thread PIXELS of them (neighbours, or, if APART, the
+    // same one of an even and an odd lattice), of `deep` K blocks in turn: a unit. Of all units it takes
+    // every so many-th, one or a few in a round, which stays in a chunk of K blocks. While a round is stored
+    // to shared memory, the loads of the next one are on their way, be it of another chunk or tile.
     template <int PIXELS, bool APART>
     struct Stager {
         typedef Load<PIXELS, Bits> Loads;
         typedef typename Loads::Type Values[DEPTH][CHUNK];
-        static constexpr int ROUND = LOADS / (BLOCK * int(sizeof(typename Loads::Type) + 3) / 4);
+        static constexpr int ROUND = LOADS / (BLOCK * (int(sizeof(typename Loads::Type) + 3) / 4));  // K blocks
         static constexpr int WARPS = STAGERS / 32;
 
         const Worker& worker;
-        const int lane, warp, groups;
+        const int lane, warp, groups, deep;
         const int count;     // units of a round
         int index;           // of the tile
         Tile tile;
         int block, tap;      // of the chunk
         int unit, units;     // the round's first one, those of the chunk
+        int blocks;          // K blocks of the chunk
         const Bits* input;   // the chunk's first
         int first[4];        // its coordinates
         bool inside;         // whether all inputs of the chunk are there
@@ -332,30 +334,27 @@ struct Worker {
               lane(threadIdx.x % 32),
               warp(uniform((threadIdx.x - TEAMS * TEAM) / 32 - 1)),
               groups(int(worker.p.slots) / (32 * PIXELS)),
-              count(units_of_round()),
+              deep(int(worker.p.deep)),
+              count(ROUND / deep),
               index(worker.first_tile - worker.tile_step),
               block(worker.blocks),
               tap(worker.z_taps),
-              unit(0),
+              unit(warp),
               units(0),
+              blocks(0),
               turn{0, 0},
               ahead{0, 0},
               begin(0),
               entered(0) {}
 
-        // A round's stages must be in the ring at the same time, beside the one that products read.
-        __device__ int units_of_round() const {
-            const int stages = int(worker.p.stages) - 1;
-            return int(worker.p.chunk) == worker.depth ? ROUND
-                                                       : most(1 + stages * worker.depth * groups / WARPS, ROUND);
-        }
         __device__ static int most(int number, int limit) { return number < limit ? number : limit; }
 
         // Goes on to the next round; returns whether there is one.
         __device__ __forceinline__ bool advance() {
             const Arguments& p = worker.p;
-            unit += WARPS * count;
+            for (int i = 0; i < count && unit < units; ++i) unit += WARPS;
             if (unit < units) return true;
+            unit -= units;
             block += int(p.chunk);
             if (block >= worker.blocks) block = 0, ++tap;
             if (tap >= worker.z_taps) {
@@ -365,8 +364,8 @@ struct Worker {
                     if (worker.z_taps == 0 || index >= worker.tile_count) return false;
                 } while (!worker.describe(index, tile));
             }
-            unit = warp;
-            units = (worker.blocks - block < int(p.chunk) ? worker.blocks - block : int(p.chunk)) * groups;
+            blocks = most(worker.blocks - block, int(p.chunk));
+            units = (blocks + deep - 1) / deep * groups;
             first[0] = tile.start[0];
             inside = tile.size[0] >= int(p.tile[0]);
 #pragma unroll
@@ -383,33 +382,47 @@ struct Worker {
             return true;
         }
 
-        // What is absent stays zero. There are no branches around the loads, so that those of neighbouring
-        // units are under way together.
-        __device__ __forceinline__ void load(Values& values, int unit) const {
+        // The first K block of a unit.
+        __device__ __forceinline__ int block_of(int unit) const {
+            return quotient(unit, worker.p.groups_reciprocal) * deep;
+        }
+        __device__ __forceinline__ int slot_of(int unit) const {
+            const int group = unit - quotient(unit, worker.p.groups_reciprocal) * groups;
+            return (group * 32 + lane) * (APART ? 1 : PIXELS);
+        }
+
+        // Where a thread's inputs of a unit begin, and how many channels there are from there on, 0 where
+        // they are absent.
+        __device__ __forceinline__ void find(int unit, const Bits*& at, int& channels) const {
             const Arguments& p = worker.p;
-            const int own = quotient(unit, p.groups_reciprocal);
-            const int slot = ((unit - own * groups) * 32 + lane) * (APART ? 1 : PIXELS);
-            const int64 offset = worker.dynamic.offset[slot], pitch = p.input_channel;
-            int from[4];
-            Packed::unpack(worker.dynamic.from[slot], from);
+            const int slot = slot_of(unit), own = block_of(unit);
+            const int64 offset = worker.dynamic.offset[slot];
             bool present = offset != NOWHERE;
-            // As unsigned numbers, negative coordinates are too large as well.
-            if (!inside)
+            if (!inside) {
+                int from[4];
+                Packed::unpack(worker.dynamic.from[slot], from);
+                // As unsigned numbers, negative coordinates are too large as well.
                 present &= (first[0] + from[0] < int(p.batch)) &
                            (unsigned(first[1] + from[1]) < unsigned(p.axis[0].taps.size_in)) &
                            (unsigned(first[2] + from[2]) < unsigned(p.axis[1].taps.size_in)) &
                            (unsigned(first[3] + from[3]) < unsigned(p.axis[2].taps.size_in));
-            const int channels = present ? int(p.sum.channels) - (block + own) * BLOCK : 0;
-            const Bits* at = input + own * BLOCK * pitch + (present ? offset : 0);
-            // Two addresses, so that half as many additions wait for each other.
+            }
+            channels = present ? int(p.sum.channels) - (block + own) * BLOCK : 0;
+            at = input + own * BLOCK * p.input_channel + (present ? offset : 0);
+        }
+
+        // What is absent stays zero. There are no branches around the loads of a K block, so that all are
+        // under way together. Two addresses, so that half as many additions wait for each other.
+        __device__ __forceinline__ void load(Values& values, const Bits*& at, int& channels) const {
+            const int64 pitch = worker.p.input_channel;
             const Bits* next = at + pitch;
 #pragma unroll
             for (int i = 0; i < BLOCK; i += 2, at += 2 * pitch, next += 2 * pitch) {
                 load_bits(values[i / CHUNK][i % CHUNK], (const typename Loads::Type*)at, i, channels);
                 load_bits(values[i / CHUNK][i % CHUNK + 1], (const typename Loads::Type*)next, i + 1, channels);
             }
+            channels -= BLOCK;
         }
-
         __device__ static void clear(Values& values) {
 #pragma unroll
             for (int i = 0; i < BLOCK; ++i) values[i / CHUNK][i % CHUNK] = typename Loads::Type();
@@ -432,14 +445,13 @@ struct Worker {
             }
         }
 
-        __device__ __forceinline__ void store(const Values& values, int unit) const {
-            const int slots = int(worker.p.slots), own = quotient(unit, worker.p.groups_reciprocal);
+        __device__ __forceinline__ void store(const Values& values, int own, int slot) const {
+            const int slots = int(worker.p.slots);
             // K blocks follow each other around the ring.
-            const int blocks = int(worker.p.stages) * worker.depth, behind = turn.stage * worker.depth + own - begin;
+            const int ring = int(worker.p.stages) * worker.depth, behind = turn.stage * worker.depth + own - begin;
             // A K block has both halves of its first part, then those of the second.
             Slot* const to = (Slot*)worker.dynamic.inputs +
-                             (behind < blocks ? behind : behind - blocks) * PARTS * DEPTH * slots +
-                             ((unit - own * groups) * 32 + lane) * (APART ? 1 : PIXELS);
+                             (behind < ring ? behind : behind - ring) * PARTS * DEPTH * slots + slot;
 #pragma unroll
             for (int half = 0; half < DEPTH; ++half)
 #pragma unroll
@@ -455,31 +467,53 @@ struct Worker {
                 }
         }
 
+        // The loads of a round, K block by K block of each of its units.
+        __device__ __forceinline__ void load(Values (&values)[ROUND]) const {
+            const Bits* at = nullptr;
+            int channels = 0, left = 0, own = unit;
+#pragma unroll
+            for (int i = 0; i < ROUND; ++i) {
+                if (i >= count * deep || own >= units) break;
+                if (left == 0) find(own, at, channels), left = deep;
+                load(values[i], at, channels);
+                if (--left == 0) own += WARPS;
+            }
+        }
+        // Stores a round that begins with unit `own`, of a chunk with so many units and K blocks.
+        __device__ __forceinline__ void store(const Values (&values)[ROUND], int own, int units, int blocks) {
+            int slot = 0, block = 0, left = 0;
+#pragma unroll
+            for (int i = 0; i < ROUND; ++i) {
+                if (i >= count * deep || own >= units) break;
+                if (left == 0) {
+                    slot = slot_of(own), block = block_of(own), left = deep;
+                    leave(block);
+                }
+                if (block < blocks) {
+                    enter(block);
+                    store(values[i], block, slot);
+                }
+                ++block;
+                if (--left == 0) own += WARPS;
+            }
+        }
+
         __device__ __forceinline__ void run() {
             Values values[ROUND] = {};
             bool more = advance();
             if (!more) return;
-#pragma unroll
-            for (int i = 0; i < ROUND; ++i)
-                if ((i < count) & (unit + i * WARPS < units)) load(values[i], unit + i * WARPS);
+            load(values);
             while (more) {
-                const int stored = unit, next = stored + count * WARPS, end = units;
-                const int64 reciprocal = worker.p.groups_reciprocal;
-                leave(quotient(most(stored, end), reciprocal));
-                if (stored < end) enter(quotient(most(next - WARPS, end - 1), reciprocal));
+                const int stored = unit, next = stored + count * WARPS, end = units, all = blocks;
                 more = advance();
                 // All stores, then all zeros, then all loads: compilers count loads under way together, so
                 // that what writes a register of an old load behind a new one would wait for both.
-#pragma unroll
-                for (int i = 0; i < ROUND; ++i)
-                    if ((i < count) & (stored + i * WARPS < end)) store(values[i], stored + i * WARPS);
+                store(values, stored, end, all);
 #pragma unroll
                 for (int i = 0; i < ROUND; ++i) clear(values[i]);
-#pragma unroll
-                for (int i = 0; i < ROUND; ++i)
-                    if (more & (i < count) & (unit + i * WARPS < units)) load(values[i], unit + i * WARPS);
+                if (more) load(values);
                 if (next < end) continue;
-                leave(quotient(end, reciprocal) + worker.depth - 1);  // the last stage may have fewer K blocks
+                leave(all + worker.depth - 1);  // the last stage may have fewer K blocks
                 begin = entered = 0;
             }
         }

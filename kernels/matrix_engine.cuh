@@ -63,8 +63,8 @@ struct WgmmaEngine {
     __device__ float value(int, int c, int i) const { return sum[c / (SEGMENT / 8)][c % (SEGMENT / 8) * 4 + i]; }
     // Registers go from the team that brings operands to those that multiply.
     static constexpr int STAGING_TEAMS = 2;
-    __device__ static void take() { take_registers<PARTS == 2 ? 176 : 168>(); }
-    __device__ static void give() { give_registers<PARTS == 2 ? 80 : 88>(); }
+    __device__ static void take() { take_registers<168>(); }
+    __device__ static void give() { give_registers<88>(); }
 
     __device__ void clear() {
 #pragma unroll

@@ -224,7 +224,7 @@ CASES = {
     "fold": convolution("conv2d", (1, 9, 4, 30), (7, 9, 3, 3), bias=True, padding=1),
     "phases": convolution("conv_transpose2d", (1, 12, 4, 5), (12, 70, 3, 4), stride=2, padding=1),
     "groups": convolution("conv1d", (1, 24, 20), (36, 8, 3), bias=True, groups=3),
-    "chunks": convolution("conv2d", (2, 52, 5, 9), (70, 52, 3, 3), padding=1),
+    "chunks": convolution("conv2d", (2, 76, 5, 9), (70, 76, 3, 3), padding=1),
     "special": test_convolution.special(
         convolution("conv2d", (5, 9, 4, 5), (70, 9, 3, 3), bias=True, padding=1)
     ),
@@ -291,19 +291,21 @@ MATRIX = {
         MATRIX_CONV, "copy_async_wait<1>();", "copy_async_wait<2>();",
         "nothing wrote|race", by="portable", case="long",
     ),
-    "a stage of a chunk given away before it is stored": Mutant(
-        MATRIX_CONV, "leave(quotient(most(stored, end), reciprocal));",
-        "leave(quotient(most(next, end), reciprocal));",
+    "a stage given away before it is stored": Mutant(
+        MATRIX_CONV, "leave(block);\n", "leave(block + worker.depth);\n",
         "race|nothing wrote", by="hopper", case="chunks",
     ),
-    "the last stage of a chunk is kept": Mutant(
-        MATRIX_CONV, "leave(quotient(end, reciprocal) + worker.depth - 1);",
-        "leave(quotient(end, reciprocal));",
-        "hangs", by="portable", case="chunks",
+    "the last stage is kept": Mutant(
+        MATRIX_CONV, "leave(all + worker.depth - 1);", "leave(all);",
+        "hangs|wait for each other", by="portable", case="chunks",
     ),
-    "a chunk that does not go around the ring": Mutant(
-        MATRIX_CONV, "behind < blocks ? behind : behind - blocks", "behind",
+    "stages that do not go around the ring": Mutant(
+        MATRIX_CONV, "behind < ring ? behind : behind - ring", "behind",
         "out of bounds|race|nothing wrote", by="hopper", case="chunks",
+    ),
+    "units that belong to no warp": Mutant(
+        MATRIX_CONV, "unit -= units;", "unit = warp + 1;",
+        "nothing wrote|race|wrong", by="portable", case="chunks",
     ),
     "stages given back before the products are done": Mutant(
         ENGINE, "wgmma_wait<0>();", "wgmma_wait<1>();",

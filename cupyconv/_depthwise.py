@@ -1,0 +1,231 @@
+"""Second room, the depthwise kernel: how one input channel for each group is divided into tiles.
+
+The order of a sum is fixed by the geometry of one sample. Tiles follow from a model of the time that
+candidates take, and may depend on the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ._geometry import ConvGeometry
+from ._taps import NO_AXIS, AxisTaps
+
+THREADS = 128
+MAX_PHASES = 8
+MAX_TAPS = 1024
+CHUNK = 16  # bytes of a load
+_DESCRIPTION = 16  # bytes of a staged line's
+_COUNTED = 2**16  # what the kernel counts in a tile stays below
+_MAX_COORDINATE = 2**30
+_SHARED_RESERVED = 1024  # bytes of a block that are not its own
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is built for; the macros of depthwise_conv.cu."""
+
+    taps: int
+    lines: int
+    resident: int
+
+
+# By the accumulator's size: widths of kernels whose taps slide. The first one is for all others, too.
+SHAPES = {
+    4: (Shape(3, 8, 6), Shape(5, 4, 6), Shape(7, 4, 6)),
+    8: (Shape(3, 4, 4),),
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tiles along z, y and x, and what lies in shared memory.
+
+    Attributes
+    ----------
+    tile, tiles : tuple of int
+        Positions of a tile in each phase, and how many tiles there are.
+    extent : tuple of int
+        Inputs that are staged.
+    channels, rows : int
+        Channels of a tile, and output channels of each.
+    slides : bool
+        Whether neighbouring outputs share windows of inputs.
+    sections : int
+        Outputs of a section where the lines of a thread are sections of one, else 0.
+    columns, strips : int
+        Threads along x, and along y in each phase.
+    inputs : int
+        Room for staged inputs.
+    shared : int
+        Bytes of shared memory.
+    cycles : float
+        Of the model.
+    """
+
+    shape: Shape
+    axes: tuple[AxisTaps, ...]
+    low: tuple[int, ...]
+    tile: tuple[int, ...]
+    tiles: tuple[int, ...]
+    extent: tuple[int, ...]
+    channels: int
+    channel_tiles: int
+    rows: int
+    row_tiles: int
+    slides: bool
+    sections: int
+    columns: int
+    strips: int
+    inputs: int
+    shared: int
+    count: int  # of tiles, over all samples
+    cycles: float
+
+    def __str__(self) -> str:
+        box = " x ".join(map(str, self.tile))
+        return (
+            f"{self.count} tiles of {self.channels} x ({box}) positions and {self.rows} rows"
+            f"{', taps slide' if self.slides else ''}{', in sections' if self.sections else ''}"
+        )
+
+
+def chunks(extent: int, itemsize: int) -> int:
+    """Return the chunks of a staged line, wherever its first input lies."""
+    size = CHUNK // itemsize
+    return -(-(extent + 2 * size - 2) // size)
+
+
+def _reach(taps: AxisTaps) -> tuple[int, int]:
+    """Return the least and the largest input offset of any tap."""
+    found = [taps.progression(phase) for phase in range(taps.phases)]
+    ends = [
+        (first, first + (count - 1) * taps.offset_step) for _, count, first in found if count
+    ]
+    offsets = [offset for pair in ends for offset in pair] or [0]
+    return min(offsets), max(offsets)
+
+
+def _slides(axes: tuple[AxisTaps, ...], widths: tuple[int, ...], sections: bool) -> bool:
+    """Return whether the next output, and the next line, take the next inputs."""
+    _, y, x = axes
+    across = x.phases == x.step == abs(x.offset_step) == 1 and x.kernel in widths
+    down = y.kernel == 1 or (not sections and y.step == abs(y.offset_step) == 1)
+    return across and down
+
+
+def _splits(size: int, unit: int, most: int) -> list[int]:
+    """Return multiples of `unit` that divide `size` evenly into 1, 2, 4, ... parts, up to `most`."""
+    found = []
+    parts = -(-size // most)
+    while not found or found[-1] > unit:
+        part = -(-size // parts)
+        found.append(-(-part // unit) * unit)
+        parts *= 2
+    return sorted(set(found))
+
+
+def layout(
+    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int
+) -> Layout | None:
+    """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
+    axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
+    taps = math.prod(axis.kernel for axis in axes)
+    sizes = max(axis.size_out * axis.step + axis.size_out + axis.phases for axis in axes)
+    if taps > MAX_TAPS or sizes >= _MAX_COORDINATE or max(a.phases for a in axes) > MAX_PHASES:
+        return None
+    found = _candidates(geometry, axes, itemsize, shared, multiprocessors)
+    return min(found, key=lambda layout: layout.cycles, default=None)
+
+
+# What a thread does, in instructions: for a chunk of inputs, for its outputs beside their products,
+# for each output, and for each product where taps slide and where they do not.
+_CHUNK, _ITEM, _OUTPUT, _SLIDING, _GATHERED = 20, 40, 4, 1.5, 3
+_TILE = 600  # to describe a tile and to bring its weights
+_BYTES = 19  # that a multiprocessor moves in a cycle
+
+
+def _candidates(
+    geometry: ConvGeometry,
+    axes: tuple[AxisTaps, ...],
+    itemsize: int,
+    shared: int,
+    multiprocessors: int,
+) -> Iterator[Layout]:
+    accumulator = max(4, itemsize)
+    shapes = SHAPES[accumulator]
+    z, y, x = axes
+    in_sections = y.positions(0) == 1
+    slides = _slides(axes, tuple(shape.taps for shape in shapes), in_sections)
+    shape = next((s for s in shapes if slides and s.taps == x.kernel), shapes[0])
+    taps = math.prod(axis.kernel for axis in axes)
+    reach = [_reach(axis) for axis in axes]
+    rows = min(geometry.rows, max(1, MAX_TAPS // taps))
+    row_tiles = -(-geometry.rows // rows)
+    unit = math.lcm(2, x.phases) // x.phases
+    lines = shape.lines if in_sections else 1
+    widths = _splits(x.positions(0), unit * lines, 1024)
+    heights = [1] if in_sections else _splits(y.positions(0), shape.lines, 128)
+    depths = _splits(z.positions(0), 1, 32)
+    for width, height, depth in (
+        (w, h, d) for w in widths for h in heights for d in depths
+    ):
+        tile = (depth, height, width)
+        tiles = tuple(
+            -(-axis.positions(0) // size) for axis, size in zip(axes, tile, strict=True)
+        )
+        extent = tuple(
+            (size - 1) * axis.step + high - low + 1
+            for axis, size, (low, high) in zip(axes, tile, reach, strict=True)
+        )
+        line = chunks(extent[2], itemsize)
+        most = CHUNK // itemsize - 1  # by which a pitch exceeds what it is for
+        pitch = line * (most + 1) + most
+        plane = (extent[0] * (extent[1] * pitch + most)) + most
+        columns = width * x.phases // (2 * lines)
+        strips = height // shape.lines if not in_sections else 1
+        for channels in _splits(geometry.groups, 1, 256) if max(tiles) == 1 else [1]:
+            staged = channels * extent[0] * extent[1]
+            inputs = -(-(channels * plane + most) // 4) * 4
+            values = inputs + rows * channels * (taps + 1)
+            own = staged * _DESCRIPTION + values * accumulator
+            items = rows * channels * depth * z.phases * strips * y.phases * columns
+            if own + _SHARED_RESERVED > shared or max(items, inputs, rows * channels * taps) >= _COUNTED:
+                continue
+            channel_tiles = -(-geometry.groups // channels)
+            count = geometry.batch * channel_tiles * math.prod(tiles) * row_tiles
+            resident = min(shape.resident, shared // (own + _SHARED_RESERVED))
+            outputs = 2 * shape.lines
+            terms = taps / math.prod(axis.phases for axis in axes)
+            product = _SLIDING if slides else _GATHERED
+            instructions = -(-staged * line // THREADS) * _CHUNK + -(-items // THREADS) * (
+                _ITEM + outputs * (_OUTPUT + terms * product)
+            )
+            written = channels * rows * math.prod(
+                size * axis.phases for axis, size in zip(axes, tile, strict=True)
+            )
+            moved = (staged * extent[2] + written) * itemsize / _BYTES
+            turns = -(-count // multiprocessors)
+            alone = 1 + 1 / min(resident, turns)  # what one block waits for, others hide
+            yield Layout(
+                shape=shape,
+                axes=axes,
+                low=tuple(low for low, _ in reach),
+                tile=tile,
+                tiles=tiles,
+                extent=extent,
+                channels=channels,
+                channel_tiles=channel_tiles,
+                rows=rows,
+                row_tiles=row_tiles,
+                slides=slides,
+                sections=width * x.phases // lines if in_sections else 0,
+                columns=columns,
+                strips=strips,
+                inputs=inputs,
+                shared=own,
+                count=count,
+                cycles=turns * (max(instructions, moved) + _TILE) * alone,
+            )

@@ -1,0 +1,466 @@
+// Convolutions of one input channel for each group, in both directions, on one to three axes.
+//
+//     out[n, g, row, o] = bias[g, row] + sum over taps of in[n, g, i(o, tap)] * w[g, row, tap]
+//
+// where i(o, tap) follows from the tap table (taps.cuh), and taps whose input lies outside of the
+// array contribute nothing, whatever the weight. There is little to multiply: what counts is that
+// inputs are read once, outputs are written once, and that few instructions stand in between.
+//
+// A tile is a box of outputs of some channels. Its inputs, with the halo that taps reach, are staged
+// in shared memory line by line, as accumulators, zeros where the array has nothing. Then a thread
+// takes LINES lines of two outputs at a time.
+//
+//     staged lines of a channel                   outputs of a thread, where taps slide
+//     +---------------------------------+
+//     | halo                            |              x  x+1
+//     |   +---------+---------+-----+   |            +----+----+
+//     |   | LINES   |         |     |   |        y   | ## | ## |    window of a line: TAPS + 1
+//     |   | x width |         |     |   |        y+1 | ## | ## |    inputs, for TAPS taps of both
+//     |   +---------+---------+-----+   |        ... | ## | ## |
+//     |   |         |         |     |   |            +----+----+
+//     |   +---------+---------+-----+   |        the windows of LINES lines are in registers: for the
+//     |                                 |        next y of the kernel, one new window is read
+//     +---------------------------------+
+//
+// Taps slide where neighbouring outputs take neighbouring inputs and the kernel is TAPS wide. For all
+// other geometries, with steps, dilation or phases, each tap reads its inputs; the two outputs of a
+// thread are then half a line apart, so that neighbouring threads have neighbours. An output of one
+// line is cut into LINES sections.
+//
+// Neighbouring inputs are read 16 bytes at a time, wherever lines begin: what separates them in shared
+// memory equals their strides modulo 16 bytes, so that what is aligned here is aligned there. That
+// needs even strides; others are read element by element.
+//
+// A sum runs over z, y and x of the taps in the order of their inputs, in one thread. Zeros that stand
+// in for absent inputs would become NaN with an infinite or NaN weight: the outputs of a row that has
+// one are computed under a mask.
+//
+// Macros (set by cupyconv/_plan.py):
+//     ELEMENT     type of input, weight and output elements (scalar.cuh), a real floating type
+//     TAPS        width of the kernels whose taps slide, odd
+//     LINES       lines of outputs of a thread
+//     RESIDENT    blocks that a multiprocessor shall hold, which bounds the registers
+//
+// Launch: THREADS threads, any number of blocks; each takes every gridDim.x-th tile. Tiles run over the
+// rows of a group fastest, which share inputs, then over x, y, z, channels and samples.
+
+#include "division.cuh"
+#include "taps.cuh"
+
+typedef ELEMENT Element;
+typedef accumulator_of<Element>::type Accumulator;
+
+constexpr int THREADS = 128;
+constexpr int UNROLL = 4;  // chunks of inputs that a thread has on their way
+constexpr int MAX_PHASES = 8;
+constexpr int CHUNK = 16 / sizeof(Element);
+constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
+
+template <typename T, int N>
+struct __align__(sizeof(T) * N) Vector {
+    T values[N];
+};
+typedef Vector<Accumulator, 2> Pair;
+
+// Strides are in elements, pitches in accumulators.
+struct Axis {
+    AxisTaps taps;
+    int64 low;     // least input offset of any tap
+    int64 apart;   // inputs from one tap of a phase to the next
+    int64 tile;    // positions of a tile, in each phase
+    int64 tiles;
+    int64 extent;  // inputs that are staged
+    int64 pitch;   // between them
+    int64 input, weight, out;
+};
+
+struct Arguments {
+    const Element* input;
+    const Element* weight;
+    Element* out;
+    Parameter bias;
+    int64 groups, rows;
+    int64 input_batch, input_group, weight_group, weight_row, out_batch, out_group, out_row;
+    Axis axis[3];
+    int64 tiles, row_tiles, channel_tiles;
+    int64 rows_of_tile, channels, channel_pitch;
+    int64 inputs;    // accumulators that are staged
+    int64 chunks;    // of a line
+    int64 vectors;   // whether a chunk is 16 bytes; else it is an element
+    int64 slides;
+    int64 sections;  // whether the lines of a thread are sections of one
+    int64 columns;   // threads along x
+    int64 strips;    // of LINES lines in a phase of y
+    // From one line of a thread to the next: in the output's coordinate and in elements, in the input's
+    // coordinates y and x and in accumulators.
+    int64 line_step, line_out, line_place[2], line_pitch;
+    // Long reciprocals of row_tiles, of the tiles along x, y, z and of channel_tiles.
+    int64 tile_reciprocals[5];
+    // Reciprocals of what is counted here.
+    int64 per_chunks, per_extent[2], per_columns, per_strips[2], per_planes[2], per_channels, per_phases;
+    int64 per_width, per_height, per_taps;
+    int64 pairs;  // whether two neighbouring outputs are stored together
+};
+
+// The taps of a phase in the order of their inputs, of which `offset` is the first, from `Axis::low`.
+struct Taps {
+    int first, step, count, offset;
+};
+
+struct Line {
+    int64 source;  // of its first input, or NOWHERE
+    int64 place;   // in shared memory
+};
+
+struct Shared {
+    Taps taps[3][MAX_PHASES];
+};
+
+// First positions of a tile, which are the same in all phases.
+struct Tile {
+    int position[3];
+    int channel, row, sample;
+
+    __device__ Tile(const Arguments& p, int index) {
+        int next = long_quotient(index, p.tile_reciprocals[0]);
+        row = (index - next * int(p.row_tiles)) * int(p.rows_of_tile);
+#pragma unroll
+        for (int a = 2; a >= 0; --a) {
+            index = next;
+            next = long_quotient(index, p.tile_reciprocals[3 - a]);
+            position[a] = (index - next * int(p.axis[a].tiles)) * int(p.axis[a].tile);
+        }
+        sample = long_quotient(next, p.tile_reciprocals[4]);
+        channel = (next - sample * int(p.channel_tiles)) * int(p.channels);
+    }
+
+    // The input coordinate that staging begins with.
+    __device__ int first(const Arguments& p, int a) const {
+        return position[a] * int(p.axis[a].taps.step) + int(p.axis[a].low);
+    }
+};
+
+struct Worker {
+    const Arguments& p;
+    const Shared& shared;
+    const int thread, taps;
+    Accumulator* const inputs;
+    Accumulator* const weights;  // of each row, channel and tap
+    Accumulator* const bias;     // of each row and channel
+    Line* const lines;
+
+    // The widest elements of shared memory are in front: the descriptions of lines.
+    __device__ Worker(const Arguments& p, const Shared& shared, unsigned char* memory)
+        : p(p),
+          shared(shared),
+          thread(threadIdx.x),
+          taps(int(p.axis[0].taps.kernel * p.axis[1].taps.kernel * p.axis[2].taps.kernel)),
+          inputs((Accumulator*)(memory + lines_of(p) * sizeof(Line))),
+          weights(inputs + p.inputs),
+          bias(weights + p.rows_of_tile * p.channels * taps),
+          lines((Line*)memory) {}
+
+    __device__ static int lines_of(const Arguments& p) {
+        return int(p.channels * p.axis[0].extent * p.axis[1].extent);
+    }
+
+    __device__ bool exists(const Tile& tile, int row, int channel) const {
+        return (tile.row + row < int(p.rows)) & (tile.channel + channel < int(p.groups));
+    }
+
+    // Describes the staged lines. Returns where the first one begins, as far from what is aligned to a
+    // chunk as its inputs are.
+    __device__ int describe_lines(const Tile& tile) const {
+        const int depth = int(p.axis[0].extent), height = int(p.axis[1].extent);
+        const int z0 = tile.first(p, 0), y0 = tile.first(p, 1), x0 = tile.first(p, 2);
+        const int64 origin = tile.sample * p.input_batch + tile.channel * p.input_group +
+                             z0 * p.axis[0].input + y0 * p.axis[1].input + x0 * p.axis[2].input;
+        const unsigned long long address = (unsigned long long)p.input / sizeof(Element) + origin;
+        const int start = p.vectors ? int(address % CHUNK) : 0;
+        for (int i = thread; i < int(p.channels) * depth * height; i += THREADS) {
+            const int plane = quotient(i, p.per_extent[1]), y = i - plane * height;
+            const int channel = quotient(plane, p.per_extent[0]), z = plane - channel * depth;
+            const bool present = exists(tile, 0, channel) &
+                                 (unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &
+                                 (unsigned(y0 + y) < unsigned(p.axis[1].taps.size_in));
+            lines[i].source = present ? origin + channel * p.input_group + z * p.axis[0].input +
+                                            y * p.axis[1].input
+                                      : NOWHERE;
+            lines[i].place = start + channel * p.channel_pitch + z * p.axis[0].pitch + y * p.axis[1].pitch;
+        }
+        return start;
+    }
+
+    // Brings the weights and the bias; returns whether this thread saw a special weight.
+    __device__ bool load_weights(const Tile& tile) const {
+        const int places = int(p.rows_of_tile * p.channels);
+        bool special = false;
+        for (int i = thread; i < places * taps; i += THREADS) {
+            const int place = quotient(i, p.per_taps), tap = i - place * taps;
+            const int row = quotient(place, p.per_channels), channel = place - row * int(p.channels);
+            const int line = quotient(tap, p.per_width), x = tap - line * int(p.axis[2].taps.kernel);
+            const int z = quotient(line, p.per_height), y = line - z * int(p.axis[1].taps.kernel);
+            Accumulator value = zero<Accumulator>();
+            if (exists(tile, row, channel))
+                value = widen<Accumulator>(
+                    p.weight[(tile.channel + channel) * p.weight_group + (tile.row + row) * p.weight_row +
+                             z * p.axis[0].weight + y * p.axis[1].weight + x * p.axis[2].weight]);
+            weights[i] = value;
+            special |= is_special(value);
+        }
+        for (int i = thread; i < places; i += THREADS) {
+            const int row = quotient(i, p.per_channels), channel = i - row * int(p.channels);
+            const int64 own = (tile.channel + channel) * p.rows + tile.row + row;
+            bias[i] = p.bias.data && exists(tile, row, channel) ? load_parameter<Accumulator>(p.bias, own)
+                                                                : zero<Accumulator>();
+        }
+        return special;
+    }
+
+    // Stages the inputs in chunks of WIDTH elements: several loads, then what waits for them.
+    template <int WIDTH>
+    __device__ void stage(const Tile& tile) const {
+        typedef Vector<Element, WIDTH> Loaded;
+        constexpr int STORED = WIDTH == 1 ? 1 : 16 / sizeof(Accumulator);
+        typedef Vector<Accumulator, STORED> Stored;
+        const int chunks = int(p.chunks), total = lines_of(p) * chunks;
+        const int x0 = tile.first(p, 2), extent = int(p.axis[2].extent), size = int(p.axis[2].taps.size_in);
+        for (int first = thread; first < total; first += UNROLL * THREADS) {
+            Loaded loaded[UNROLL];
+            int64 source[UNROLL];
+            int place[UNROLL], x[UNROLL];  // of the first element, which may be in front of the line's
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                const int i = first + u * THREADS, line = quotient(i, p.per_chunks);
+                x[u] = extent;
+                source[u] = NOWHERE;
+                if (i < total) {
+                    const int begin = int(lines[line].place);
+                    x[u] = (i - line * chunks) * WIDTH - begin % WIDTH;
+                    place[u] = begin + x[u];
+                    source[u] = lines[line].source;
+                }
+                loaded[u] = Loaded();
+                const bool whole = (x[u] < extent) & (x0 + x[u] >= 0) & (x0 + x[u] + WIDTH <= size);
+                if (whole & (source[u] != NOWHERE)) {
+                    loaded[u] = *(const Loaded*)(p.input + source[u] + (WIDTH == 1 ? x[u] * p.axis[2].input : x[u]));
+                    source[u] = NOWHERE;
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                if (x[u] >= extent) continue;
+                // Across an end of the array, one by one.
+                if (WIDTH > 1 && source[u] != NOWHERE)
+#pragma unroll
+                    for (int e = 0; e < WIDTH; ++e)
+                        if (unsigned(x0 + x[u] + e) < unsigned(size))
+                            loaded[u].values[e] = p.input[source[u] + x[u] + e];
+#pragma unroll
+                for (int s = 0; s < WIDTH; s += STORED) {
+                    Stored stored;
+#pragma unroll
+                    for (int e = 0; e < STORED; ++e)
+                        stored.values[e] = widen<Accumulator>(loaded[u].values[s + e]);
+                    *(Stored*)(inputs + place[u] + s) = stored;
+                }
+            }
+        }
+    }
+
+    // Adds the products of one output in each line, tap by tap; MASKED leaves absent inputs out. The
+    // input of the first tap has these coordinates.
+    template <bool MASKED>
+    __device__ void gather(Accumulator (&sum)[LINES], const Accumulator* weight, const Accumulator* input,
+                           const Taps& tz, const Taps& ty, const Taps& tx, int z0, int y0, int x0) const {
+        const int height = int(p.axis[1].taps.kernel), width = int(p.axis[2].taps.kernel);
+        const int pitch = int(p.line_pitch);
+        for (int jz = 0; jz < tz.count; ++jz)
+            for (int jy = 0; jy < ty.count; ++jy)
+                for (int jx = 0; jx < tx.count; ++jx) {
+                    const int line = (tz.first + jz * tz.step) * height + ty.first + jy * ty.step;
+                    const Accumulator w = weight[line * width + tx.first + jx * tx.step];
+                    const int z = jz * int(p.axis[0].apart), y = jy * int(p.axis[1].apart),
+                              x = jx * int(p.axis[2].apart);
+                    const Accumulator* own = input + z * int(p.axis[0].pitch) + y * int(p.axis[1].pitch) + x;
+#pragma unroll
+                    for (int r = 0; r < LINES; ++r) {
+                        const bool present =
+                            (unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &
+                            (unsigned(y0 + y + r * int(p.line_place[0])) < unsigned(p.axis[1].taps.size_in)) &
+                            (unsigned(x0 + x + r * int(p.line_place[1])) < unsigned(p.axis[2].taps.size_in));
+                        if (!MASKED || present) sum[r] = multiply_add(w, own[r * pitch], sum[r]);
+                    }
+                }
+    }
+
+    // The inputs that TAPS taps of two neighbouring outputs take. They are read as pairs; where the
+    // first one is the second of a pair (SKEW), that is one more.
+    struct Window {
+        Accumulator values[TAPS + 3];
+    };
+    template <int SKEW>
+    __device__ static void read(Window& window, const Accumulator* first) {
+#pragma unroll
+        for (int i = 0; i < TAPS + 1 + SKEW; i += 2) {
+            const Pair pair = *(const Pair*)(first - SKEW + i);
+            window.values[i] = pair.values[0];
+            window.values[i + 1] = pair.values[1];
+        }
+    }
+
+    // Adds the products of two neighbouring outputs in each line, by windows that slide down.
+    template <int SKEW>
+    __device__ void slide(Accumulator (&sum)[2][LINES], const Accumulator* weight, const Accumulator* input,
+                          const Taps& tz, const Taps& ty, const Taps& tx) const {
+        const int height = int(p.axis[1].taps.kernel), pitch = int(p.line_pitch);
+        for (int z = 0; z < tz.count; ++z, input += p.axis[0].pitch) {
+            const Accumulator* next = input;
+            Window window[LINES];
+#pragma unroll
+            for (int r = 0; r < LINES - 1; ++r, next += pitch) read<SKEW>(window[r], next);
+            const Accumulator* w = weight + ((tz.first + z * tz.step) * height + ty.first) * TAPS + tx.first;
+            for (int y0 = 0; y0 < ty.count; y0 += LINES) {
+                // Unrolled, so that each window is in registers of its own.
+#pragma unroll
+                for (int u = 0; u < LINES; ++u, next += pitch, w += ty.step * TAPS) {
+                    if (y0 + u >= ty.count) break;
+                    read<SKEW>(window[(u + LINES - 1) % LINES], next);
+#pragma unroll
+                    for (int x = 0; x < TAPS; ++x) {
+                        const Accumulator tap = w[x * tx.step];
+#pragma unroll
+                        for (int r = 0; r < LINES; ++r)
+#pragma unroll
+                            for (int v = 0; v < 2; ++v)
+                                sum[v][r] = multiply_add(
+                                    tap, window[(u + r) % LINES].values[SKEW + x + v], sum[v][r]);
+                    }
+                }
+            }
+        }
+    }
+
+    // Whether a row and channel has a weight that is not finite.
+    __device__ bool is_masked(const Accumulator* weight) const {
+        bool special = false;
+        for (int i = 0; i < taps; ++i) special |= is_special(weight[i]);
+        return special;
+    }
+
+    // Computes the outputs of a tile; `special` where any of its weights is not finite.
+    __device__ void convolve(const Tile& tile, int start, bool special) const {
+        const Axis &az = p.axis[0], &ay = p.axis[1], &ax = p.axis[2];
+        const int columns = int(p.columns), strips = int(p.strips * ay.taps.phases);
+        const int planes = int(az.tile * az.taps.phases), channels = int(p.channels);
+        const int items = int(p.rows_of_tile) * channels * planes * strips * columns;
+        for (int item = thread; item < items; item += THREADS) {
+            int next = quotient(item, p.per_columns), index = next;
+            const int column = item - index * columns;
+            next = quotient(index, p.per_strips[1]);
+            const int strip = index - next * strips, phase_y = quotient(strip, p.per_strips[0]);
+            index = next;
+            next = quotient(index, p.per_planes[1]);
+            const int plane = index - next * planes, phase_z = quotient(plane, p.per_planes[0]);
+            const int row = quotient(next, p.per_channels), channel = next - row * channels;
+
+            // Positions in the phases, from those that the tile begins with.
+            const int qz = plane - phase_z * int(az.tile);
+            const int qy = (strip - phase_y * int(p.strips)) * LINES;
+            const int z = phase_z + (tile.position[0] + qz) * int(az.taps.phases);
+            const int y = phase_y + (tile.position[1] + qy) * int(ay.taps.phases);
+            if (!exists(tile, row, channel) | (z >= int(az.taps.size_out)) | (y >= int(ay.taps.size_out))) continue;
+
+            const Taps tz = shared.taps[0][phase_z], ty = shared.taps[1][phase_y];
+            const int iz = qz * int(az.taps.step) + tz.offset, iy = qy * int(ay.taps.step) + ty.offset;
+            const int base = start + channel * int(p.channel_pitch) + iz * int(az.pitch) + iy * int(ay.pitch);
+            const Accumulator* const weight = weights + next * taps;
+            const bool masked = special && is_masked(weight);
+
+            Accumulator sum[2][LINES];
+#pragma unroll
+            for (int r = 0; r < LINES; ++r) sum[0][r] = sum[1][r] = zero<Accumulator>();
+            const int x_of[2] = {p.slides ? 2 * column : column, p.slides ? 2 * column + 1 : column + columns};
+            const int x_begin = tile.position[2] * int(ax.taps.phases);
+            if (p.slides && !masked) {
+                const Accumulator* const input = inputs + base + x_of[0];
+                if (start % 2)
+                    slide<1>(sum, weight, input, tz, ty, shared.taps[2][0]);
+                else
+                    slide<0>(sum, weight, input, tz, ty, shared.taps[2][0]);
+            } else {
+#pragma unroll 1
+                for (int v = 0; v < 2; ++v) {
+                    const int qx = quotient(v ? x_of[1] : x_of[0], p.per_phases);
+                    const Taps tx = shared.taps[2][(v ? x_of[1] : x_of[0]) - qx * int(ax.taps.phases)];
+                    const int ix = qx * int(ax.taps.step) + tx.offset;
+                    Accumulator own[LINES];
+#pragma unroll
+                    for (int r = 0; r < LINES; ++r) own[r] = zero<Accumulator>();
+                    if (masked)
+                        gather<true>(own, weight, inputs + base + ix, tz, ty, tx, tile.first(p, 0) + iz,
+                                     tile.first(p, 1) + iy, tile.first(p, 2) + ix);
+                    else
+                        gather<false>(own, weight, inputs + base + ix, tz, ty, tx, 0, 0, 0);
+#pragma unroll
+                    for (int r = 0; r < LINES; ++r) (v ? sum[1] : sum[0])[r] = own[r];
+                }
+            }
+
+            // The coordinate by which lines end.
+            const int end = int(p.sections ? ax.taps.size_out : ay.taps.size_out);
+            const int x[2] = {x_begin + x_of[0], x_begin + x_of[1]};
+            int at[2];
+#pragma unroll
+            for (int v = 0; v < 2; ++v) at[v] = x[v] >= int(ax.taps.size_out) ? end : p.sections ? x[v] : y;
+            const Accumulator term = bias[next];
+            Element* out = p.out + tile.sample * p.out_batch + (tile.channel + channel) * p.out_group +
+                           (tile.row + row) * p.out_row + z * az.out + y * ay.out + x[0] * ax.out;
+            const int64 second = (x[1] - x[0]) * ax.out;
+#pragma unroll
+            for (int r = 0; r < LINES; ++r, out += p.line_out) {
+                Vector<Element, 2> pair;
+#pragma unroll
+                for (int v = 0; v < 2; ++v) pair.values[v] = narrow<Element>(add(sum[v][r], term));
+                const int line = r * int(p.line_step);
+                if (p.pairs & (at[1] + line < end)) {
+                    *(Vector<Element, 2>*)out = pair;
+                } else {
+                    if (at[0] + line < end) out[0] = pair.values[0];
+                    if (at[1] + line < end) out[second] = pair.values[1];
+                }
+            }
+        }
+    }
+};
+
+__device__ inline Taps ascending_taps(const Axis& axis, int phase) {
+    const Progression found = progression(axis.taps, phase);
+    if (found.count == 0) return {0, 0, 0, 0};
+    const bool falls = axis.taps.offset_step < 0;
+    const int64 last = falls ? found.count - 1 : 0;  // the tap of the first input
+    return {int(found.first + last * axis.taps.tap_step), int(falls ? -axis.taps.tap_step : axis.taps.tap_step),
+            int(found.count), int(found.offset + last * axis.taps.offset_step - axis.low)};
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    depthwise_conv(const __grid_constant__ Arguments p) {
+    __shared__ Shared shared;
+    DYNAMIC_SHARED(memory);
+    const int thread = threadIdx.x, a = thread / MAX_PHASES, phase = thread % MAX_PHASES;
+    if (a < 3 && phase < int(p.axis[a].taps.phases)) shared.taps[a][phase] = ascending_taps(p.axis[a], phase);
+
+    const Worker worker(p, shared, memory);
+    for (int index = blockIdx.x; index < int(p.tiles); index += gridDim.x) {
+        const Tile tile(p, index);
+        const int start = worker.describe_lines(tile);
+        const bool special = __syncthreads_or(worker.load_weights(tile));
+        if (p.vectors)
+            worker.stage<CHUNK>(tile);
+        else
+            worker.stage<1>(tile);
+        __syncthreads();
+        worker.convolve(tile, start, special);
+        __syncthreads();  // before the next tile is described
+    }
+}

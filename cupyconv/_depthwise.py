@@ -6,6 +6,7 @@ candidates take, and may depend on the batch.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ THREADS = 128
 MAX_PHASES = 8
 MAX_TAPS = 1024
 CHUNK = 16  # bytes of a load
-_DESCRIPTION = 16  # bytes of a staged line's
+_LINE, _STRIP, _TAPS = 16, 32, 16  # bytes of descriptions
 _COUNTED = 2**16  # what the kernel counts in a tile stays below
 _MAX_COORDINATE = 2**30
-_SHARED_RESERVED = 1024  # bytes of a block that are not its own
+_RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,12 @@ class Layout:
         Channels of a tile, and output channels of each.
     slides : bool
         Whether neighbouring outputs share windows of inputs.
-    sections : int
+    section : int
         Outputs of a section where the lines of a thread are sections of one, else 0.
     columns, strips : int
         Threads along x, and along y in each phase.
+    staged, items : int
+        Lines that are staged, and strips of outputs.
     inputs : int
         Room for staged inputs.
     shared : int
@@ -76,9 +79,11 @@ class Layout:
     rows: int
     row_tiles: int
     slides: bool
-    sections: int
+    section: int
     columns: int
     strips: int
+    staged: int
+    items: int
     inputs: int
     shared: int
     count: int  # of tiles, over all samples
@@ -88,7 +93,7 @@ class Layout:
         box = " x ".join(map(str, self.tile))
         return (
             f"{self.count} tiles of {self.channels} x ({box}) positions and {self.rows} rows"
-            f"{', taps slide' if self.slides else ''}{', in sections' if self.sections else ''}"
+            f"{', taps slide' if self.slides else ''}{', in sections' if self.section else ''}"
         )
 
 
@@ -166,12 +171,11 @@ def _candidates(
     row_tiles = -(-geometry.rows // rows)
     unit = math.lcm(2, x.phases) // x.phases
     lines = shape.lines if in_sections else 1
-    widths = _splits(x.positions(0), unit * lines, 1024)
+    most_columns = 2 * THREADS // x.phases // unit * unit
+    widths = _splits(x.positions(0), unit * lines, most_columns * lines)
     heights = [1] if in_sections else _splits(y.positions(0), shape.lines, 128)
     depths = _splits(z.positions(0), 1, 32)
-    for width, height, depth in (
-        (w, h, d) for w in widths for h in heights for d in depths
-    ):
+    for width, height, depth in itertools.product(widths, heights, depths):
         tile = (depth, height, width)
         tiles = tuple(
             -(-axis.positions(0) // size) for axis, size in zip(axes, tile, strict=True)
@@ -190,17 +194,17 @@ def _candidates(
             staged = channels * extent[0] * extent[1]
             inputs = -(-(channels * plane + most) // 4) * 4
             values = inputs + rows * channels * (taps + 1)
-            own = staged * _DESCRIPTION + values * accumulator
-            items = rows * channels * depth * z.phases * strips * y.phases * columns
-            if own + _SHARED_RESERVED > shared or max(items, inputs, rows * channels * taps) >= _COUNTED:
+            items = rows * channels * depth * z.phases * strips * y.phases
+            own = 3 * MAX_PHASES * _TAPS + staged * _LINE + items * _STRIP + values * accumulator
+            if own > shared or max(staged * extent[2], items, values) >= _COUNTED:
                 continue
             channel_tiles = -(-geometry.groups // channels)
             count = geometry.batch * channel_tiles * math.prod(tiles) * row_tiles
-            resident = min(shape.resident, shared // (own + _SHARED_RESERVED))
+            resident = min(shape.resident, (shared + _RESERVED) // (own + _RESERVED))
             outputs = 2 * shape.lines
             terms = taps / math.prod(axis.phases for axis in axes)
             product = _SLIDING if slides else _GATHERED
-            instructions = -(-staged * line // THREADS) * _CHUNK + -(-items // THREADS) * (
+            instructions = -(-staged * line // THREADS) * _CHUNK + -(-items // (THREADS // columns)) * (
                 _ITEM + outputs * (_OUTPUT + terms * product)
             )
             written = channels * rows * math.prod(
@@ -221,9 +225,11 @@ def _candidates(
                 rows=rows,
                 row_tiles=row_tiles,
                 slides=slides,
-                sections=width * x.phases // lines if in_sections else 0,
+                section=width * x.phases // lines if in_sections else 0,
                 columns=columns,
                 strips=strips,
+                staged=staged,
+                items=items,
                 inputs=inputs,
                 shared=own,
                 count=count,

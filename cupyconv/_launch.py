@@ -347,8 +347,7 @@ class KernelPath:
         # What separates lines, planes and channels in shared memory equals their strides modulo a
         # chunk; pairs of neighbours need them to be even.
         *others, last = inputs
-        apart = (*others, strides.input[1])
-        vectors = last == 1 and not any(stride % 2 for stride in apart)
+        vectors = last == 1 and not any(stride % 2 for stride in (*others, strides.input[1]))
         chunk = _depthwise.CHUNK // itemsize if vectors else 2
         depth, height, width = layout.extent
         line = _depthwise.chunks(width, itemsize) if vectors else width + width % 2
@@ -375,13 +374,13 @@ class KernelPath:
             )
             for value in (*astuple(axis), *rest)
         ]
-        sections = layout.sections
-        steps = (
-            (sections, sections * outs[2], 0, sections // x.phases * x.step)
-            if sections
-            else (y.phases, y.phases * outs[1], y.step, 0)
+        section = layout.section
+        apart = section // x.phases * x.step  # inputs from one section to the next
+        lines = (
+            (section * outs[2], 0, apart, apart)
+            if section
+            else (y.phases * outs[1], y.step, 0, y.step * pitch)
         )
-        line_pitch = steps[3] if sections else y.step * pitch
         strips, planes = layout.strips, layout.tile[0]
         constants = _packed(
             (
@@ -390,8 +389,9 @@ class KernelPath:
                 *fields,
                 *(layout.count, layout.row_tiles, layout.channel_tiles),
                 *(layout.rows, layout.channels, channel),
-                *(layout.inputs, line, vectors, layout.slides, bool(sections)),
-                *(layout.columns, strips, *steps, line_pitch),
+                *(layout.staged, layout.items, x.kernel * y.kernel * z.kernel),
+                *(layout.inputs, line, vectors, layout.slides),
+                *(layout.columns, strips, section, *lines),
                 *map(
                     _long_reciprocal,
                     (layout.row_tiles, *reversed(layout.tiles), layout.channel_tiles),
@@ -400,7 +400,7 @@ class KernelPath:
                     _reciprocal,
                     (line, depth, height, layout.columns, strips, strips * y.phases)
                     + (planes, planes * z.phases, layout.channels, x.phases)
-                    + (x.kernel, y.kernel, x.kernel * y.kernel * z.kernel),
+                    + (x.kernel, y.kernel, x.kernel * y.kernel * z.kernel, section or 1),
                 ),
             )
         )

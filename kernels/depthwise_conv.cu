@@ -54,7 +54,7 @@ constexpr int THREADS = 128;
 constexpr int UNROLL = 4;  // chunks of inputs that a thread has on their way
 constexpr int MAX_PHASES = 8;
 constexpr int CHUNK = 16 / sizeof(Element);
-constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
+constexpr int ABSENT = -0x40000000;
 
 template <typename T, int N>
 struct __align__(sizeof(T) * N) Vector {
@@ -84,32 +84,45 @@ struct Arguments {
     Axis axis[3];
     int64 tiles, row_tiles, channel_tiles;
     int64 rows_of_tile, channels, channel_pitch;
+    int64 lines_of_tile, strips_of_tile, taps;
     int64 inputs;    // accumulators that are staged
     int64 chunks;    // of a line
     int64 vectors;   // whether a chunk is 16 bytes; else it is an element
     int64 slides;
-    int64 sections;  // whether the lines of a thread are sections of one
     int64 columns;   // threads along x
     int64 strips;    // of LINES lines in a phase of y
-    // From one line of a thread to the next: in the output's coordinate and in elements, in the input's
-    // coordinates y and x and in accumulators.
-    int64 line_step, line_out, line_place[2], line_pitch;
+    int64 section;   // outputs of a section where the lines of a thread are sections of one, else 0
+    // From one line of a thread to the next: elements of the output, inputs along y and x, accumulators.
+    int64 line_out, line_place[2], line_pitch;
     // Long reciprocals of row_tiles, of the tiles along x, y, z and of channel_tiles.
     int64 tile_reciprocals[5];
     // Reciprocals of what is counted here.
     int64 per_chunks, per_extent[2], per_columns, per_strips[2], per_planes[2], per_channels, per_phases;
-    int64 per_width, per_height, per_taps;
+    int64 per_width, per_height, per_taps, per_section;
     int64 pairs;  // whether two neighbouring outputs are stored together
 };
 
-// The taps of a phase in the order of their inputs, of which `offset` is the first, from `Axis::low`.
+// The taps of a phase in the order of their inputs, of which `offset` is the first, from `Axis::low`. In
+// shared memory the weights are in that order, too.
 struct Taps {
     int first, step, count, offset;
 };
 
-struct Line {
-    int64 source;  // of its first input, or NOWHERE
-    int64 place;   // in shared memory
+// A staged line from its first chunk on, which may begin in front of what is needed.
+struct __align__(16) Line {
+    int64 source;  // offset of its first element
+    int place;     // in shared memory
+    int x;         // coordinate; far in front of the array where there is no line
+};
+
+// LINES lines of outputs, and the input that their first position and first tap take.
+struct __align__(16) Strip {
+    int64 out;  // offset of the tile's first column
+    int lines;  // that exist
+    int own;    // which of the rows and channels
+    int input;  // place in shared memory
+    short phases[2];  // of z and y
+    int place[2];     // coordinates z and y
 };
 
 struct Shared {
@@ -142,60 +155,91 @@ struct Tile {
 
 struct Worker {
     const Arguments& p;
+    const int thread;
     const Shared& shared;
-    const int thread, taps;
+    Line* const lines;
+    Strip* const strips;
     Accumulator* const inputs;
     Accumulator* const weights;  // of each row, channel and tap
     Accumulator* const bias;     // of each row and channel
-    Line* const lines;
 
-    // The widest elements of shared memory are in front: the descriptions of lines.
-    __device__ Worker(const Arguments& p, const Shared& shared, unsigned char* memory)
+    __device__ Worker(const Arguments& p, unsigned char* memory)
         : p(p),
-          shared(shared),
           thread(threadIdx.x),
-          taps(int(p.axis[0].taps.kernel * p.axis[1].taps.kernel * p.axis[2].taps.kernel)),
-          inputs((Accumulator*)(memory + lines_of(p) * sizeof(Line))),
-          weights(inputs + p.inputs),
-          bias(weights + p.rows_of_tile * p.channels * taps),
-          lines((Line*)memory) {}
-
-    __device__ static int lines_of(const Arguments& p) {
-        return int(p.channels * p.axis[0].extent * p.axis[1].extent);
-    }
+          shared(*(const Shared*)memory),
+          lines((Line*)(memory + sizeof(Shared))),
+          strips((Strip*)(lines + int(p.lines_of_tile))),
+          inputs((Accumulator*)(strips + int(p.strips_of_tile))),
+          weights(inputs + int(p.inputs)),
+          bias(weights + int(p.rows_of_tile) * int(p.channels) * int(p.taps)) {}
 
     __device__ bool exists(const Tile& tile, int row, int channel) const {
         return (tile.row + row < int(p.rows)) & (tile.channel + channel < int(p.groups));
     }
 
-    // Describes the staged lines. Returns where the first one begins, as far from what is aligned to a
-    // chunk as its inputs are.
+    // Describes the staged lines. Returns where the first one has its first input, as far from what is
+    // aligned to a chunk as that is in the array.
     __device__ int describe_lines(const Tile& tile) const {
         const int depth = int(p.axis[0].extent), height = int(p.axis[1].extent);
         const int z0 = tile.first(p, 0), y0 = tile.first(p, 1), x0 = tile.first(p, 2);
         const int64 origin = tile.sample * p.input_batch + tile.channel * p.input_group +
                              z0 * p.axis[0].input + y0 * p.axis[1].input + x0 * p.axis[2].input;
-        const unsigned long long address = (unsigned long long)p.input / sizeof(Element) + origin;
-        const int start = p.vectors ? int(address % CHUNK) : 0;
-        for (int i = thread; i < int(p.channels) * depth * height; i += THREADS) {
+        const int width = p.vectors ? CHUNK : 1;
+        const int start = int((unsigned long long)p.input / sizeof(Element) + origin) & (width - 1);
+        for (int i = thread; i < int(p.lines_of_tile); i += THREADS) {
             const int plane = quotient(i, p.per_extent[1]), y = i - plane * height;
             const int channel = quotient(plane, p.per_extent[0]), z = plane - channel * depth;
+            const int place = start + channel * int(p.channel_pitch) + z * int(p.axis[0].pitch) +
+                              y * int(p.axis[1].pitch);
+            const int skew = place & (width - 1);
             const bool present = exists(tile, 0, channel) &
                                  (unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &
                                  (unsigned(y0 + y) < unsigned(p.axis[1].taps.size_in));
-            lines[i].source = present ? origin + channel * p.input_group + z * p.axis[0].input +
-                                            y * p.axis[1].input
-                                      : NOWHERE;
-            lines[i].place = start + channel * p.channel_pitch + z * p.axis[0].pitch + y * p.axis[1].pitch;
+            lines[i] = {origin + channel * p.input_group + z * p.axis[0].input + y * p.axis[1].input - skew,
+                        place - skew, present ? x0 - skew : ABSENT};
         }
         return start;
     }
 
+    __device__ void describe_strips(const Tile& tile, int start) const {
+        const Axis &az = p.axis[0], &ay = p.axis[1], &ax = p.axis[2];
+        // From the last thread on: the first ones describe lines.
+        const int planes = int(az.tile * az.taps.phases), strips_of_plane = int(p.strips * ay.taps.phases);
+        for (int i = THREADS - 1 - thread; i < int(p.strips_of_tile); i += THREADS) {
+            int index = quotient(i, p.per_strips[1]);
+            const int strip = i - index * strips_of_plane, phase_y = quotient(strip, p.per_strips[0]);
+            const int own = quotient(index, p.per_planes[1]);
+            const int plane = index - own * planes, phase_z = quotient(plane, p.per_planes[0]);
+            const int row = quotient(own, p.per_channels), channel = own - row * int(p.channels);
+            const int qz = plane - phase_z * int(az.tile), qy = (strip - phase_y * int(p.strips)) * LINES;
+            const int z = phase_z + (tile.position[0] + qz) * int(az.taps.phases);
+            const int y = phase_y + (tile.position[1] + qy) * int(ay.taps.phases);
+            const int left = (int(ay.taps.size_out) - y + int(ay.taps.phases) - 1) / int(ay.taps.phases);
+            const bool present = exists(tile, row, channel) & (z < int(az.taps.size_out)) & (left > 0);
+            const int iz = qz * int(az.taps.step) + shared.taps[0][phase_z].offset;
+            const int iy = qy * int(ay.taps.step) + shared.taps[1][phase_y].offset;
+            strips[i] = {tile.sample * p.out_batch + (tile.channel + channel) * p.out_group +
+                             (tile.row + row) * p.out_row + z * az.out + y * ay.out +
+                             tile.position[2] * ax.taps.phases * ax.out,
+                         !present ? 0 : p.section || left > LINES ? LINES : left,
+                         own,
+                         start + channel * int(p.channel_pitch) + iz * int(az.pitch) + iy * int(ay.pitch),
+                         {short(phase_z), short(phase_y)},
+                         {tile.first(p, 0) + iz, tile.first(p, 1) + iy}};
+        }
+    }
+
+    // Which tap of the kernel is in this place, in the order of their inputs.
+    __device__ int tap_at(int a, int place) const {
+        const AxisTaps& taps = p.axis[a].taps;
+        return taps.offset_step < 0 ? int(taps.kernel) - 1 - place : place;
+    }
+
     // Brings the weights and the bias; returns whether this thread saw a special weight.
     __device__ bool load_weights(const Tile& tile) const {
-        const int places = int(p.rows_of_tile * p.channels);
+        const int own = int(p.rows_of_tile) * int(p.channels), taps = int(p.taps);
         bool special = false;
-        for (int i = thread; i < places * taps; i += THREADS) {
+        for (int i = thread; i < own * taps; i += THREADS) {
             const int place = quotient(i, p.per_taps), tap = i - place * taps;
             const int row = quotient(place, p.per_channels), channel = place - row * int(p.channels);
             const int line = quotient(tap, p.per_width), x = tap - line * int(p.axis[2].taps.kernel);
@@ -204,14 +248,15 @@ struct Worker {
             if (exists(tile, row, channel))
                 value = widen<Accumulator>(
                     p.weight[(tile.channel + channel) * p.weight_group + (tile.row + row) * p.weight_row +
-                             z * p.axis[0].weight + y * p.axis[1].weight + x * p.axis[2].weight]);
+                             tap_at(0, z) * p.axis[0].weight + tap_at(1, y) * p.axis[1].weight +
+                             tap_at(2, x) * p.axis[2].weight]);
             weights[i] = value;
             special |= is_special(value);
         }
-        for (int i = thread; i < places; i += THREADS) {
+        for (int i = thread; i < own; i += THREADS) {
             const int row = quotient(i, p.per_channels), channel = i - row * int(p.channels);
-            const int64 own = (tile.channel + channel) * p.rows + tile.row + row;
-            bias[i] = p.bias.data && exists(tile, row, channel) ? load_parameter<Accumulator>(p.bias, own)
+            const int64 out_channel = (tile.channel + channel) * p.rows + tile.row + row;
+            bias[i] = p.bias.data && exists(tile, row, channel) ? load_parameter<Accumulator>(p.bias, out_channel)
                                                                 : zero<Accumulator>();
         }
         return special;
@@ -223,39 +268,40 @@ struct Worker {
         typedef Vector<Element, WIDTH> Loaded;
         constexpr int STORED = WIDTH == 1 ? 1 : 16 / sizeof(Accumulator);
         typedef Vector<Accumulator, STORED> Stored;
-        const int chunks = int(p.chunks), total = lines_of(p) * chunks;
-        const int x0 = tile.first(p, 2), extent = int(p.axis[2].extent), size = int(p.axis[2].taps.size_in);
+        const int chunks = int(p.chunks), total = int(p.lines_of_tile) * chunks;
+        const int size = int(p.axis[2].taps.size_in), whole = size < WIDTH ? 0 : size - WIDTH + 1;
+        const int end = tile.first(p, 2) + int(p.axis[2].extent);
+        const int64 stride = WIDTH == 1 ? p.axis[2].input : 1;
+        constexpr int PARTIAL = 0x40000000;
         for (int first = thread; first < total; first += UNROLL * THREADS) {
             Loaded loaded[UNROLL];
-            int64 source[UNROLL];
-            int place[UNROLL], x[UNROLL];  // of the first element, which may be in front of the line's
+            int place[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
-                const int i = first + u * THREADS, line = quotient(i, p.per_chunks);
-                x[u] = extent;
-                source[u] = NOWHERE;
-                if (i < total) {
-                    const int begin = int(lines[line].place);
-                    x[u] = (i - line * chunks) * WIDTH - begin % WIDTH;
-                    place[u] = begin + x[u];
-                    source[u] = lines[line].source;
-                }
+                const int i = first + u * THREADS;
+                const int index = quotient(i < total ? i : total - 1, p.per_chunks), offset = (i - index * chunks) * WIDTH;
+                const Line line = lines[index];
+                const int x = line.x + offset;
+                const bool needed = (i < total) & (x < end), inside = unsigned(x) < unsigned(whole);
+                const bool touches = unsigned(x + WIDTH - 1) < unsigned(size + WIDTH - 1);
+                place[u] = needed ? line.place + offset + (touches & !inside ? PARTIAL : 0) : -1;
                 loaded[u] = Loaded();
-                const bool whole = (x[u] < extent) & (x0 + x[u] >= 0) & (x0 + x[u] + WIDTH <= size);
-                if (whole & (source[u] != NOWHERE)) {
-                    loaded[u] = *(const Loaded*)(p.input + source[u] + (WIDTH == 1 ? x[u] * p.axis[2].input : x[u]));
-                    source[u] = NOWHERE;
-                }
+                if (needed & inside) loaded[u] = *(const Loaded*)(p.input + (line.source + offset * stride));
             }
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
-                if (x[u] >= extent) continue;
                 // Across an end of the array, one by one.
-                if (WIDTH > 1 && source[u] != NOWHERE)
+                if (WIDTH > 1 && place[u] >= PARTIAL) {
+                    place[u] -= PARTIAL;
+                    const int i = first + u * THREADS;
+                    const int index = quotient(i, p.per_chunks), offset = (i - index * chunks) * WIDTH;
+                    const Line line = lines[index];
 #pragma unroll
                     for (int e = 0; e < WIDTH; ++e)
-                        if (unsigned(x0 + x[u] + e) < unsigned(size))
-                            loaded[u].values[e] = p.input[source[u] + x[u] + e];
+                        if (unsigned(line.x + offset + e) < unsigned(size))
+                            loaded[u].values[e] = p.input[line.source + offset + e];
+                }
+                if (place[u] < 0) continue;
 #pragma unroll
                 for (int s = 0; s < WIDTH; s += STORED) {
                     Stored stored;
@@ -312,14 +358,14 @@ struct Worker {
     // Adds the products of two neighbouring outputs in each line, by windows that slide down.
     template <int SKEW>
     __device__ void slide(Accumulator (&sum)[2][LINES], const Accumulator* weight, const Accumulator* input,
-                          const Taps& tz, const Taps& ty, const Taps& tx) const {
+                          const Taps& tz, const Taps& ty) const {
         const int height = int(p.axis[1].taps.kernel), pitch = int(p.line_pitch);
-        for (int z = 0; z < tz.count; ++z, input += p.axis[0].pitch) {
+        for (int z = 0; z < tz.count; ++z, input += int(p.axis[0].pitch) * int(p.axis[0].apart)) {
             const Accumulator* next = input;
             Window window[LINES];
 #pragma unroll
             for (int r = 0; r < LINES - 1; ++r, next += pitch) read<SKEW>(window[r], next);
-            const Accumulator* w = weight + ((tz.first + z * tz.step) * height + ty.first) * TAPS + tx.first;
+            const Accumulator* w = weight + ((tz.first + z * tz.step) * height + ty.first) * TAPS;
             for (int y0 = 0; y0 < ty.count; y0 += LINES) {
                 // Unrolled, so that each window is in registers of its own.
 #pragma unroll
@@ -328,7 +374,7 @@ struct Worker {
                     read<SKEW>(window[(u + LINES - 1) % LINES], next);
 #pragma unroll
                     for (int x = 0; x < TAPS; ++x) {
-                        const Accumulator tap = w[x * tx.step];
+                        const Accumulator tap = w[x];
 #pragma unroll
                         for (int r = 0; r < LINES; ++r)
 #pragma unroll
@@ -344,90 +390,78 @@ struct Worker {
     // Whether a row and channel has a weight that is not finite.
     __device__ bool is_masked(const Accumulator* weight) const {
         bool special = false;
-        for (int i = 0; i < taps; ++i) special |= is_special(weight[i]);
+#pragma unroll 1
+        for (int i = 0; i < int(p.taps); ++i) special |= is_special(weight[i]);
         return special;
     }
 
-    // Computes the outputs of a tile; `special` where any of its weights is not finite.
+    // Computes the outputs of a tile; `special` where any of its weights is not finite. A thread stays in
+    // its two columns.
     __device__ void convolve(const Tile& tile, int start, bool special) const {
-        const Axis &az = p.axis[0], &ay = p.axis[1], &ax = p.axis[2];
-        const int columns = int(p.columns), strips = int(p.strips * ay.taps.phases);
-        const int planes = int(az.tile * az.taps.phases), channels = int(p.channels);
-        const int items = int(p.rows_of_tile) * channels * planes * strips * columns;
-        for (int item = thread; item < items; item += THREADS) {
-            int next = quotient(item, p.per_columns), index = next;
-            const int column = item - index * columns;
-            next = quotient(index, p.per_strips[1]);
-            const int strip = index - next * strips, phase_y = quotient(strip, p.per_strips[0]);
-            index = next;
-            next = quotient(index, p.per_planes[1]);
-            const int plane = index - next * planes, phase_z = quotient(plane, p.per_planes[0]);
-            const int row = quotient(next, p.per_channels), channel = next - row * channels;
+        const Axis& ax = p.axis[2];
+        const int columns = int(p.columns), teams = quotient(THREADS, p.per_columns);
+        const int team = quotient(thread, p.per_columns), column = thread - team * columns;
+        if (team >= teams) return;
+        const int apart = p.slides ? 1 : columns, x_first = p.slides ? 2 * column : column;
+        const int left = int(ax.taps.size_out) - tile.position[2] * int(ax.taps.phases) - x_first;
+        // Lines that exist in each column.
+        int most[2];
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+            most[v] = left > v * apart ? LINES : 0;
+            if (p.section && most[v] && left - v * apart <= LINES * int(p.section))
+                most[v] = quotient(left - v * apart + int(p.section) - 1, p.per_section);
+        }
+        const int64 second = apart * ax.out;
 
-            // Positions in the phases, from those that the tile begins with.
-            const int qz = plane - phase_z * int(az.tile);
-            const int qy = (strip - phase_y * int(p.strips)) * LINES;
-            const int z = phase_z + (tile.position[0] + qz) * int(az.taps.phases);
-            const int y = phase_y + (tile.position[1] + qy) * int(ay.taps.phases);
-            if (!exists(tile, row, channel) | (z >= int(az.taps.size_out)) | (y >= int(ay.taps.size_out))) continue;
-
-            const Taps tz = shared.taps[0][phase_z], ty = shared.taps[1][phase_y];
-            const int iz = qz * int(az.taps.step) + tz.offset, iy = qy * int(ay.taps.step) + ty.offset;
-            const int base = start + channel * int(p.channel_pitch) + iz * int(az.pitch) + iy * int(ay.pitch);
-            const Accumulator* const weight = weights + next * taps;
+        for (int i = team; i < int(p.strips_of_tile); i += teams) {
+            const Strip strip = strips[i];
+            const int count[2] = {strip.lines < most[0] ? strip.lines : most[0],
+                                  strip.lines < most[1] ? strip.lines : most[1]};
+            if (count[0] == 0) continue;
+            const Taps tz = shared.taps[0][strip.phases[0]], ty = shared.taps[1][strip.phases[1]];
+            const Accumulator* const weight = weights + strip.own * int(p.taps);
+            const Accumulator* const input = inputs + strip.input;
             const bool masked = special && is_masked(weight);
-
             Accumulator sum[2][LINES];
 #pragma unroll
-            for (int r = 0; r < LINES; ++r) sum[0][r] = sum[1][r] = zero<Accumulator>();
-            const int x_of[2] = {p.slides ? 2 * column : column, p.slides ? 2 * column + 1 : column + columns};
-            const int x_begin = tile.position[2] * int(ax.taps.phases);
+            for (int r = 0; r < LINES; ++r) sum[0][r] = sum[1][r] = bias[strip.own];
             if (p.slides && !masked) {
-                const Accumulator* const input = inputs + base + x_of[0];
                 if (start % 2)
-                    slide<1>(sum, weight, input, tz, ty, shared.taps[2][0]);
+                    slide<1>(sum, weight, input + x_first, tz, ty);
                 else
-                    slide<0>(sum, weight, input, tz, ty, shared.taps[2][0]);
+                    slide<0>(sum, weight, input + x_first, tz, ty);
             } else {
 #pragma unroll 1
                 for (int v = 0; v < 2; ++v) {
-                    const int qx = quotient(v ? x_of[1] : x_of[0], p.per_phases);
-                    const Taps tx = shared.taps[2][(v ? x_of[1] : x_of[0]) - qx * int(ax.taps.phases)];
+                    const int qx = quotient(x_first + v * apart, p.per_phases);
+                    const Taps tx = shared.taps[2][x_first + v * apart - qx * int(ax.taps.phases)];
                     const int ix = qx * int(ax.taps.step) + tx.offset;
-                    Accumulator own[LINES];
+                    // The second column's sums take the place of the first one's, so that all are in registers.
 #pragma unroll
-                    for (int r = 0; r < LINES; ++r) own[r] = zero<Accumulator>();
+                    for (int r = 0; r < LINES; ++r) {
+                        const Accumulator done = sum[1][r];
+                        sum[1][r] = sum[0][r];
+                        sum[0][r] = done;
+                    }
                     if (masked)
-                        gather<true>(own, weight, inputs + base + ix, tz, ty, tx, tile.first(p, 0) + iz,
-                                     tile.first(p, 1) + iy, tile.first(p, 2) + ix);
+                        gather<true>(sum[1], weight, input + ix, tz, ty, tx, strip.place[0], strip.place[1],
+                                     tile.first(p, 2) + ix);
                     else
-                        gather<false>(own, weight, inputs + base + ix, tz, ty, tx, 0, 0, 0);
-#pragma unroll
-                    for (int r = 0; r < LINES; ++r) (v ? sum[1] : sum[0])[r] = own[r];
+                        gather<false>(sum[1], weight, input + ix, tz, ty, tx, 0, 0, 0);
                 }
             }
 
-            // The coordinate by which lines end.
-            const int end = int(p.sections ? ax.taps.size_out : ay.taps.size_out);
-            const int x[2] = {x_begin + x_of[0], x_begin + x_of[1]};
-            int at[2];
+            Element* out = p.out + (strip.out + x_first * ax.out);
+            if (p.pairs && count[1] == LINES) {
 #pragma unroll
-            for (int v = 0; v < 2; ++v) at[v] = x[v] >= int(ax.taps.size_out) ? end : p.sections ? x[v] : y;
-            const Accumulator term = bias[next];
-            Element* out = p.out + tile.sample * p.out_batch + (tile.channel + channel) * p.out_group +
-                           (tile.row + row) * p.out_row + z * az.out + y * ay.out + x[0] * ax.out;
-            const int64 second = (x[1] - x[0]) * ax.out;
+                for (int r = 0; r < LINES; ++r, out += p.line_out)
+                    *(Vector<Element, 2>*)out = {narrow<Element>(sum[0][r]), narrow<Element>(sum[1][r])};
+            } else {
 #pragma unroll
-            for (int r = 0; r < LINES; ++r, out += p.line_out) {
-                Vector<Element, 2> pair;
-#pragma unroll
-                for (int v = 0; v < 2; ++v) pair.values[v] = narrow<Element>(add(sum[v][r], term));
-                const int line = r * int(p.line_step);
-                if (p.pairs & (at[1] + line < end)) {
-                    *(Vector<Element, 2>*)out = pair;
-                } else {
-                    if (at[0] + line < end) out[0] = pair.values[0];
-                    if (at[1] + line < end) out[second] = pair.values[1];
+                for (int r = 0; r < LINES; ++r, out += p.line_out) {
+                    if (r < count[0]) out[0] = narrow<Element>(sum[0][r]);
+                    if (r < count[1]) out[second] = narrow<Element>(sum[1][r]);
                 }
             }
         }
@@ -437,23 +471,27 @@ struct Worker {
 __device__ inline Taps ascending_taps(const Axis& axis, int phase) {
     const Progression found = progression(axis.taps, phase);
     if (found.count == 0) return {0, 0, 0, 0};
-    const bool falls = axis.taps.offset_step < 0;
-    const int64 last = falls ? found.count - 1 : 0;  // the tap of the first input
-    return {int(found.first + last * axis.taps.tap_step), int(falls ? -axis.taps.tap_step : axis.taps.tap_step),
-            int(found.count), int(found.offset + last * axis.taps.offset_step - axis.low)};
+    const AxisTaps& taps = axis.taps;
+    const int64 last = found.first + (found.count - 1) * taps.tap_step;
+    if (taps.offset_step >= 0)
+        return {int(found.first), int(taps.tap_step), int(found.count), int(found.offset - axis.low)};
+    return {int(taps.kernel - 1 - last), int(taps.tap_step), int(found.count),
+            int(found.offset + (found.count - 1) * taps.offset_step - axis.low)};
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     depthwise_conv(const __grid_constant__ Arguments p) {
-    __shared__ Shared shared;
     DYNAMIC_SHARED(memory);
     const int thread = threadIdx.x, a = thread / MAX_PHASES, phase = thread % MAX_PHASES;
-    if (a < 3 && phase < int(p.axis[a].taps.phases)) shared.taps[a][phase] = ascending_taps(p.axis[a], phase);
+    if (a < 3 && phase < int(p.axis[a].taps.phases))
+        ((Shared*)memory)->taps[a][phase] = ascending_taps(p.axis[a], phase);
+    __syncthreads();
 
-    const Worker worker(p, shared, memory);
+    const Worker worker(p, memory);
     for (int index = blockIdx.x; index < int(p.tiles); index += gridDim.x) {
         const Tile tile(p, index);
         const int start = worker.describe_lines(tile);
+        worker.describe_strips(tile, start);
         const bool special = __syncthreads_or(worker.load_weights(tile));
         if (p.vectors)
             worker.stage<CHUNK>(tile);

@@ -4,7 +4,7 @@
 
 // Integers below 2**16 are divided by one of them with its reciprocal, (2**32 - 1) / divisor.
 __device__ inline int quotient(int number, int64 reciprocal) {
-    return int((unsigned long long)(unsigned(number) + 1u) * unsigned(reciprocal) >> 32);
+    return int(__umulhi(unsigned(number) + 1u, unsigned(reciprocal)));
 }
 
 // Any other is divided with the long reciprocal, (2**64 - 1) / divisor.

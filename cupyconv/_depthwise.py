@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ._geometry import ConvGeometry
 from ._taps import NO_AXIS, AxisTaps
@@ -18,7 +19,7 @@ THREADS = 128
 MAX_PHASES = 8
 MAX_TAPS = 1024
 CHUNK = 16  # bytes of a load
-_LINE, _STRIP, _TAPS = 16, 32, 16  # bytes of descriptions
+_RUN, _STRIP, _TAPS = 16, 32, 16  # bytes of descriptions
 _COUNTED = 2**16  # what the kernel counts in a tile stays below
 _MAX_COORDINATE = 2**30
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
@@ -41,6 +42,26 @@ SHAPES = {
 
 
 @dataclass(frozen=True)
+class Runs:
+    """How threads share the chunks of a staged line: in runs, of which a block takes several."""
+
+    chunks: int  # of a run
+    count: int  # of a line
+
+    @property
+    def cost(self) -> float:
+        """Chunks that all threads could take in the time of a line."""
+        return self.count * THREADS / (THREADS // self.chunks)
+
+
+@lru_cache(maxsize=1024)
+def _runs(chunks: int, unit: int) -> Runs:
+    """Return runs of a multiple of `unit` chunks that leave few threads idle."""
+    sizes = range(unit, min(THREADS, chunks + unit - 1) + 1, unit)
+    return min((Runs(n, -(-chunks // n)) for n in sizes), key=lambda runs: (runs.cost, -runs.chunks))
+
+
+@dataclass(frozen=True)
 class Layout:
     """Tiles along z, y and x, and what lies in shared memory.
 
@@ -60,6 +81,8 @@ class Layout:
         Threads along x, and along y in each phase.
     staged, items : int
         Lines that are staged, and strips of outputs.
+    vectors, elements : Runs
+        Of lines that are staged by vectors, or element by element.
     inputs : int
         Room for staged inputs.
     shared : int
@@ -84,6 +107,8 @@ class Layout:
     strips: int
     staged: int
     items: int
+    vectors: Runs
+    elements: Runs
     inputs: int
     shared: int
     count: int  # of tiles, over all samples
@@ -95,12 +120,6 @@ class Layout:
             f"{self.count} tiles of {self.channels} x ({box}) positions and {self.rows} rows"
             f"{', taps slide' if self.slides else ''}{', in sections' if self.section else ''}"
         )
-
-
-def chunks(extent: int, itemsize: int) -> int:
-    """Return the chunks of a staged line, wherever its first input lies."""
-    size = CHUNK // itemsize
-    return -(-(extent + 2 * size - 2) // size)
 
 
 def _reach(taps: AxisTaps) -> tuple[int, int]:
@@ -184,9 +203,13 @@ def _candidates(
             (size - 1) * axis.step + high - low + 1
             for axis, size, (low, high) in zip(axes, tile, reach, strict=True)
         )
-        line = chunks(extent[2], itemsize)
+        # A line may begin with any element of a chunk; pairs of elements are read together.
         most = CHUNK // itemsize - 1  # by which a pitch exceeds what it is for
-        pitch = line * (most + 1) + most
+        vectors = _runs(-(-(extent[2] + 2 * most) // (most + 1)), 1)
+        elements = _runs(extent[2], 2)
+        pitch = max(
+            vectors.chunks * vectors.count * (most + 1) + most, elements.chunks * elements.count
+        )
         plane = (extent[0] * (extent[1] * pitch + most)) + most
         columns = width * x.phases // (2 * lines)
         strips = height // shape.lines if not in_sections else 1
@@ -195,7 +218,8 @@ def _candidates(
             inputs = -(-(channels * plane + most) // 4) * 4
             values = inputs + rows * channels * (taps + 1)
             items = rows * channels * depth * z.phases * strips * y.phases
-            own = 3 * MAX_PHASES * _TAPS + staged * _LINE + items * _STRIP + values * accumulator
+            descriptions = staged * max(vectors.count, elements.count) * _RUN + items * _STRIP
+            own = 3 * MAX_PHASES * _TAPS + descriptions + values * accumulator
             if own > shared or max(staged * extent[2], items, values) >= _COUNTED:
                 continue
             channel_tiles = -(-geometry.groups // channels)
@@ -204,7 +228,7 @@ def _candidates(
             outputs = 2 * shape.lines
             terms = taps / math.prod(axis.phases for axis in axes)
             product = _SLIDING if slides else _GATHERED
-            instructions = -(-staged * line // THREADS) * _CHUNK + -(-items // (THREADS // columns)) * (
+            instructions = staged * vectors.cost / THREADS * _CHUNK + -(-items // (THREADS // columns)) * (
                 _ITEM + outputs * (_OUTPUT + terms * product)
             )
             written = channels * rows * math.prod(
@@ -230,6 +254,8 @@ def _candidates(
                 strips=strips,
                 staged=staged,
                 items=items,
+                vectors=vectors,
+                elements=elements,
                 inputs=inputs,
                 shared=own,
                 count=count,

@@ -348,15 +348,16 @@ class KernelPath:
         # chunk; pairs of neighbours need them to be even.
         *others, last = inputs
         vectors = last == 1 and not any(stride % 2 for stride in (*others, strides.input[1]))
-        chunk = _depthwise.CHUNK // itemsize if vectors else 2
         depth, height, width = layout.extent
-        line = _depthwise.chunks(width, itemsize) if vectors else width + width % 2
-        pitch = line * chunk if vectors else line
-        pitch += (inputs[1] - pitch) % chunk if vectors else 0
-        plane = height * pitch
-        plane += (inputs[0] - plane) % chunk if vectors else 0
-        channel = depth * plane
-        channel += (strides.input[1] - channel) % chunk if vectors else 0
+        runs = layout.vectors if vectors else layout.elements
+        chunk = _depthwise.CHUNK // itemsize if vectors else 1
+        pitches = []
+        pitch = runs.chunks * runs.count * chunk
+        for size, stride in zip((height, depth, 1), (inputs[1], inputs[0], strides.input[1]), strict=True):
+            pitch += (stride - pitch) % chunk
+            pitches.append(pitch)
+            pitch *= size
+        line, plane, channel = pitches
         fields = [
             value
             for axis, *rest in zip(
@@ -366,7 +367,7 @@ class KernelPath:
                 layout.tile,
                 layout.tiles,
                 layout.extent,
-                (plane, pitch, 1),
+                (plane, line, 1),
                 inputs,
                 weights,
                 outs,
@@ -379,7 +380,7 @@ class KernelPath:
         lines = (
             (section * outs[2], 0, apart, apart)
             if section
-            else (y.phases * outs[1], y.step, 0, y.step * pitch)
+            else (y.phases * outs[1], y.step, 0, y.step * line)
         )
         strips, planes = layout.strips, layout.tile[0]
         constants = _packed(
@@ -389,8 +390,8 @@ class KernelPath:
                 *fields,
                 *(layout.count, layout.row_tiles, layout.channel_tiles),
                 *(layout.rows, layout.channels, channel),
-                *(layout.staged, layout.items, x.kernel * y.kernel * z.kernel),
-                *(layout.inputs, line, vectors, layout.slides),
+                *(layout.staged * runs.count, layout.items, x.kernel * y.kernel * z.kernel),
+                *(layout.inputs, runs.chunks, runs.count, vectors, layout.slides),
                 *(layout.columns, strips, section, *lines),
                 *map(
                     _long_reciprocal,
@@ -398,7 +399,7 @@ class KernelPath:
                 ),
                 *map(
                     _reciprocal,
-                    (line, depth, height, layout.columns, strips, strips * y.phases)
+                    (runs.chunks, runs.count, depth, height, layout.columns, strips, strips * y.phases)
                     + (planes, planes * z.phases, layout.channels, x.phases)
                     + (x.kernel, y.kernel, x.kernel * y.kernel * z.kernel, section or 1),
                 ),

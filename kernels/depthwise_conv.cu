@@ -62,6 +62,26 @@ struct __align__(sizeof(T) * N) Vector {
 };
 typedef Vector<Accumulator, 2> Pair;
 
+// What `load_bits` takes for so many bytes.
+template <int>
+struct Bits;
+template <>
+struct Bits<2> {
+    typedef unsigned short type;
+};
+template <>
+struct Bits<4> {
+    typedef unsigned type;
+};
+template <>
+struct Bits<8> {
+    typedef Bits64 type;
+};
+template <>
+struct Bits<16> {
+    typedef Bits128 type;
+};
+
 // Strides are in elements, pitches in accumulators.
 struct Axis {
     AxisTaps taps;
@@ -84,9 +104,10 @@ struct Arguments {
     Axis axis[3];
     int64 tiles, row_tiles, channel_tiles;
     int64 rows_of_tile, channels, channel_pitch;
-    int64 lines_of_tile, strips_of_tile, taps;
+    int64 runs_of_tile, strips_of_tile, taps;
     int64 inputs;    // accumulators that are staged
-    int64 chunks;    // of a line
+    int64 chunks;    // of a run
+    int64 runs;      // of a line
     int64 vectors;   // whether a chunk is 16 bytes; else it is an element
     int64 slides;
     int64 columns;   // threads along x
@@ -97,7 +118,7 @@ struct Arguments {
     // Long reciprocals of row_tiles, of the tiles along x, y, z and of channel_tiles.
     int64 tile_reciprocals[5];
     // Reciprocals of what is counted here.
-    int64 per_chunks, per_extent[2], per_columns, per_strips[2], per_planes[2], per_channels, per_phases;
+    int64 per_chunks, per_runs, per_extent[2], per_columns, per_strips[2], per_planes[2], per_channels, per_phases;
     int64 per_width, per_height, per_taps, per_section;
     int64 pairs;  // whether two neighbouring outputs are stored together
 };
@@ -108,11 +129,11 @@ struct Taps {
     int first, step, count, offset;
 };
 
-// A staged line from its first chunk on, which may begin in front of what is needed.
-struct __align__(16) Line {
-    int64 source;  // offset of its first element
-    int place;     // in shared memory
-    int x;         // coordinate; far in front of the array where there is no line
+// A run of chunks of a staged line. The first one of a line may begin in front of what is needed.
+struct __align__(16) Run {
+    const Element* source;
+    int place;  // in shared memory
+    int x;      // coordinate of its first element; far in front of the array where there is no line
 };
 
 // LINES lines of outputs, and the input that their first position and first tap take.
@@ -157,7 +178,7 @@ struct Worker {
     const Arguments& p;
     const int thread;
     const Shared& shared;
-    Line* const lines;
+    Run* const runs;
     Strip* const strips;
     Accumulator* const inputs;
     Accumulator* const weights;  // of each row, channel and tap
@@ -167,8 +188,8 @@ struct Worker {
         : p(p),
           thread(threadIdx.x),
           shared(*(const Shared*)memory),
-          lines((Line*)(memory + sizeof(Shared))),
-          strips((Strip*)(lines + int(p.lines_of_tile))),
+          runs((Run*)(memory + sizeof(Shared))),
+          strips((Strip*)(runs + int(p.runs_of_tile))),
           inputs((Accumulator*)(strips + int(p.strips_of_tile))),
           weights(inputs + int(p.inputs)),
           bias(weights + int(p.rows_of_tile) * int(p.channels) * int(p.taps)) {}
@@ -179,31 +200,33 @@ struct Worker {
 
     // Describes the staged lines. Returns where the first one has its first input, as far from what is
     // aligned to a chunk as that is in the array.
-    __device__ int describe_lines(const Tile& tile) const {
+    __device__ int describe_runs(const Tile& tile) const {
         const int depth = int(p.axis[0].extent), height = int(p.axis[1].extent);
         const int z0 = tile.first(p, 0), y0 = tile.first(p, 1), x0 = tile.first(p, 2);
-        const int64 origin = tile.sample * p.input_batch + tile.channel * p.input_group +
-                             z0 * p.axis[0].input + y0 * p.axis[1].input + x0 * p.axis[2].input;
+        const Element* const origin = p.input + tile.sample * p.input_batch + tile.channel * p.input_group +
+                                      z0 * p.axis[0].input + y0 * p.axis[1].input + x0 * p.axis[2].input;
         const int width = p.vectors ? CHUNK : 1;
-        const int start = int((unsigned long long)p.input / sizeof(Element) + origin) & (width - 1);
-        for (int i = thread; i < int(p.lines_of_tile); i += THREADS) {
-            const int plane = quotient(i, p.per_extent[1]), y = i - plane * height;
+        const int start = int((unsigned long long)origin / sizeof(Element)) & (width - 1);
+        for (int i = thread; i < int(p.runs_of_tile); i += THREADS) {
+            const int line = quotient(i, p.per_runs), run = i - line * int(p.runs);
+            const int plane = quotient(line, p.per_extent[1]), y = line - plane * height;
             const int channel = quotient(plane, p.per_extent[0]), z = plane - channel * depth;
             const int place = start + channel * int(p.channel_pitch) + z * int(p.axis[0].pitch) +
                               y * int(p.axis[1].pitch);
-            const int skew = place & (width - 1);
+            const int x = run * int(p.chunks) * width - (place & (width - 1));  // from the line's first input
             const bool present = exists(tile, 0, channel) &
                                  (unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &
                                  (unsigned(y0 + y) < unsigned(p.axis[1].taps.size_in));
-            lines[i] = {origin + channel * p.input_group + z * p.axis[0].input + y * p.axis[1].input - skew,
-                        place - skew, present ? x0 - skew : ABSENT};
+            runs[i] = {origin + channel * p.input_group + z * p.axis[0].input + y * p.axis[1].input +
+                           x * p.axis[2].input,
+                       place + x, present ? x0 + x : ABSENT};
         }
         return start;
     }
 
     __device__ void describe_strips(const Tile& tile, int start) const {
         const Axis &az = p.axis[0], &ay = p.axis[1], &ax = p.axis[2];
-        // From the last thread on: the first ones describe lines.
+        // From the last thread on: the first ones describe runs.
         const int planes = int(az.tile * az.taps.phases), strips_of_plane = int(p.strips * ay.taps.phases);
         for (int i = THREADS - 1 - thread; i < int(p.strips_of_tile); i += THREADS) {
             int index = quotient(i, p.per_strips[1]);
@@ -262,46 +285,48 @@ struct Worker {
         return special;
     }
 
-    // Stages the inputs in chunks of WIDTH elements: several loads, then what waits for them.
+    // Stages the inputs in chunks of WIDTH elements: several loads, then what waits for them. A thread stays
+    // in its chunk of the runs.
     template <int WIDTH>
     __device__ void stage(const Tile& tile) const {
-        typedef Vector<Element, WIDTH> Loaded;
+        typedef typename Bits<WIDTH * sizeof(Element)>::type Loaded;
         constexpr int STORED = WIDTH == 1 ? 1 : 16 / sizeof(Accumulator);
         typedef Vector<Accumulator, STORED> Stored;
-        const int chunks = int(p.chunks), total = int(p.lines_of_tile) * chunks;
-        const int size = int(p.axis[2].taps.size_in), whole = size < WIDTH ? 0 : size - WIDTH + 1;
-        const int end = tile.first(p, 2) + int(p.axis[2].extent);
-        const int64 stride = WIDTH == 1 ? p.axis[2].input : 1;
-        constexpr int PARTIAL = 0x40000000;
-        for (int first = thread; first < total; first += UNROLL * THREADS) {
-            Loaded loaded[UNROLL];
+        const int chunks = int(p.chunks), teams = quotient(THREADS, p.per_chunks);
+        const int team = quotient(thread, p.per_chunks), offset = (thread - team * chunks) * WIDTH;
+        if (team >= teams) return;
+        // Needed is what lies in front of `end`, if the array has it.
+        const int size = int(p.axis[2].taps.size_in), reach = tile.first(p, 2) + int(p.axis[2].extent);
+        const int end = reach < 0 ? 0 : reach < size ? reach : size;
+        const int whole = size < WIDTH ? 0 : size - WIDTH + 1 < end ? size - WIDTH + 1 : end;
+        const int64 distance = WIDTH == 1 ? offset * p.axis[2].input : offset;
+        for (int first = team; first < int(p.runs_of_tile); first += UNROLL * teams) {
+            union {
+                Loaded bits;
+                Element values[WIDTH];
+            } loaded[UNROLL];
             int place[UNROLL];
+            bool partial[UNROLL];
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
-                const int i = first + u * THREADS;
-                const int index = quotient(i < total ? i : total - 1, p.per_chunks), offset = (i - index * chunks) * WIDTH;
-                const Line line = lines[index];
-                const int x = line.x + offset;
-                const bool needed = (i < total) & (x < end), inside = unsigned(x) < unsigned(whole);
-                const bool touches = unsigned(x + WIDTH - 1) < unsigned(size + WIDTH - 1);
-                place[u] = needed ? line.place + offset + (touches & !inside ? PARTIAL : 0) : -1;
-                loaded[u] = Loaded();
-                if (needed & inside) loaded[u] = *(const Loaded*)(p.input + (line.source + offset * stride));
+                const int i = first + u * teams;
+                const Run run = runs[i < int(p.runs_of_tile) ? i : first];
+                const int x = run.x + offset;
+                place[u] = run.place + offset;
+                loaded[u].bits = load_bits((const Loaded*)(run.source + distance), unsigned(x) < unsigned(whole));
+                partial[u] = unsigned(x) >= unsigned(whole) && unsigned(x + WIDTH - 1) < unsigned(end + WIDTH - 1);
             }
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
-                // Across an end of the array, one by one.
-                if (WIDTH > 1 && place[u] >= PARTIAL) {
-                    place[u] -= PARTIAL;
-                    const int i = first + u * THREADS;
-                    const int index = quotient(i, p.per_chunks), offset = (i - index * chunks) * WIDTH;
-                    const Line line = lines[index];
+                const int i = first + u * teams;
+                if (i >= int(p.runs_of_tile)) break;
+                if (WIDTH > 1 && partial[u]) {  // across an end of the array, one by one
+                    const Run run = runs[i];
 #pragma unroll
                     for (int e = 0; e < WIDTH; ++e)
-                        if (unsigned(line.x + offset + e) < unsigned(size))
-                            loaded[u].values[e] = p.input[line.source + offset + e];
+                        if (unsigned(run.x + offset + e) < unsigned(size))
+                            loaded[u].values[e] = run.source[distance + e];
                 }
-                if (place[u] < 0) continue;
 #pragma unroll
                 for (int s = 0; s < WIDTH; s += STORED) {
                     Stored stored;
@@ -490,7 +515,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const Worker worker(p, memory);
     for (int index = blockIdx.x; index < int(p.tiles); index += gridDim.x) {
         const Tile tile(p, index);
-        const int start = worker.describe_lines(tile);
+        const int start = worker.describe_runs(tile);
         worker.describe_strips(tile, start);
         const bool special = __syncthreads_or(worker.load_weights(tile));
         if (p.vectors)

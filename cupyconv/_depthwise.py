@@ -132,12 +132,12 @@ def _reach(taps: AxisTaps) -> tuple[int, int]:
     return min(offsets), max(offsets)
 
 
-def _slides(axes: tuple[AxisTaps, ...], widths: tuple[int, ...], sections: bool) -> bool:
+def _slides(axes: tuple[AxisTaps, ...], widths: tuple[int, ...], in_sections: bool) -> bool:
     """Return whether the next output, and the next line, take the next inputs."""
-    _, y, x = axes
-    across = x.phases == x.step == abs(x.offset_step) == 1 and x.kernel in widths
-    down = y.kernel == 1 or (not sections and y.step == abs(y.offset_step) == 1)
-    return across and down
+    z, y, x = axes
+    across = x.step == abs(x.offset_step) == 1 and x.kernel in widths
+    down = y.kernel == 1 or (not in_sections and y.step == abs(y.offset_step) == 1)
+    return across and down and z.phases == y.phases == x.phases == 1
 
 
 def _splits(size: int, unit: int, most: int) -> list[int]:

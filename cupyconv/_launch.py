@@ -340,6 +340,7 @@ class KernelPath:
     ) -> Convolution:
         g, layout, itemsize = geometry, plan.layout, out.dtype.itemsize
         z, y, x = layout.axes
+        taps = z.kernel * y.kernel * x.kernel
         lead = (0,) * (3 - g.rank)
         inputs, weights, outs = (
             (*lead, *axes) for axes in (strides.input_axes, strides.weight_axes, strides.out_axes)
@@ -390,7 +391,7 @@ class KernelPath:
                 *fields,
                 *(layout.count, layout.row_tiles, layout.channel_tiles),
                 *(layout.rows, layout.channels, channel),
-                *(layout.staged * runs.count, layout.items, x.kernel * y.kernel * z.kernel),
+                *(layout.staged * runs.count, layout.items, taps),
                 *(layout.inputs, runs.chunks, runs.count, vectors, layout.slides),
                 *(layout.columns, strips, section, *lines),
                 *map(
@@ -401,7 +402,7 @@ class KernelPath:
                     _reciprocal,
                     (runs.chunks, runs.count, depth, height, layout.columns, strips, strips * y.phases)
                     + (planes, planes * z.phases, layout.channels, x.phases)
-                    + (x.kernel, y.kernel, x.kernel * y.kernel * z.kernel, section or 1),
+                    + (x.kernel, y.kernel, taps + 1, section or 1),
                 ),
             )
         )

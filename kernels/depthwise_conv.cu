@@ -119,7 +119,7 @@ struct Arguments {
     int64 tile_reciprocals[5];
     // Reciprocals of what is counted here.
     int64 per_chunks, per_runs, per_extent[2], per_columns, per_strips[2], per_planes[2], per_channels, per_phases;
-    int64 per_width, per_height, per_taps, per_section;
+    int64 per_width, per_height, per_values, per_section;
     int64 pairs;  // whether two neighbouring outputs are stored together
 };
 
@@ -140,7 +140,7 @@ struct __align__(16) Run {
 struct __align__(16) Strip {
     int64 out;  // offset of the tile's first column
     int lines;  // that exist
-    int own;    // which of the rows and channels
+    int weights;  // place in shared memory
     int input;  // place in shared memory
     short phases[2];  // of z and y
     int place[2];     // coordinates z and y
@@ -181,8 +181,7 @@ struct Worker {
     Run* const runs;
     Strip* const strips;
     Accumulator* const inputs;
-    Accumulator* const weights;  // of each row, channel and tap
-    Accumulator* const bias;     // of each row and channel
+    Accumulator* const weights;  // of each row and channel, with the bias
 
     __device__ Worker(const Arguments& p, unsigned char* memory)
         : p(p),
@@ -191,8 +190,7 @@ struct Worker {
           runs((Run*)(memory + sizeof(Shared))),
           strips((Strip*)(runs + int(p.runs_of_tile))),
           inputs((Accumulator*)(strips + int(p.strips_of_tile))),
-          weights(inputs + int(p.inputs)),
-          bias(weights + int(p.rows_of_tile) * int(p.channels) * int(p.taps)) {}
+          weights(inputs + int(p.inputs)) {}
 
     __device__ bool exists(const Tile& tile, int row, int channel) const {
         return (tile.row + row < int(p.rows)) & (tile.channel + channel < int(p.groups));
@@ -245,7 +243,7 @@ struct Worker {
                              (tile.row + row) * p.out_row + z * az.out + y * ay.out +
                              tile.position[2] * ax.taps.phases * ax.out,
                          !present ? 0 : p.section || left > LINES ? LINES : left,
-                         own,
+                         own * (int(p.taps) + 1),
                          start + channel * int(p.channel_pitch) + iz * int(az.pitch) + iy * int(ay.pitch),
                          {short(phase_z), short(phase_y)},
                          {tile.first(p, 0) + iz, tile.first(p, 1) + iy}};
@@ -258,29 +256,28 @@ struct Worker {
         return taps.offset_step < 0 ? int(taps.kernel) - 1 - place : place;
     }
 
-    // Brings the weights and the bias; returns whether this thread saw a special weight.
+    // Brings the weights and the bias, which is put behind the last tap; returns whether this thread saw a
+    // special weight.
     __device__ bool load_weights(const Tile& tile) const {
-        const int own = int(p.rows_of_tile) * int(p.channels), taps = int(p.taps);
+        const int taps = int(p.taps), values = int(p.rows_of_tile) * int(p.channels) * (taps + 1);
         bool special = false;
-        for (int i = thread; i < own * taps; i += THREADS) {
-            const int place = quotient(i, p.per_taps), tap = i - place * taps;
-            const int row = quotient(place, p.per_channels), channel = place - row * int(p.channels);
+        for (int i = thread; i < values; i += THREADS) {
+            const int own = quotient(i, p.per_values), tap = i - own * (taps + 1);
+            const int row = quotient(own, p.per_channels), channel = own - row * int(p.channels);
             const int line = quotient(tap, p.per_width), x = tap - line * int(p.axis[2].taps.kernel);
             const int z = quotient(line, p.per_height), y = line - z * int(p.axis[1].taps.kernel);
+            const int64 group = tile.channel + channel, in_group = tile.row + row;
             Accumulator value = zero<Accumulator>();
-            if (exists(tile, row, channel))
-                value = widen<Accumulator>(
-                    p.weight[(tile.channel + channel) * p.weight_group + (tile.row + row) * p.weight_row +
-                             tap_at(0, z) * p.axis[0].weight + tap_at(1, y) * p.axis[1].weight +
-                             tap_at(2, x) * p.axis[2].weight]);
+            if (tap == taps && p.bias.data && exists(tile, row, channel))
+                value = load_parameter<Accumulator>(p.bias, group * p.rows + in_group);
+            if (tap < taps && exists(tile, row, channel)) {
+                value = widen<Accumulator>(p.weight[group * p.weight_group + in_group * p.weight_row +
+                                                    tap_at(0, z) * p.axis[0].weight +
+                                                    tap_at(1, y) * p.axis[1].weight +
+                                                    tap_at(2, x) * p.axis[2].weight]);
+                special |= is_special(value);
+            }
             weights[i] = value;
-            special |= is_special(value);
-        }
-        for (int i = thread; i < own; i += THREADS) {
-            const int row = quotient(i, p.per_channels), channel = i - row * int(p.channels);
-            const int64 out_channel = (tile.channel + channel) * p.rows + tile.row + row;
-            bias[i] = p.bias.data && exists(tile, row, channel) ? load_parameter<Accumulator>(p.bias, out_channel)
-                                                                : zero<Accumulator>();
         }
         return special;
     }
@@ -290,8 +287,7 @@ struct Worker {
     template <int WIDTH>
     __device__ void stage(const Tile& tile) const {
         typedef typename Bits<WIDTH * sizeof(Element)>::type Loaded;
-        constexpr int STORED = WIDTH == 1 ? 1 : 16 / sizeof(Accumulator);
-        typedef Vector<Accumulator, STORED> Stored;
+        constexpr int STORED = 16 / sizeof(Accumulator);
         const int chunks = int(p.chunks), teams = quotient(THREADS, p.per_chunks);
         const int team = quotient(thread, p.per_chunks), offset = (thread - team * chunks) * WIDTH;
         if (team >= teams) return;
@@ -327,13 +323,17 @@ struct Worker {
                         if (unsigned(run.x + offset + e) < unsigned(size))
                             loaded[u].values[e] = run.source[distance + e];
                 }
+                if (WIDTH == 1) inputs[place[u]] = widen<Accumulator>(loaded[u].values[0]);
 #pragma unroll
-                for (int s = 0; s < WIDTH; s += STORED) {
-                    Stored stored;
+                for (int s = 0; s + STORED <= WIDTH; s += STORED) {
+                    union {
+                        Bits128 bits;
+                        Accumulator values[STORED];
+                    } stored;
 #pragma unroll
                     for (int e = 0; e < STORED; ++e)
                         stored.values[e] = widen<Accumulator>(loaded[u].values[s + e]);
-                    *(Stored*)(inputs + place[u] + s) = stored;
+                    store_bits(inputs + place[u] + s, stored.bits);
                 }
             }
         }
@@ -380,36 +380,39 @@ struct Worker {
         }
     }
 
-    // Adds the products of two neighbouring outputs in each line, by windows that slide down.
+    // Adds the products of two neighbouring outputs in each line, by windows that slide down. All phases
+    // are one here, so the weights lie in the order in which they are taken.
     template <int SKEW>
-    __device__ void slide(Accumulator (&sum)[2][LINES], const Accumulator* weight, const Accumulator* input,
-                          const Taps& tz, const Taps& ty) const {
+    __device__ void slide(Accumulator (&sum)[2][LINES], const Accumulator* weight, const Accumulator* input) const {
         const int height = int(p.axis[1].taps.kernel), pitch = int(p.line_pitch);
-        for (int z = 0; z < tz.count; ++z, input += int(p.axis[0].pitch) * int(p.axis[0].apart)) {
+        int z = int(p.axis[0].taps.kernel);
+        do {
             const Accumulator* next = input;
             Window window[LINES];
 #pragma unroll
             for (int r = 0; r < LINES - 1; ++r, next += pitch) read<SKEW>(window[r], next);
-            const Accumulator* w = weight + ((tz.first + z * tz.step) * height + ty.first) * TAPS;
-            for (int y0 = 0; y0 < ty.count; y0 += LINES) {
+            int left = height;
+            do {
                 // Unrolled, so that each window is in registers of its own.
 #pragma unroll
-                for (int u = 0; u < LINES; ++u, next += pitch, w += ty.step * TAPS) {
-                    if (y0 + u >= ty.count) break;
+                for (int u = 0; u < LINES; ++u, next += pitch, weight += TAPS) {
+                    if (left == 0) break;
+                    --left;
                     read<SKEW>(window[(u + LINES - 1) % LINES], next);
 #pragma unroll
                     for (int x = 0; x < TAPS; ++x) {
-                        const Accumulator tap = w[x];
+                        const Accumulator w = weight[x];
 #pragma unroll
                         for (int r = 0; r < LINES; ++r)
 #pragma unroll
                             for (int v = 0; v < 2; ++v)
                                 sum[v][r] = multiply_add(
-                                    tap, window[(u + r) % LINES].values[SKEW + x + v], sum[v][r]);
+                                    w, window[(u + r) % LINES].values[SKEW + x + v], sum[v][r]);
                     }
                 }
-            }
-        }
+            } while (left > 0);
+            input += int(p.axis[0].apart) * int(p.axis[0].pitch);
+        } while (--z > 0);
     }
 
     // Whether a row and channel has a weight that is not finite.
@@ -420,14 +423,15 @@ struct Worker {
         return special;
     }
 
-    // Computes the outputs of a tile; `special` where any of its weights is not finite. A thread stays in
-    // its two columns.
-    __device__ void convolve(const Tile& tile, int start, bool special) const {
+    // Computes the outputs of a tile, of which a thread stays in two columns. Where taps do not SLIDE,
+    // any of the weights may be special.
+    template <bool SLIDE>
+    __device__ void convolve(const Tile& tile, int start) const {
         const Axis& ax = p.axis[2];
         const int columns = int(p.columns), teams = quotient(THREADS, p.per_columns);
         const int team = quotient(thread, p.per_columns), column = thread - team * columns;
         if (team >= teams) return;
-        const int apart = p.slides ? 1 : columns, x_first = p.slides ? 2 * column : column;
+        const int apart = SLIDE ? 1 : columns, x_first = SLIDE ? 2 * column : column;
         const int left = int(ax.taps.size_out) - tile.position[2] * int(ax.taps.phases) - x_first;
         // Lines that exist in each column.
         int most[2];
@@ -437,32 +441,33 @@ struct Worker {
             if (p.section && most[v] && left - v * apart <= LINES * int(p.section))
                 most[v] = quotient(left - v * apart + int(p.section) - 1, p.per_section);
         }
-        const int64 second = apart * ax.out;
+        const int64 first = x_first * ax.out, second = apart * ax.out;
 
         for (int i = team; i < int(p.strips_of_tile); i += teams) {
             const Strip strip = strips[i];
             const int count[2] = {strip.lines < most[0] ? strip.lines : most[0],
                                   strip.lines < most[1] ? strip.lines : most[1]};
             if (count[0] == 0) continue;
-            const Taps tz = shared.taps[0][strip.phases[0]], ty = shared.taps[1][strip.phases[1]];
-            const Accumulator* const weight = weights + strip.own * int(p.taps);
+            const Accumulator* const weight = weights + strip.weights;
             const Accumulator* const input = inputs + strip.input;
-            const bool masked = special && is_masked(weight);
+            const Accumulator bias = weight[int(p.taps)];
             Accumulator sum[2][LINES];
 #pragma unroll
-            for (int r = 0; r < LINES; ++r) sum[0][r] = sum[1][r] = bias[strip.own];
-            if (p.slides && !masked) {
+            for (int r = 0; r < LINES; ++r) sum[0][r] = sum[1][r] = bias;
+            if (SLIDE) {
                 if (start % 2)
-                    slide<1>(sum, weight, input + x_first, tz, ty);
+                    slide<1>(sum, weight, input + x_first);
                 else
-                    slide<0>(sum, weight, input + x_first, tz, ty);
+                    slide<0>(sum, weight, input + x_first);
             } else {
+                const bool masked = is_masked(weight);
+                const Taps tz = shared.taps[0][strip.phases[0]], ty = shared.taps[1][strip.phases[1]];
 #pragma unroll 1
                 for (int v = 0; v < 2; ++v) {
                     const int qx = quotient(x_first + v * apart, p.per_phases);
                     const Taps tx = shared.taps[2][x_first + v * apart - qx * int(ax.taps.phases)];
                     const int ix = qx * int(ax.taps.step) + tx.offset;
-                    // The second column's sums take the place of the first one's, so that all are in registers.
+                    // The columns change places, so that all sums are in registers.
 #pragma unroll
                     for (int r = 0; r < LINES; ++r) {
                         const Accumulator done = sum[1][r];
@@ -476,8 +481,7 @@ struct Worker {
                         gather<false>(sum[1], weight, input + ix, tz, ty, tx, 0, 0, 0);
                 }
             }
-
-            Element* out = p.out + (strip.out + x_first * ax.out);
+            Element* out = p.out + (strip.out + first);
             if (p.pairs && count[1] == LINES) {
 #pragma unroll
                 for (int r = 0; r < LINES; ++r, out += p.line_out)
@@ -523,7 +527,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         else
             worker.stage<1>(tile);
         __syncthreads();
-        worker.convolve(tile, start, special);
+        if (p.slides && !special)
+            worker.convolve<true>(tile, start);
+        else
+            worker.convolve<false>(tile, start);
         __syncthreads();  // before the next tile is described
     }
 }

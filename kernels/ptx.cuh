@@ -132,6 +132,16 @@ __device__ inline Bits128 load_bits(const Bits128* global, bool present) {
 #endif
 }
 
+// Puts them into shared memory by one instruction, whatever they have been made of.
+__device__ inline void store_bits(void* shared, const Bits128& bits) {
+#ifdef __CUDACC__
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared)), "r"(bits.words[0]),
+                 "r"(bits.words[1]), "r"(bits.words[2]), "r"(bits.words[3]) : "memory");
+#else
+    *(Bits128*)shared = bits;
+#endif
+}
+
 // ---- matrix products of a warp: d += a * b ----
 
 // tf32 operands are float32 numbers of which the last 13 bits are ignored.

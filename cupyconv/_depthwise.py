@@ -41,6 +41,9 @@ SHAPES = {
 }
 
 
+_DESCRIBED = 6  # what the description of a run costs, in chunks
+
+
 @dataclass(frozen=True)
 class Runs:
     """How threads share the chunks of a staged line: in runs, of which a block takes several."""
@@ -51,14 +54,16 @@ class Runs:
     @property
     def cost(self) -> float:
         """Chunks that all threads could take in the time of a line."""
-        return self.count * THREADS / (THREADS // self.chunks)
+        return self.count * (THREADS / (THREADS // self.chunks) + _DESCRIBED)
 
 
-@lru_cache(maxsize=1024)
-def _runs(chunks: int, unit: int) -> Runs:
-    """Return runs of a multiple of `unit` chunks that leave few threads idle."""
-    sizes = range(unit, min(THREADS, chunks + unit - 1) + 1, unit)
-    return min((Runs(n, -(-chunks // n)) for n in sizes), key=lambda runs: (runs.cost, -runs.chunks))
+@lru_cache(maxsize=4096)
+def _runs(chunks: int, unit: int, room: int) -> Runs:
+    """Return runs of a multiple of `unit` chunks, `room` in all, that leave few threads idle."""
+    sizes = range(unit, min(THREADS, room) + 1, unit)
+    found = (Runs(size, -(-chunks // size)) for size in sizes)
+    fitting = (runs for runs in found if runs.chunks * runs.count <= room)
+    return min(fitting, key=lambda runs: (runs.cost, -runs.chunks))
 
 
 @dataclass(frozen=True)
@@ -166,9 +171,10 @@ def layout(
 
 # What a thread does, in instructions: for a chunk of inputs, for its outputs beside their products,
 # for each output, and for each product where taps slide and where they do not.
-_CHUNK, _ITEM, _OUTPUT, _SLIDING, _GATHERED = 20, 40, 4, 1.5, 3
+_CHUNK, _ITEM, _OUTPUT, _SLIDING, _GATHERED = 30, 60, 4, 1.25, 3
 _TILE = 600  # to describe a tile and to bring its weights
 _BYTES = 19  # that a multiprocessor moves in a cycle
+_SECTOR = 32  # bytes that a line moves in vain, at its two ends
 
 
 def _candidates(
@@ -205,11 +211,10 @@ def _candidates(
         )
         # A line may begin with any element of a chunk; pairs of elements are read together.
         most = CHUNK // itemsize - 1  # by which a pitch exceeds what it is for
-        vectors = _runs(-(-(extent[2] + 2 * most) // (most + 1)), 1)
-        elements = _runs(extent[2], 2)
-        pitch = max(
-            vectors.chunks * vectors.count * (most + 1) + most, elements.chunks * elements.count
-        )
+        needed = -(-(extent[2] + 2 * most) // (most + 1))
+        vectors = _runs(needed, 1, needed + needed // 16)
+        pitch = vectors.chunks * vectors.count * (most + 1) + most
+        elements = _runs(extent[2], 2, pitch)
         plane = (extent[0] * (extent[1] * pitch + most)) + most
         columns = width * x.phases // (2 * lines)
         strips = height // shape.lines if not in_sections else 1
@@ -231,12 +236,11 @@ def _candidates(
             instructions = staged * vectors.cost / THREADS * _CHUNK + -(-items // (THREADS // columns)) * (
                 _ITEM + outputs * (_OUTPUT + terms * product)
             )
-            written = channels * rows * math.prod(
-                size * axis.phases for axis, size in zip(axes, tile, strict=True)
-            )
-            moved = (staged * extent[2] + written) * itemsize / _BYTES
+            written = channels * rows * depth * z.phases * height * y.phases  # lines
+            moved = staged * (extent[2] * itemsize + _SECTOR)
+            moved += written * (width * x.phases * itemsize + _SECTOR)
             turns = -(-count // multiprocessors)
-            alone = 1 + 1 / min(resident, turns)  # what one block waits for, others hide
+            alone = 1 + 4 / min(resident, turns) ** 2  # what few blocks wait for, many hide
             yield Layout(
                 shape=shape,
                 axes=axes,
@@ -259,5 +263,5 @@ def _candidates(
                 inputs=inputs,
                 shared=own,
                 count=count,
-                cycles=turns * (max(instructions, moved) + _TILE) * alone,
+                cycles=turns * (max(instructions, moved / _BYTES) + _TILE) * alone,
             )

@@ -1,7 +1,7 @@
 """Second room, the depthwise kernel: how one input channel for each group is divided into tiles.
 
-The order of a sum is fixed by the geometry of one sample. Tiles follow from a model of the time that
-candidates take, and may depend on the batch.
+The order of a sum is fixed by the geometry of one sample. Tiles follow from a model of the time
+that candidates take, and may depend on the batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Shape:
     resident: int
 
 
-# By the accumulator's size: widths of kernels whose taps slide. The first one is for all others, too.
+# By the accumulator's size, widths of kernels whose taps slide. The first is for all others, too.
 SHAPES = {
     4: (Shape(3, 8, 6), Shape(5, 4, 6), Shape(7, 4, 6)),
     8: (Shape(3, 4, 4),),
@@ -130,9 +130,7 @@ class Layout:
 def _reach(taps: AxisTaps) -> tuple[int, int]:
     """Return the least and the largest input offset of any tap."""
     found = [taps.progression(phase) for phase in range(taps.phases)]
-    ends = [
-        (first, first + (count - 1) * taps.offset_step) for _, count, first in found if count
-    ]
+    ends = [(first, first + (count - 1) * taps.offset_step) for _, count, first in found if count]
     offsets = [offset for pair in ends for offset in pair] or [0]
     return min(offsets), max(offsets)
 
@@ -146,7 +144,7 @@ def _slides(axes: tuple[AxisTaps, ...], widths: tuple[int, ...], in_sections: bo
 
 
 def _splits(size: int, unit: int, most: int) -> list[int]:
-    """Return multiples of `unit` that divide `size` evenly into 1, 2, 4, ... parts, up to `most`."""
+    """Return multiples of `unit`, up to `most`, that divide `size` into 1, 2, 4, ... even parts."""
     found = []
     parts = -(-size // most)
     while not found or found[-1] > unit:
@@ -202,9 +200,7 @@ def _candidates(
     depths = _splits(z.positions(0), 1, 32)
     for width, height, depth in itertools.product(widths, heights, depths):
         tile = (depth, height, width)
-        tiles = tuple(
-            -(-axis.positions(0) // size) for axis, size in zip(axes, tile, strict=True)
-        )
+        tiles = tuple(-(-axis.positions(0) // size) for axis, size in zip(axes, tile, strict=True))
         extent = tuple(
             (size - 1) * axis.step + high - low + 1
             for axis, size, (low, high) in zip(axes, tile, reach, strict=True)
@@ -233,9 +229,9 @@ def _candidates(
             outputs = 2 * shape.lines
             terms = taps / math.prod(axis.phases for axis in axes)
             product = _SLIDING if slides else _GATHERED
-            instructions = staged * vectors.cost / THREADS * _CHUNK + -(-items // (THREADS // columns)) * (
-                _ITEM + outputs * (_OUTPUT + terms * product)
-            )
+            instructions = staged * vectors.cost / THREADS * _CHUNK + -(
+                -items // (THREADS // columns)
+            ) * (_ITEM + outputs * (_OUTPUT + terms * product))
             written = channels * rows * depth * z.phases * height * y.phases  # lines
             moved = staged * (extent[2] * itemsize + _SECTOR)
             moved += written * (width * x.phases * itemsize + _SECTOR)

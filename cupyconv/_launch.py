@@ -349,12 +349,14 @@ class KernelPath:
         # chunk; pairs of neighbours need them to be even.
         *others, last = inputs
         vectors = last == 1 and not any(stride % 2 for stride in (*others, strides.input[1]))
-        depth, height, width = layout.extent
+        depth, height, _ = layout.extent
         runs = layout.vectors if vectors else layout.elements
         chunk = _depthwise.CHUNK // itemsize if vectors else 1
         pitches = []
         pitch = runs.chunks * runs.count * chunk
-        for size, stride in zip((height, depth, 1), (inputs[1], inputs[0], strides.input[1]), strict=True):
+        for size, stride in zip(
+            (height, depth, 1), (inputs[1], inputs[0], strides.input[1]), strict=True
+        ):
             pitch += (stride - pitch) % chunk
             pitches.append(pitch)
             pitch *= size
@@ -400,15 +402,25 @@ class KernelPath:
                 ),
                 *map(
                     _reciprocal,
-                    (runs.chunks, runs.count, depth, height, layout.columns, strips, strips * y.phases)
+                    (
+                        runs.chunks,
+                        runs.count,
+                        depth,
+                        height,
+                        layout.columns,
+                        strips,
+                        strips * y.phases,
+                    )
                     + (planes, planes * z.phases, layout.channels, x.phases)
                     + (x.kernel, y.kernel, taps + 1, section or 1),
                 ),
             )
         )
         # Neighbouring outputs are a thread's own where taps slide.
-        pairs = layout.slides and outs[2] == 1 and not any(
-            stride % 2 for stride in (*strides.out, *outs[:2])
+        pairs = (
+            layout.slides
+            and outs[2] == 1
+            and not any(stride % 2 for stride in (*strides.out, *outs[:2]))
         )
         launch = self.device.launcher(plan.launch)
         address = self.device.address

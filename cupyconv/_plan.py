@@ -276,9 +276,9 @@ def _plan_conv(
     mode = MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
     if kernel in (None, "depthwise"):
         plan = _plan_depthwise(geometry, dtype, processor)
-    if not plan and mode and (kernel in ("portable", "hopper") or not kernel and _is_dense(geometry)):
+    if mode and (_is_dense(geometry) if kernel is None else kernel in ("portable", "hopper")):
         engine = "hopper" if processor.target == "sm_90a" else "portable"
-        plan = _plan_matrix(geometry, mode, processor, kernel or engine)
+        plan = plan or _plan_matrix(geometry, mode, processor, kernel or engine)
     return plan or _plan_direct(geometry, dtype)
 
 
@@ -307,9 +307,7 @@ def _plan_depthwise(
     if layout is None or layout.count > MAX_GRID // 2:
         return None
     instance = _depthwise_conv(dtype.name, layout.shape)
-    return DepthwisePlan(
-        Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout
-    )
+    return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
 
 
 # From here on the matrix units are worth the packing of the weights.

@@ -120,7 +120,7 @@ struct Arguments {
     // Reciprocals of what is counted here.
     int64 per_chunks, per_runs, per_extent[2], per_columns, per_strips[2], per_planes[2], per_channels, per_phases;
     int64 per_width, per_height, per_values, per_section;
-    int64 pairs;  // whether two neighbouring outputs are stored together
+    int64 pairs;  // whether two neighbouring outputs can be stored together
 };
 
 // The taps of a phase in the order of their inputs, of which `offset` is the first, from `Axis::low`. In
@@ -482,7 +482,7 @@ struct Worker {
                 }
             }
             Element* out = p.out + (strip.out + first);
-            if (p.pairs && count[1] == LINES) {
+            if (SLIDE && p.pairs && count[1] == LINES) {
 #pragma unroll
                 for (int r = 0; r < LINES; ++r, out += p.line_out)
                     *(Vector<Element, 2>*)out = {narrow<Element>(sum[0][r]), narrow<Element>(sum[1][r])};

@@ -145,7 +145,7 @@ def _slides(axes: tuple[AxisTaps, ...], widths: tuple[int, ...], in_sections: bo
 
 def _splits(size: int, unit: int, most: int) -> list[int]:
     """Return multiples of `unit`, up to `most`, that divide `size` into 1, 2, 4, ... even parts."""
-    found = []
+    found: list[int] = []
     parts = -(-size // most)
     while not found or found[-1] > unit:
         part = -(-size // parts)

@@ -445,7 +445,8 @@ DEPTHWISE_CASES = {
 
 DEPTHWISE = {
     "x bound of chunks off by one": Mutant(
-        DEPTHWISE_CONV, "unsigned(x) < unsigned(whole));", "unsigned(x) < unsigned(whole + WIDTH));",
+        DEPTHWISE_CONV,
+        "unsigned(x) < unsigned(whole));", "unsigned(x) < unsigned(whole + WIDTH));",
         "out of bounds|between the elements|wrong", by="depthwise", case="even",
     ),
     "x bound of elements off by one": Mutant(
@@ -469,7 +470,7 @@ DEPTHWISE = {
     ),
     "no z bound of lines": Mutant(
         DEPTHWISE_CONV, "(unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &\n", "true &\n",
-        "out of bounds|between the elements|wrong", everywhere=True, by="depthwise", case="three axes",
+        "out of bounds|between the elements|wrong", True, by="depthwise", case="three axes",
     ),
     "a channel too many": Mutant(
         DEPTHWISE_CONV, "(tile.channel + channel < int(p.groups))",

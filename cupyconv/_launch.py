@@ -15,12 +15,13 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from . import _compile
+from . import _compile, _depthwise
 from ._arrays import Array, Convolution, floating
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._plan import (
     MAX_AXES,
     TARGETS,
+    DepthwisePlan,
     DirectPlan,
     Launch,
     MatrixPlan,
@@ -289,6 +290,8 @@ class KernelPath:
         strides = _conv_strides(geometry, input, weight, out)
         if isinstance(plan, DirectPlan):
             convolve = self._direct(plan, geometry, strides, bias)
+        elif isinstance(plan, DepthwisePlan):
+            convolve = self._depthwise(plan, geometry, strides, bias, out)
         else:
             convolve = self._matrix(plan, geometry, strides, bias, out)
         dtype, cast = out.dtype, self.device.cast
@@ -324,6 +327,110 @@ class KernelPath:
         def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
             term = 0 if bias is None else address(bias)
             launch(_packed((address(input), address(weight), address(out), term)) + constants)
+
+        return convolve
+
+    def _depthwise(
+        self,
+        plan: DepthwisePlan,
+        geometry: ConvGeometry,
+        strides: _ConvStrides,
+        bias: Array | None,
+        out: Array,
+    ) -> Convolution:
+        g, layout, itemsize = geometry, plan.layout, out.dtype.itemsize
+        z, y, x = layout.axes
+        taps = z.kernel * y.kernel * x.kernel
+        lead = (0,) * (3 - g.rank)
+        inputs, weights, outs = (
+            (*lead, *axes) for axes in (strides.input_axes, strides.weight_axes, strides.out_axes)
+        )
+        # What separates lines, planes and channels in shared memory equals their strides modulo a
+        # chunk; pairs of neighbours need them to be even.
+        *others, last = inputs
+        vectors = last == 1 and not any(stride % 2 for stride in (*others, strides.input[1]))
+        depth, height, _ = layout.extent
+        runs = layout.vectors if vectors else layout.elements
+        chunk = _depthwise.CHUNK // itemsize if vectors else 1
+        pitches = []
+        pitch = runs.chunks * runs.count * chunk
+        for size, stride in zip(
+            (height, depth, 1), (inputs[1], inputs[0], strides.input[1]), strict=True
+        ):
+            pitch += (stride - pitch) % chunk
+            pitches.append(pitch)
+            pitch *= size
+        line, plane, channel = pitches
+        fields = [
+            value
+            for axis, *rest in zip(
+                layout.axes,
+                layout.low,
+                (abs(axis.offset_step) for axis in layout.axes),
+                layout.tile,
+                layout.tiles,
+                layout.extent,
+                (plane, line, 1),
+                inputs,
+                weights,
+                outs,
+                strict=True,
+            )
+            for value in (*astuple(axis), *rest)
+        ]
+        section = layout.section
+        apart = section // x.phases * x.step  # inputs from one section to the next
+        lines = (
+            (section * outs[2], 0, apart, apart)
+            if section
+            else (y.phases * outs[1], y.step, 0, y.step * line)
+        )
+        strips, planes = layout.strips, layout.tile[0]
+        constants = _packed(
+            (
+                *_element(bias),
+                *(g.groups, g.rows, *strides.input[:2], *strides.weight[:2], *strides.out),
+                *fields,
+                *(layout.count, layout.row_tiles, layout.channel_tiles),
+                *(layout.rows, layout.channels, channel),
+                *(layout.staged * runs.count, layout.items, taps),
+                *(layout.inputs, runs.chunks, runs.count, vectors, layout.slides),
+                *(layout.columns, strips, section, *lines),
+                *map(
+                    _long_reciprocal,
+                    (layout.row_tiles, *reversed(layout.tiles), layout.channel_tiles),
+                ),
+                *map(
+                    _reciprocal,
+                    (
+                        runs.chunks,
+                        runs.count,
+                        depth,
+                        height,
+                        layout.columns,
+                        strips,
+                        strips * y.phases,
+                    )
+                    + (planes, planes * z.phases, layout.channels, x.phases)
+                    + (x.kernel, y.kernel, taps + 1, section or 1),
+                ),
+            )
+        )
+        # Neighbouring outputs are a thread's own where taps slide.
+        pairs = (
+            layout.slides
+            and outs[2] == 1
+            and not any(stride % 2 for stride in (*strides.out, *outs[:2]))
+        )
+        launch = self.device.launcher(plan.launch)
+        address = self.device.address
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            result = address(out)
+            addresses = address(input), address(weight), result
+            term = 0 if bias is None else address(bias)
+            aligned = pairs and result % (2 * itemsize) == 0
+            launch(_packed((*addresses, term)) + constants + _packed((aligned,)))
 
         return convolve
 

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 
-from . import _matrix
+from . import _depthwise, _matrix
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._matrix import MODES, Mode, Sum, Tiling
 from ._taps import AxisTaps
@@ -33,9 +34,9 @@ SHARED = {
 }
 TARGETS = tuple(SHARED)
 
-# The kernels for convolutions: for everything, on matrix units since compute capability 8.0, and on
-# those of 9.0.
-KERNELS = ("direct", "portable", "hopper")
+# The kernels for convolutions: for everything, for one input channel in each group, on matrix units
+# since compute capability 8.0, and on those of 9.0.
+KERNELS = ("direct", "depthwise", "portable", "hopper")
 
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
@@ -225,6 +226,21 @@ class MatrixPlan:
         return f"{self.pack}; {self.launch}: {self.tiling}"
 
 
+@dataclass(frozen=True)
+class DepthwisePlan:
+    """How a convolution runs by depthwise_conv.cu."""
+
+    launch: Launch
+    layout: _depthwise.Layout
+
+    def __str__(self) -> str:
+        return f"{self.launch}: {self.layout}"
+
+
+# How a convolution runs.
+ConvPlan: TypeAlias = DirectPlan | DepthwisePlan | MatrixPlan
+
+
 def _fits_32_bits(geometry: ConvGeometry) -> bool:
     """Whether every coordinate and the number of products stay below 2**31."""
 
@@ -243,7 +259,7 @@ def storage(dtype: np.dtype) -> str:
 
 def plan_conv(
     geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
-) -> DirectPlan | MatrixPlan:
+) -> ConvPlan:
     """Return how a convolution of `dtype` runs; the geometry must have outputs."""
     return _plan_conv(geometry, dtype, precision, processor, forced_kernel())
 
@@ -255,14 +271,43 @@ def _plan_conv(
     precision: str,
     processor: Processor,
     kernel: str | None,
-) -> DirectPlan | MatrixPlan:
+) -> ConvPlan:
+    plan: ConvPlan | None = None
     mode = MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
-    if mode and kernel != "direct" and (kernel or _is_dense(geometry)):
+    if kernel in (None, "depthwise"):
+        plan = _plan_depthwise(geometry, dtype, processor)
+    if mode and (_is_dense(geometry) if kernel is None else kernel in ("portable", "hopper")):
         engine = "hopper" if processor.target == "sm_90a" else "portable"
-        plan = _plan_matrix(geometry, mode, processor, kernel or engine)
-        if plan:
-            return plan
-    return _plan_direct(geometry, dtype)
+        plan = plan or _plan_matrix(geometry, mode, processor, kernel or engine)
+    return plan or _plan_direct(geometry, dtype)
+
+
+def _depthwise_conv(dtype: str, shape: _depthwise.Shape) -> Instance:
+    return Instance(
+        "depthwise_conv.cu",
+        "depthwise_conv",
+        (
+            ("ELEMENT", _ELEMENTS[dtype]),
+            ("TAPS", str(shape.taps)),
+            ("LINES", str(shape.lines)),
+            ("RESIDENT", str(shape.resident)),
+        ),
+    )
+
+
+def _plan_depthwise(
+    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
+) -> DepthwisePlan | None:
+    """Return the plan for one input channel in each group, None for what it cannot take."""
+    g = geometry
+    if g.channels != 1 or dtype.name not in _FLOATS or g.rank > 3 or not _fits_32_bits(g):
+        return None
+    shared = SHARED[processor.target]
+    layout = _depthwise.layout(g, dtype.itemsize, shared, processor.multiprocessors)
+    if layout is None or layout.count > MAX_GRID // 2:
+        return None
+    instance = _depthwise_conv(dtype.name, layout.shape)
+    return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
 
 
 # From here on the matrix units are worth the packing of the weights.
@@ -433,6 +478,11 @@ def instances(target: str) -> tuple[Instance, ...]:
         for dtype, rank in itertools.product(_ELEMENTS, (2, 3, 0))
         for tile in _tiles(dtype)
     )
+    depthwise = (
+        _depthwise_conv(dtype, shape)
+        for dtype in _FLOATS
+        for shape in _depthwise.SHAPES[8 if dtype == "float64" else 4]
+    )
     norms = (
         _norm(function, *dtypes)
         for dtypes in _NORM_DTYPES
@@ -448,4 +498,4 @@ def instances(target: str) -> tuple[Instance, ...]:
         for shape in _matrix.shapes(mode)
         for instance in _matrix_instances(mode, shape, engine)
     )
-    return tuple(dict.fromkeys((*convolutions, *matrix, *norms, *pools)))
+    return tuple(dict.fromkeys((*convolutions, *depthwise, *matrix, *norms, *pools)))

@@ -27,6 +27,7 @@
 // Macros: ELEMENT (float, float16, bfloat16), PARTS (2 for float32 accuracy by three tf32 products, 1
 // for tf32 and the 16-bit types).
 #pragma once
+#include "division.cuh"
 #include "taps.cuh"
 
 typedef ELEMENT Element;
@@ -194,16 +195,6 @@ __device__ inline Phase phase_of(const MatrixAxis (&axis)[3], int index) {
         phase.taps[a] = taps_of(taps, phase.residue[a]);
     }
     return phase;
-}
-
-// Integers below 2**16 are divided by one of them with its reciprocal, (2**32 - 1) / divisor.
-__device__ inline int quotient(int number, int64 reciprocal) {
-    return int((unsigned long long)(unsigned(number) + 1u) * unsigned(reciprocal) >> 32);
-}
-
-// Any other is divided with the long reciprocal, (2**64 - 1) / divisor.
-__device__ inline int long_quotient(int number, int64 reciprocal) {
-    return int(__umul64hi((unsigned long long)number + 1, (unsigned long long)reciprocal));
 }
 
 // The same value, of which the compiler knows that all lanes of the warp have it: what wgmma depends on

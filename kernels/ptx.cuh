@@ -127,6 +127,34 @@ __device__ inline void load_bits(Bits64& bits, const Bits64* global, int index, 
 #endif
 }
 
+// Four of them, aligned to 16 bytes.
+struct __align__(16) Bits128 {
+    unsigned words[4];
+};
+__device__ inline Bits128 load_bits(const Bits128* global, bool present) {
+#ifdef __CUDACC__
+    Bits128 bits;
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\n"
+        "mov.b32 %3, 0;\n@p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];\n}\n"
+        : "=r"(bits.words[0]), "=r"(bits.words[1]), "=r"(bits.words[2]), "=r"(bits.words[3])
+        : "l"(global), "r"(int(present)));
+    return bits;
+#else
+    return present ? *global : Bits128{{0, 0, 0, 0}};
+#endif
+}
+
+// Puts them into shared memory by one instruction, whatever they have been made of.
+__device__ inline void store_bits(void* shared, const Bits128& bits) {
+#ifdef __CUDACC__
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(shared)), "r"(bits.words[0]),
+                 "r"(bits.words[1]), "r"(bits.words[2]), "r"(bits.words[3]) : "memory");
+#else
+    *(Bits128*)shared = bits;
+#endif
+}
+
 // ---- matrix products of a warp: d += a * b ----
 
 // tf32 operands are float32 numbers of which the last 13 bits are ignored.

@@ -110,6 +110,7 @@ FORCED = [
         for kernel in _plan.KERNELS
     ),
     pytest.param(CupyBackend("direct"), id="cupy-direct", marks=pytest.mark.gpu),
+    pytest.param(CupyBackend("depthwise"), id="cupy-depthwise", marks=pytest.mark.gpu),
     pytest.param(CupyBackend("portable"), id="cupy-portable", marks=pytest.mark.gpu),
     pytest.param(
         CupyBackend("hopper"), id="cupy-hopper", marks=[pytest.mark.gpu, pytest.mark.wgmma]

@@ -17,8 +17,8 @@ import test_fused
 import test_norms
 import test_pooling
 from backends import EmulatorBackend
-from cupyconv import _matrix, _plan
-from cupyconv._plan import Instance, Launch, MatrixPlan
+from cupyconv import _depthwise, _matrix, _plan
+from cupyconv._plan import DepthwisePlan, Instance, Launch, MatrixPlan
 from strategies import Case, Convolution, convolution, values
 
 # The planner's names of elements, to those of NumPy and ml_dtypes; signed integers are summed as
@@ -26,6 +26,7 @@ from strategies import Case, Convolution, convolution, values
 DTYPES = {element: dtype for dtype, element in {**_plan._ELEMENTS, **_plan._SIGNED}.items()}
 INSTANCES = _plan.instances("sm_90a")
 CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
+DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
 MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu"]
 OTHERS = [i for i in INSTANCES if not i.source.endswith(("_conv.cu", "pack_weights.cu"))]
 
@@ -36,24 +37,27 @@ def dtype_of(element: str) -> np.dtype[Any]:
 
 
 class Recorder(EmulatorBackend):
-    """Remembers what was launched, and the plans on matrix units."""
+    """Remembers what was launched, and the plans of the kernels that divide outputs into boxes."""
 
     def __init__(self, kernel: str | None = None) -> None:
         super().__init__(kernel)
         self.launches: list[Launch] = []
-        self.plans: list[MatrixPlan] = []
-        run, matrix = self.path.device.run, self.path._matrix
+        self.plans: list[Any] = []
+        run, matrix, depthwise = self.path.device.run, self.path._matrix, self.path._depthwise
 
         def recorded(launch: Launch, arguments: Any) -> None:
             self.launches.append(launch)
             run(launch, arguments)
 
-        def planned(plan: MatrixPlan, *rest: Any) -> Any:
+        def planned(plan: MatrixPlan | DepthwisePlan, *rest: Any) -> Any:
             self.plans.append(plan)
+            if isinstance(plan, DepthwisePlan):
+                return depthwise(plan, *rest)
             return matrix(plan, *rest)
 
         self.path.device.run = recorded  # type: ignore[method-assign]
         self.path._matrix = planned  # type: ignore[method-assign]
+        self.path._depthwise = planned  # type: ignore[method-assign]
 
 
 def tile_of(instance: Instance) -> _plan.Tile:
@@ -101,6 +105,93 @@ def test_convolution_instance(instance: Instance) -> None:
     assert position_tiles > 1
     assert positions % tile.positions
     assert case["weight"].shape[1 - transposed] * 5 > 3 * tile.depth
+
+
+# What the kernel for one input channel in each group tells apart, by the width k of its kernel.
+DEPTHWISE_KINDS: dict[str, Any] = {
+    "slides": lambda k: (
+        "conv3d", (2, 3, 5, 21, 46 - k), (6, 1, 2, 4, k), {"padding": (0, 1, k // 2)},
+    ),
+    "slides, even lines": lambda k: (
+        "conv2d", (2, 5, 37, 40), (5, 1, 3, k), {"padding": (1, k // 2)},
+    ),
+    "slides, transposed": lambda k: (
+        "conv_transpose2d", (2, 3, 21, 38), (3, 2, 9, k), {"padding": (2, 1)},
+    ),
+    "slides in sections": lambda k: ("conv1d", (2, 3, 602), (3, 1, k), {"padding": 2}),
+    "steps": lambda k: (
+        "conv2d", (2, 3, 43, 70), (6, 1, 3, k),
+        {"stride": (2, 1), "dilation": (1, 3), "padding": (1, 4)},
+    ),
+    "steps in sections": lambda k: ("conv1d", (2, 3, 611), (6, 1, k), {"stride": 3}),
+    "phases": lambda k: (
+        "conv_transpose3d", (1, 3, 3, 12, 22), (3, 2, 2, 4, k),
+        {"stride": (1, 2, 3), "dilation": (2, 1, 1), "padding": (0, 1, 2)},
+    ),
+}  # fmt: skip
+
+
+# What does not slide is for the first instance of its dtype.
+DEPTHWISE_CASES = [
+    (instance, kind)
+    for instance in DEPTHWISE
+    for kind in DEPTHWISE_KINDS
+    if "slides" in kind or ("TAPS", "3") in instance.defines
+]
+
+
+@pytest.fixture
+def several_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the layouts, plans choose among those with several tiles on each axis that is long."""
+    candidates = _depthwise._candidates
+
+    def suitable(*arguments: Any) -> Iterator[_depthwise.Layout]:
+        for layout in candidates(*arguments):
+            long = [axis.positions(0) >= 16 for axis in layout.axes]
+            if all(tiles > 1 for tiles, needed in zip(layout.tiles, long, strict=True) if needed):
+                yield layout
+
+    monkeypatch.setattr(_depthwise, "_candidates", suitable)
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("several_boxes")
+@pytest.mark.parametrize(("instance", "kind"), DEPTHWISE_CASES, ids=str)
+def test_depthwise_instance(instance: Instance, kind: str) -> None:
+    macros = dict(instance.defines)
+    function, input_shape, weight_shape, options = DEPTHWISE_KINDS[kind](int(macros["TAPS"]))
+    groups = input_shape[1]
+    case = convolution(
+        function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
+        bias=True, groups=groups, **options,
+    )  # fmt: skip
+    backend = Recorder("depthwise")
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert backend.launches == [plan.launch]
+    layout = plan.layout
+    assert layout.slides == ("slides" in kind)
+    assert (layout.section > 0) == ("sections" in kind)
+    assert ("phases" in kind) == (max(axis.phases for axis in layout.axes) > 1)
+    assert plan.launch.instance == instance
+    assert math.prod(layout.tiles) > 1
+    assert any(
+        axis.positions(0) % tile for axis, tile in zip(layout.axes, layout.tile, strict=True)
+    )
+
+
+@pytest.mark.emulator
+def test_many_channels_share_a_tile() -> None:
+    """Small images: the planes of many channels, with a ragged last tile."""
+    for shape, dtype in (((2, 70, 7, 7), "float32"), ((1, 90, 8, 6), "float16")):
+        case = convolution(
+            "conv2d", shape, (shape[1], 1, 3, 3), dtype, bias=True, groups=shape[1], padding=1
+        )
+        backend = Recorder("depthwise")
+        test_convolution.check(backend, case)
+        (plan,) = backend.plans
+        assert 1 < plan.layout.channels < shape[1]
 
 
 # What the matrix kernel tells apart, each by the length n of the last axis of the output (or of one

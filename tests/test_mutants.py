@@ -7,7 +7,7 @@ brought up to date with the kernel.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ import test_norms
 import test_pooling
 from backends import EmulatorBackend
 from cupyconv import _compile
+from reference import Shape
 from strategies import (
     Case,
     Convolution,
@@ -37,12 +38,13 @@ class Mutant(NamedTuple):
     caught: str  # by what: part of the emulator's message, or "wrong" for a comparison
     everywhere: bool = False
     by: str = "direct"  # the kernel that a convolution runs by
-    case: str | None = None  # of `CASES`; None draws cases
+    case: str | None = None  # of `CASES` or `DEPTHWISE_CASES`; None draws cases
 
     def patch(self) -> dict[str, str]:
         """The changed text of the file, all headers included."""
-        header = CONV if self.by == "direct" else MATRIX_CONV
-        kernel = self.file if self.file.endswith(".cu") else header
+        includers = {"direct": CONV, "depthwise": DEPTHWISE_CONV}
+        including = includers.get(self.by, MATRIX_CONV)
+        kernel = self.file if self.file.endswith(".cu") else including
         text = _compile.source(kernel)
         count = text.count(self.before)
         assert count, f"the patch no longer applies: {self.before!r}"
@@ -51,6 +53,7 @@ class Mutant(NamedTuple):
 
 
 CONV = "direct_conv.cu"
+DEPTHWISE_CONV = "depthwise_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
 PACK = "pack_weights.cu"
@@ -431,6 +434,144 @@ MATRIX = {
 }  # fmt: skip
 
 
+def depthwise(
+    function: str, shape: Shape, kernel: Shape, multiplier: int = 1, **options: Any
+) -> Convolution:
+    """A call with one input channel in each group."""
+    groups = shape[1]
+    rows = (groups, multiplier) if function.startswith("conv_t") else (groups * multiplier, 1)
+    return convolution(function, shape, (*rows, *kernel), bias=True, groups=groups, **options)
+
+
+DEPTHWISE_CASES = {
+    "odd": depthwise("conv2d", (2, 3, 21, 37), (3, 3), padding=1),
+    "even": depthwise("conv2d", (3, 3, 21, 40), (3, 3), 2, padding=1),
+    "channels": depthwise("conv2d", (2, 70, 7, 7), (3, 3), padding=1),
+    "three axes": depthwise("conv3d", (1, 3, 5, 17, 18), (3, 3, 3), padding=1),
+    "sections": depthwise("conv1d", (2, 3, 61), (3,), padding=1),
+    "steps": depthwise("conv2d", (2, 3, 21, 38), (3, 2), padding=1, stride=2),
+    "phases": depthwise("conv_transpose2d", (2, 3, 9, 14), (3, 4), 2, padding=1, stride=2),
+    "flipped": depthwise("conv_transpose2d", (2, 3, 9, 14), (3, 3), padding=1),
+    "many rows": depthwise("conv1d", (1, 1, 30), (9,), 150),
+}
+
+DEPTHWISE = {
+    "x bound of chunks off by one": Mutant(
+        DEPTHWISE_CONV,
+        "unsigned(x) < unsigned(whole));", "unsigned(x) < unsigned(whole + WIDTH));",
+        "out of bounds|between the elements|wrong", by="depthwise", case="even",
+    ),
+    "x bound of elements off by one": Mutant(
+        DEPTHWISE_CONV, "size - WIDTH + 1 < end ? size - WIDTH + 1 : end",
+        "size - WIDTH + 1 < end ? size - WIDTH + 2 : end + 1",
+        "out of bounds|between the elements|wrong", by="depthwise", case="odd",
+    ),
+    "x bound of a part of a chunk off by one": Mutant(
+        DEPTHWISE_CONV, "if (unsigned(run.x + offset + e) < unsigned(size))",
+        "if (unsigned(run.x + offset + e) <= unsigned(size))",
+        "out of bounds|between the elements|wrong", by="depthwise", case="three axes",
+    ),
+    "no parts of chunks": Mutant(
+        DEPTHWISE_CONV, "if (WIDTH > 1 && partial[u]) {", "if (false) {",
+        "wrong", by="depthwise", case="three axes",
+    ),
+    "y bound of lines off by one": Mutant(
+        DEPTHWISE_CONV, "(unsigned(y0 + y) < unsigned(p.axis[1].taps.size_in))",
+        "(unsigned(y0 + y) <= unsigned(p.axis[1].taps.size_in))",
+        "out of bounds|between the elements|wrong", by="depthwise", case="odd",
+    ),
+    "no z bound of lines": Mutant(
+        DEPTHWISE_CONV, "(unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &\n", "true &\n",
+        "out of bounds|between the elements|wrong", True, by="depthwise", case="three axes",
+    ),
+    "a channel too many": Mutant(
+        DEPTHWISE_CONV, "(tile.channel + channel < int(p.groups))",
+        "(tile.channel + channel <= int(p.groups))",
+        "out of bounds|between the elements|another thread", by="depthwise", case="channels",
+    ),
+    "a row too many": Mutant(
+        DEPTHWISE_CONV, "(tile.row + row < int(p.rows))", "(tile.row + row <= int(p.rows))",
+        "out of bounds|between the elements|another thread", by="depthwise", case="many rows",
+    ),
+    "samples ignored in the input": Mutant(
+        DEPTHWISE_CONV, "p.input + tile.sample * p.input_batch + ", "p.input + ",
+        "wrong", by="depthwise", case="even",
+    ),
+    "bias of the first row": Mutant(
+        DEPTHWISE_CONV, "group * p.rows + in_group)", "group * p.rows)",
+        "wrong", by="depthwise", case="even",
+    ),
+    "flipped kernel": Mutant(
+        DEPTHWISE_CONV, "taps.offset_step < 0 ? int(taps.kernel) - 1 - place : place", "place",
+        "wrong", by="depthwise", case="flipped",
+    ),
+    "chunks that do not lie as their inputs": Mutant(
+        DEPTHWISE_CONV, "sizeof(Element)) & (width - 1);", "sizeof(Element) + 1) & (width - 1);",
+        "misaligned", by="depthwise", case="even",
+    ),
+    "windows without skew": Mutant(
+        DEPTHWISE_CONV, "if (start % 2)", "if (false)",
+        "misaligned", by="depthwise", case="even",
+    ),
+    "a window of another line": Mutant(
+        DEPTHWISE_CONV, "window[(u + r) % LINES].values", "window[(u + r + 1) % LINES].values",
+        "wrong|nothing wrote", by="depthwise", case="odd",
+    ),
+    "windows of one plane": Mutant(
+        DEPTHWISE_CONV, "input += int(p.axis[0].apart) * int(p.axis[0].pitch);", "",
+        "wrong", by="depthwise", case="three axes",
+    ),
+    "taps of the first phase": Mutant(
+        DEPTHWISE_CONV, "shared.taps[1][strip.phases[1]];", "shared.taps[1][0];",
+        "wrong|nothing wrote", by="depthwise", case="phases",
+    ),
+    "columns of one phase": Mutant(
+        DEPTHWISE_CONV, "x_first + v * apart - qx * int(ax.taps.phases)", "0",
+        "wrong|nothing wrote", by="depthwise", case="phases",
+    ),
+    "steps ignored along y": Mutant(
+        DEPTHWISE_CONV, "qy * int(ay.taps.step)", "qy",
+        "wrong", by="depthwise", case="steps",
+    ),
+    "a line too many": Mutant(
+        DEPTHWISE_CONV, "if (r < count[0])", "if (r <= count[0])",
+        "out of bounds|another thread", by="depthwise", case="odd",
+    ),
+    "a section too many": Mutant(
+        DEPTHWISE_CONV, "+ int(p.section) - 1, p.per_section)", "+ int(p.section), p.per_section)",
+        "out of bounds|another thread|wrong", by="depthwise", case="sections",
+    ),
+    "pairs of odd outputs": Mutant(
+        DEPTHWISE_CONV, "if (SLIDE && p.pairs && count[1] == LINES) {", "if (count[1] == LINES) {",
+        "misaligned|another thread|out of bounds", by="depthwise", case="odd",
+    ),
+    "no barrier behind the phases": Mutant(
+        DEPTHWISE_CONV, "    __syncthreads();\n\n    const Worker", "\n    const Worker",
+        "race|nothing wrote", by="depthwise", case="phases",
+    ),
+    "no barrier behind descriptions and weights": Mutant(
+        DEPTHWISE_CONV, "__syncthreads_or(worker.load_weights(tile))", "worker.load_weights(tile)",
+        "race|nothing wrote", by="depthwise", case="odd",
+    ),
+    "no barrier behind the inputs": Mutant(
+        DEPTHWISE_CONV, "        __syncthreads();\n        if (p.slides", "        if (p.slides",
+        "race|nothing wrote", by="depthwise", case="odd",
+    ),
+    "no barrier before the next tile": Mutant(
+        DEPTHWISE_CONV, "        __syncthreads();  // before the next tile is described\n", "",
+        "race", by="depthwise", case="channels",
+    ),
+    "padding that counts against an infinite weight": Mutant(
+        DEPTHWISE_CONV, "if (!MASKED || present)", "if (true)",
+        "wrong", by="depthwise", case="infinite",
+    ),
+    "infinite weights that nobody sees": Mutant(
+        DEPTHWISE_CONV, "if (p.slides && !special)", "if (p.slides)",
+        "wrong", by="depthwise", case="infinite",
+    ),
+}  # fmt: skip
+
+
 def verdict(backend: EmulatorBackend, case: Case) -> str | None:
     """What the suite says against the result of a case, or nothing."""
     try:
@@ -450,6 +591,8 @@ def infinite(case: Convolution) -> Convolution:
     weight.flat[::7] = np.inf
     return case.with_arrays(weight=weight)
 
+
+DEPTHWISE_CASES["infinite"] = infinite(DEPTHWISE_CASES["even"])
 
 # Beside what Hypothesis draws: sums of several slices and tables, blocks of several tiles.
 LARGE = [
@@ -509,5 +652,22 @@ def test_is_rejected_on_matrix_units(name: str) -> None:
     mutant = MATRIX[name]
     assert mutant.case
     found = verdict(EmulatorBackend(mutant.by, mutant.patch()), CASES[mutant.case])
+    assert found, "nothing rejects it"
+    assert re.search(mutant.caught, found), found
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", DEPTHWISE_CASES)
+def test_the_depthwise_kernel_is_right(name: str) -> None:
+    """In the cases in which its mutants are not."""
+    assert verdict(EmulatorBackend("depthwise"), DEPTHWISE_CASES[name]) is None
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_is_rejected_with_one_input_channel(name: str) -> None:
+    mutant = DEPTHWISE[name]
+    assert mutant.case
+    found = verdict(EmulatorBackend(mutant.by, mutant.patch()), DEPTHWISE_CASES[mutant.case])
     assert found, "nothing rejects it"
     assert re.search(mutant.caught, found), found

@@ -14,13 +14,15 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import cupyconv
-from cupyconv import _compile, _geometry, _matrix, _paths, _plan
+from cupyconv import _compile, _depthwise, _geometry, _matrix, _paths, _plan
 from cupyconv._geometry import ConvGeometry
 from cupyconv._launch import Arguments, KernelPath
 from cupyconv._plan import (
     KERNELS,
     SHARED,
     TARGETS,
+    ConvPlan,
+    DepthwisePlan,
     DirectPlan,
     Instance,
     Launch,
@@ -31,6 +33,7 @@ from cupyconv._plan import (
 from reference import Array, Shape
 from strategies import (
     DTYPES,
+    FLOATS,
     MODES,
     REALS,
     Case,
@@ -179,6 +182,8 @@ def test_limits_of_the_kernels() -> None:
     for name in ("SLAB_ROWS", "TEAMS", "MAX_STAGES"):
         assert constant("matrix_conv.cu", name) == getattr(_matrix, name)
     assert constant("matrix_conv.cu", "SLOT_BYTES") == _matrix.SLOT
+    for name in ("THREADS", "MAX_PHASES"):
+        assert constant("depthwise_conv.cu", name) == getattr(_depthwise, name)
 
 
 # Geometries of any size, without arrays -----------------------------------------------------
@@ -231,7 +236,7 @@ def plan_of(
     precision: str = "float32",
     processor: Processor = HOPPER,
     kernel: str | None = None,
-) -> DirectPlan | MatrixPlan:
+) -> ConvPlan:
     with _plan.forced(kernel):
         return _plan.plan_conv(geometry, np.dtype(dtype), precision, processor)
 
@@ -411,6 +416,7 @@ matrix_kernels = st.sampled_from(["portable", "hopper"])
 # What all targets have as long as they can run the kernel.
 CAPABLE = {
     "direct": TARGETS,
+    "depthwise": TARGETS,
     "portable": tuple(target for target in TARGETS if target != "sm_75"),
     "hopper": ("sm_90a",),
 }
@@ -459,6 +465,78 @@ def test_matrix_plans(
     assert plan.packed == slabs * sum.steps * sum.mode.slab_bytes
 
 
+# One input channel in each group ---------------------------------------------------------------
+
+
+@st.composite
+def depthwise_geometries(draw: st.DrawFn) -> ConvGeometry:
+    """Up to the sizes of large networks."""
+    rng = draw(st.randoms(use_true_random=False))
+    rank = draw(st.sampled_from([1, 2, 3]))
+    most = {1: 30_000, 2: rng.choice([16, 600]), 3: rng.choice([8, 70])}[rank]
+
+    def each(low: int, high: int) -> list[int]:
+        return [rng.randint(low, high) for _ in range(rank)]
+
+    kernel, stride = each(1, 7), each(1, rng.choice([1, 1, 2, 7]))
+    dilation = each(1, rng.choice([1, 1, 3]))
+    groups, rows = rng.randint(1, rng.choice([9, 1200])), rng.randint(1, rng.choice([1, 2, 200]))
+    lengths = [n + d * (k - 1) for n, k, d in zip(each(1, most), kernel, dilation, strict=True)]
+    transposed = draw(st.booleans())
+    make = conv_transpose if transposed else conv
+    weight = (groups, rows) if transposed else (groups * rows, 1)
+    padding = tuple((rng.randint(0, d * (k - 1)), 0) for d, k in zip(dilation, kernel, strict=True))
+    return make(
+        (rng.choice([1, 2, 16, 100]), groups, *lengths),
+        (*weight, *kernel),
+        stride=tuple(stride),
+        padding=padding,
+        dilation=tuple(dilation),
+        groups=groups,
+    )
+
+
+@given(geometry=depthwise_geometries(), dtype=st.sampled_from(FLOATS), processor=processors)
+def test_depthwise_plans(
+    geometry: ConvGeometry, dtype: np.dtype[Any], processor: Processor
+) -> None:
+    plan = plan_of(geometry, dtype, processor=processor, kernel="depthwise")
+    assert isinstance(plan, DepthwisePlan)
+    again = _plan._plan_conv.__wrapped__(geometry, dtype, "float32", processor, "depthwise")
+    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
+    printed(plan, plan.launch)
+    assert plan.launch.instance in ALL[processor.target]
+    assert plan.launch.shared <= SHARED[processor.target]
+    layout = plan.layout
+    # The tiles cover all channels, rows and positions.
+    for size, tile, tiles in (
+        (geometry.groups, layout.channels, layout.channel_tiles),
+        (geometry.rows, layout.rows, layout.row_tiles),
+        *zip((a.positions(0) for a in layout.axes), layout.tile, layout.tiles, strict=True),
+    ):
+        assert (tiles - 1) * tile < size <= tiles * tile
+    tiles = layout.channel_tiles * layout.row_tiles * math.prod(layout.tiles)
+    assert plan.launch.grid == geometry.batch * tiles <= MOST
+    # A block has threads for all columns, and lines for all positions along y.
+    z, y, x = layout.axes
+    lines = layout.shape.lines
+    assert layout.columns <= _depthwise.THREADS
+    assert layout.tile[2] * x.phases == 2 * layout.columns * (lines if layout.section else 1)
+    assert layout.section % (2 * x.phases // math.gcd(2, x.phases)) == 0
+    assert layout.tile[1] == (1 if layout.section else layout.strips * lines)
+    # What is staged reaches all inputs of all taps.
+    for axis, low, tile, extent in zip(
+        layout.axes, layout.low, layout.tile, layout.extent, strict=True
+    ):
+        offsets = [o for phase in range(axis.phases) for _, o in axis.table(phase)] or [0]
+        assert low == min(offsets)
+        assert low + extent > (tile - 1) * axis.step + max(offsets)
+    for runs, unit in ((layout.vectors, _depthwise.CHUNK // dtype.itemsize), (layout.elements, 1)):
+        assert runs.chunks <= _depthwise.THREADS
+        assert runs.chunks * runs.count * unit >= layout.extent[2] + 2 * (unit - 1)
+        assert unit > 1 or runs.chunks % 2 == 0
+
+
 def test_plans_of_a_network_print_readably() -> None:
     plan = plan_of(conv((16, 64, 56, 56), (128, 64, 3, 3), padding=1), processor=HOPPER)
     assert re.fullmatch(
@@ -480,10 +558,21 @@ CHOSEN = {
         conv((1, 32, 16, 16, 16), (64, 32, 3, 3, 3)),
         conv((1, 128, 28, 28), (128, 64, 3, 3), groups=2),
     ],
-    "direct_conv.cu": [
-        conv((8, 3, 8, 8), (5, 3, 3, 3)),
+    "depthwise_conv.cu": [
         conv((8, 64, 112, 112), (64, 1, 3, 3), groups=64),
         conv((8, 1, 512, 512), (64, 1, 3, 3)),
+        conv((1, 64, 112, 112), (128, 1, 5, 5), groups=64, stride=2, padding=2),
+        conv((1, 512, 7, 7), (512, 1, 7, 7), groups=512, padding=3),
+        conv((8, 32, 16, 32, 32), (32, 1, 3, 3, 3), groups=32),
+        conv((8, 256, 9000), (256, 1, 31), groups=256, dilation=4),
+        conv_transpose((8, 64, 32, 32), (64, 2, 4, 4), stride=2, padding=1, groups=64),
+    ],
+    "direct_conv.cu": [
+        conv((8, 3, 8, 8), (5, 3, 3, 3)),
+        conv((8, 64, 112, 112), (32, 2, 3, 3), groups=32),
+        conv((8, 2, 512, 512), (64, 2, 3, 3)),
+        conv((8, 1, 9000), (1, 1, 2000)),
+        conv_transpose((8, 64, 9, 9), (64, 1, 9, 9), stride=9, groups=64),
         conv((8, 64, 512, 512), (1, 64, 3, 3)),
         conv((8, 0, 9, 9), (64, 0, 3, 3)),
         conv((1, 16, 9, 9, 9, 9), (32, 16, 3, 3, 3, 3)),
@@ -494,14 +583,18 @@ CHOSEN = {
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
-    matrix = dtype in [own for own, _ in MODES] and target != "sm_75"
+    able = {
+        "matrix_conv.cu": dtype in [own for own, _ in MODES] and target != "sm_75",
+        "depthwise_conv.cu": dtype in FLOATS,
+        "direct_conv.cu": True,
+    }
     engine = "WgmmaEngine" if target == "sm_90a" else "MmaEngine"
     for source, geometries in CHOSEN.items():
         for geometry in geometries:
             for precision in ("float32", "tf32"):
                 plan = plan_of(geometry, dtype, precision, Processor(target, 132))
                 instance = plan.launch.instance
-                assert instance.source == (source if matrix else "direct_conv.cu")
+                assert instance.source == (source if able[source] else "direct_conv.cu")
                 if instance.source == "matrix_conv.cu":
                     assert dict(instance.defines)["ENGINE"] == engine
 
@@ -528,10 +621,11 @@ def test_the_direct_kernel_takes_the_rest(name: str, kernel: str | None) -> None
 @pytest.mark.parametrize("kernel", CAPABLE)
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
-    geometry = CHOSEN["matrix_conv.cu"][0]
+    """Each takes one input channel in each group, though it may not be what is chosen for it."""
+    geometry = CHOSEN["depthwise_conv.cu"][1]
     plan = plan_of(geometry, processor=Processor(target, 132), kernel=kernel)
-    able = kernel != "direct" and target in CAPABLE[kernel]
-    assert isinstance(plan, MatrixPlan if able else DirectPlan)
+    kind = {"direct": DirectPlan, "depthwise": DepthwisePlan}.get(kernel, MatrixPlan)
+    assert isinstance(plan, kind if target in CAPABLE[kernel] else DirectPlan)
 
 
 def test_unknown_kernels_are_refused() -> None:
@@ -560,6 +654,9 @@ def test_the_batch_does_not_choose_the_kernel(
             assert isinstance(plan, DirectPlan)
             assert plan.launch.instance == one.launch.instance
             assert (plan.phases, plan.row_tiles) == (one.phases, one.row_tiles)
+        elif isinstance(one, DepthwisePlan):
+            assert isinstance(plan, DepthwisePlan)
+            assert plan.launch.instance == one.launch.instance
         else:
             assert isinstance(plan, MatrixPlan)
             assert plan.sum == one.sum

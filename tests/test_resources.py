@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 import resources
-from cupyconv._plan import SHARED, TARGETS, Instance, MatrixPlan, Processor, Tile, instances
+from cupyconv._plan import (
+    SHARED,
+    TARGETS,
+    DepthwisePlan,
+    Instance,
+    MatrixPlan,
+    Processor,
+    Tile,
+    instances,
+)
 from strategies import MODES
 from test_plan import CHOSEN, conv, conv_transpose, plan_of, threads
 
@@ -81,6 +90,15 @@ def test_shared_memory_of_plans(target: str) -> None:
                 assert declared + plan.launch.shared <= SHARED[target], plan
                 found += 1
     assert (found > 0) == (target != "sm_75")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_shared_memory_with_one_input_channel(target: str) -> None:
+    for geometry in CHOSEN["depthwise_conv.cu"]:
+        plan = plan_of(geometry, processor=Processor(target, 132))
+        assert isinstance(plan, DepthwisePlan)
+        declared = TABLE[target][str(plan.launch.instance)][2]
+        assert declared + plan.launch.shared <= SHARED[target], plan
 
 
 def test_an_instance_that_does_not_compile_is_found() -> None:

@@ -1,0 +1,536 @@
+// Convolutions of one input channel for each group, in both directions, on one to three axes.
+//
+//     out[n, g, row, o] = bias[g, row] + sum over taps of in[n, g, i(o, tap)] * w[g, row, tap]
+//
+// where i(o, tap) follows from the tap table (taps.cuh), and taps whose input lies outside of the
+// array contribute nothing, whatever the weight. There is little to multiply: what counts is that
+// inputs are read once, outputs are written once, and that few instructions stand in between.
+//
+// A tile is a box of outputs of some channels. Its inputs, with the halo that taps reach, are staged
+// in shared memory line by line, as accumulators, zeros where the array has nothing. Then a thread
+// takes LINES lines of two outputs at a time.
+//
+//     staged lines of a channel                   outputs of a thread, where taps slide
+//     +---------------------------------+
+//     | halo                            |              x  x+1
+//     |   +---------+---------+-----+   |            +----+----+
+//     |   | LINES   |         |     |   |        y   | ## | ## |    window of a line: TAPS + 1
+//     |   | x width |         |     |   |        y+1 | ## | ## |    inputs, for TAPS taps of both
+//     |   +---------+---------+-----+   |        ... | ## | ## |
+//     |   |         |         |     |   |            +----+----+
+//     |   +---------+---------+-----+   |        the windows of LINES lines are in registers: for the
+//     |                                 |        next y of the kernel, one new window is read
+//     +---------------------------------+
+//
+// Taps slide where neighbouring outputs take neighbouring inputs and the kernel is TAPS wide. For all
+// other geometries, with steps, dilation or phases, each tap reads its inputs; the two outputs of a
+// thread are then half a line apart, so that neighbouring threads have neighbours. An output of one
+// line is cut into LINES sections.
+//
+// Neighbouring inputs are read 16 bytes at a time, wherever lines begin: what separates them in shared
+// memory equals their strides modulo 16 bytes, so that what is aligned here is aligned there. That
+// needs even strides; others are read element by element.
+//
+// A sum runs over z, y and x of the taps in the order of their inputs, in one thread. Zeros that stand
+// in for absent inputs would become NaN with an infinite or NaN weight: the outputs of a row that has
+// one are computed under a mask.
+//
+// Macros (set by cupyconv/_plan.py):
+//     ELEMENT     type of input, weight and output elements (scalar.cuh), a real floating type
+//     TAPS        width of the kernels whose taps slide, odd
+//     LINES       lines of outputs of a thread
+//     RESIDENT    blocks that a multiprocessor shall hold, which bounds the registers
+//
+// Launch: THREADS threads, any number of blocks; each takes every gridDim.x-th tile. Tiles run over the
+// rows of a group fastest, which share inputs, then over x, y, z, channels and samples.
+
+#include "division.cuh"
+#include "taps.cuh"
+
+typedef ELEMENT Element;
+typedef accumulator_of<Element>::type Accumulator;
+
+constexpr int THREADS = 128;
+constexpr int UNROLL = 4;  // chunks of inputs that a thread has on their way
+constexpr int MAX_PHASES = 8;
+constexpr int CHUNK = 16 / sizeof(Element);
+constexpr int ABSENT = -0x40000000;
+
+template <typename T, int N>
+struct __align__(sizeof(T) * N) Vector {
+    T values[N];
+};
+typedef Vector<Accumulator, 2> Pair;
+
+// What `load_bits` takes for so many bytes.
+template <int>
+struct Bits;
+template <>
+struct Bits<2> {
+    typedef unsigned short type;
+};
+template <>
+struct Bits<4> {
+    typedef unsigned type;
+};
+template <>
+struct Bits<8> {
+    typedef Bits64 type;
+};
+template <>
+struct Bits<16> {
+    typedef Bits128 type;
+};
+
+// Strides are in elements, pitches in accumulators.
+struct Axis {
+    AxisTaps taps;
+    int64 low;     // least input offset of any tap
+    int64 apart;   // inputs from one tap of a phase to the next
+    int64 tile;    // positions of a tile, in each phase
+    int64 tiles;
+    int64 extent;  // inputs that are staged
+    int64 pitch;   // between them
+    int64 input, weight, out;
+};
+
+struct Arguments {
+    const Element* input;
+    const Element* weight;
+    Element* out;
+    Parameter bias;
+    int64 groups, rows;
+    int64 input_batch, input_group, weight_group, weight_row, out_batch, out_group, out_row;
+    Axis axis[3];
+    int64 tiles, row_tiles, channel_tiles;
+    int64 rows_of_tile, channels, channel_pitch;
+    int64 runs_of_tile, strips_of_tile, taps;
+    int64 inputs;    // accumulators that are staged
+    int64 chunks;    // of a run
+    int64 runs;      // of a line
+    int64 vectors;   // whether a chunk is 16 bytes; else it is an element
+    int64 slides;
+    int64 columns;   // threads along x
+    int64 strips;    // of LINES lines in a phase of y
+    int64 section;   // outputs of a section where the lines of a thread are sections of one, else 0
+    // From one line of a thread to the next: elements of the output, inputs along y and x, accumulators.
+    int64 line_out, line_place[2], line_pitch;
+    // Long reciprocals of row_tiles, of the tiles along x, y, z and of channel_tiles.
+    int64 tile_reciprocals[5];
+    // Reciprocals of what is counted here.
+    int64 per_chunks, per_runs, per_extent[2], per_columns, per_strips[2], per_planes[2], per_channels, per_phases;
+    int64 per_width, per_height, per_values, per_section;
+    int64 pairs;  // whether two neighbouring outputs can be stored together
+};
+
+// The taps of a phase in the order of their inputs, of which `offset` is the first, from `Axis::low`. In
+// shared memory the weights are in that order, too.
+struct Taps {
+    int first, step, count, offset;
+};
+
+// A run of chunks of a staged line. The first one of a line may begin in front of what is needed.
+struct __align__(16) Run {
+    const Element* source;
+    int place;  // in shared memory
+    int x;      // coordinate of its first element; far in front of the array where there is no line
+};
+
+// LINES lines of outputs, and the input that their first position and first tap take.
+struct __align__(16) Strip {
+    int64 out;  // offset of the tile's first column
+    int lines;  // that exist
+    int weights;  // place in shared memory
+    int input;  // place in shared memory
+    short phases[2];  // of z and y
+    int place[2];     // coordinates z and y
+};
+
+struct Shared {
+    Taps taps[3][MAX_PHASES];
+};
+
+// First positions of a tile, which are the same in all phases.
+struct Tile {
+    int position[3];
+    int channel, row, sample;
+
+    __device__ Tile(const Arguments& p, int index) {
+        int next = long_quotient(index, p.tile_reciprocals[0]);
+        row = (index - next * int(p.row_tiles)) * int(p.rows_of_tile);
+#pragma unroll
+        for (int a = 2; a >= 0; --a) {
+            index = next;
+            next = long_quotient(index, p.tile_reciprocals[3 - a]);
+            position[a] = (index - next * int(p.axis[a].tiles)) * int(p.axis[a].tile);
+        }
+        sample = long_quotient(next, p.tile_reciprocals[4]);
+        channel = (next - sample * int(p.channel_tiles)) * int(p.channels);
+    }
+
+    // The input coordinate that staging begins with.
+    __device__ int first(const Arguments& p, int a) const {
+        return position[a] * int(p.axis[a].taps.step) + int(p.axis[a].low);
+    }
+};
+
+struct Worker {
+    const Arguments& p;
+    const int thread;
+    const Shared& shared;
+    Run* const runs;
+    Strip* const strips;
+    Accumulator* const inputs;
+    Accumulator* const weights;  // of each row and channel, with the bias
+
+    __device__ Worker(const Arguments& p, unsigned char* memory)
+        : p(p),
+          thread(threadIdx.x),
+          shared(*(const Shared*)memory),
+          runs((Run*)(memory + sizeof(Shared))),
+          strips((Strip*)(runs + int(p.runs_of_tile))),
+          inputs((Accumulator*)(strips + int(p.strips_of_tile))),
+          weights(inputs + int(p.inputs)) {}
+
+    __device__ bool exists(const Tile& tile, int row, int channel) const {
+        return (tile.row + row < int(p.rows)) & (tile.channel + channel < int(p.groups));
+    }
+
+    // Describes the staged lines. Returns where the first one has its first input, as far from what is
+    // aligned to a chunk as that is in the array.
+    __device__ int describe_runs(const Tile& tile) const {
+        const int depth = int(p.axis[0].extent), height = int(p.axis[1].extent);
+        const int z0 = tile.first(p, 0), y0 = tile.first(p, 1), x0 = tile.first(p, 2);
+        const Element* const origin = p.input + tile.sample * p.input_batch + tile.channel * p.input_group +
+                                      z0 * p.axis[0].input + y0 * p.axis[1].input + x0 * p.axis[2].input;
+        const int width = p.vectors ? CHUNK : 1;
+        const int start = int((unsigned long long)origin / sizeof(Element)) & (width - 1);
+        for (int i = thread; i < int(p.runs_of_tile); i += THREADS) {
+            const int line = quotient(i, p.per_runs), run = i - line * int(p.runs);
+            const int plane = quotient(line, p.per_extent[1]), y = line - plane * height;
+            const int channel = quotient(plane, p.per_extent[0]), z = plane - channel * depth;
+            const int place = start + channel * int(p.channel_pitch) + z * int(p.axis[0].pitch) +
+                              y * int(p.axis[1].pitch);
+            const int x = run * int(p.chunks) * width - (place & (width - 1));  // from the line's first input
+            const bool present = exists(tile, 0, channel) &
+                                 (unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &
+                                 (unsigned(y0 + y) < unsigned(p.axis[1].taps.size_in));
+            runs[i] = {origin + channel * p.input_group + z * p.axis[0].input + y * p.axis[1].input +
+                           x * p.axis[2].input,
+                       place + x, present ? x0 + x : ABSENT};
+        }
+        return start;
+    }
+
+    __device__ void describe_strips(const Tile& tile, int start) const {
+        const Axis &az = p.axis[0], &ay = p.axis[1], &ax = p.axis[2];
+        // From the last thread on: the first ones describe runs.
+        const int planes = int(az.tile * az.taps.phases), strips_of_plane = int(p.strips * ay.taps.phases);
+        for (int i = THREADS - 1 - thread; i < int(p.strips_of_tile); i += THREADS) {
+            int index = quotient(i, p.per_strips[1]);
+            const int strip = i - index * strips_of_plane, phase_y = quotient(strip, p.per_strips[0]);
+            const int own = quotient(index, p.per_planes[1]);
+            const int plane = index - own * planes, phase_z = quotient(plane, p.per_planes[0]);
+            const int row = quotient(own, p.per_channels), channel = own - row * int(p.channels);
+            const int qz = plane - phase_z * int(az.tile), qy = (strip - phase_y * int(p.strips)) * LINES;
+            const int z = phase_z + (tile.position[0] + qz) * int(az.taps.phases);
+            const int y = phase_y + (tile.position[1] + qy) * int(ay.taps.phases);
+            const int left = (int(ay.taps.size_out) - y + int(ay.taps.phases) - 1) / int(ay.taps.phases);
+            const bool present = exists(tile, row, channel) & (z < int(az.taps.size_out)) & (left > 0);
+            const int iz = qz * int(az.taps.step) + shared.taps[0][phase_z].offset;
+            const int iy = qy * int(ay.taps.step) + shared.taps[1][phase_y].offset;
+            strips[i] = {tile.sample * p.out_batch + (tile.channel + channel) * p.out_group +
+                             (tile.row + row) * p.out_row + z * az.out + y * ay.out +
+                             tile.position[2] * ax.taps.phases * ax.out,
+                         !present ? 0 : p.section || left > LINES ? LINES : left,
+                         own * (int(p.taps) + 1),
+                         start + channel * int(p.channel_pitch) + iz * int(az.pitch) + iy * int(ay.pitch),
+                         {short(phase_z), short(phase_y)},
+                         {tile.first(p, 0) + iz, tile.first(p, 1) + iy}};
+        }
+    }
+
+    // Which tap of the kernel is in this place, in the order of their inputs.
+    __device__ int tap_at(int a, int place) const {
+        const AxisTaps& taps = p.axis[a].taps;
+        return taps.offset_step < 0 ? int(taps.kernel) - 1 - place : place;
+    }
+
+    // Brings the weights and the bias, which is put behind the last tap; returns whether this thread saw a
+    // special weight.
+    __device__ bool load_weights(const Tile& tile) const {
+        const int taps = int(p.taps), values = int(p.rows_of_tile) * int(p.channels) * (taps + 1);
+        bool special = false;
+        for (int i = thread; i < values; i += THREADS) {
+            const int own = quotient(i, p.per_values), tap = i - own * (taps + 1);
+            const int row = quotient(own, p.per_channels), channel = own - row * int(p.channels);
+            const int line = quotient(tap, p.per_width), x = tap - line * int(p.axis[2].taps.kernel);
+            const int z = quotient(line, p.per_height), y = line - z * int(p.axis[1].taps.kernel);
+            const int64 group = tile.channel + channel, in_group = tile.row + row;
+            Accumulator value = zero<Accumulator>();
+            if (tap == taps && p.bias.data && exists(tile, row, channel))
+                value = load_parameter<Accumulator>(p.bias, group * p.rows + in_group);
+            if (tap < taps && exists(tile, row, channel)) {
+                value = widen<Accumulator>(p.weight[group * p.weight_group + in_group * p.weight_row +
+                                                    tap_at(0, z) * p.axis[0].weight +
+                                                    tap_at(1, y) * p.axis[1].weight +
+                                                    tap_at(2, x) * p.axis[2].weight]);
+                special |= is_special(value);
+            }
+            weights[i] = value;
+        }
+        return special;
+    }
+
+    // Stages the inputs in chunks of WIDTH elements: several loads, then what waits for them. A thread stays
+    // in its chunk of the runs.
+    template <int WIDTH>
+    __device__ void stage(const Tile& tile) const {
+        typedef typename Bits<WIDTH * sizeof(Element)>::type Loaded;
+        constexpr int STORED = 16 / sizeof(Accumulator);
+        const int chunks = int(p.chunks), teams = quotient(THREADS, p.per_chunks);
+        const int team = quotient(thread, p.per_chunks), offset = (thread - team * chunks) * WIDTH;
+        if (team >= teams) return;
+        // Needed is what lies in front of `end`, if the array has it.
+        const int size = int(p.axis[2].taps.size_in), reach = tile.first(p, 2) + int(p.axis[2].extent);
+        const int end = reach < 0 ? 0 : reach < size ? reach : size;
+        const int whole = size < WIDTH ? 0 : size - WIDTH + 1 < end ? size - WIDTH + 1 : end;
+        const int64 distance = WIDTH == 1 ? offset * p.axis[2].input : offset;
+        for (int first = team; first < int(p.runs_of_tile); first += UNROLL * teams) {
+            union {
+                Loaded bits;
+                Element values[WIDTH];
+            } loaded[UNROLL];
+            int place[UNROLL];
+            bool partial[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                const int i = first + u * teams;
+                const Run run = runs[i < int(p.runs_of_tile) ? i : first];
+                const int x = run.x + offset;
+                place[u] = run.place + offset;
+                loaded[u].bits = load_bits((const Loaded*)(run.source + distance), unsigned(x) < unsigned(whole));
+                partial[u] = unsigned(x) >= unsigned(whole) && unsigned(x + WIDTH - 1) < unsigned(end + WIDTH - 1);
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                const int i = first + u * teams;
+                if (i >= int(p.runs_of_tile)) break;
+                if (WIDTH > 1 && partial[u]) {  // across an end of the array, one by one
+                    const Run run = runs[i];
+#pragma unroll
+                    for (int e = 0; e < WIDTH; ++e)
+                        if (unsigned(run.x + offset + e) < unsigned(size))
+                            loaded[u].values[e] = run.source[distance + e];
+                }
+                if (WIDTH == 1) inputs[place[u]] = widen<Accumulator>(loaded[u].values[0]);
+#pragma unroll
+                for (int s = 0; s + STORED <= WIDTH; s += STORED) {
+                    union {
+                        Bits128 bits;
+                        Accumulator values[STORED];
+                    } stored;
+#pragma unroll
+                    for (int e = 0; e < STORED; ++e)
+                        stored.values[e] = widen<Accumulator>(loaded[u].values[s + e]);
+                    store_bits(inputs + place[u] + s, stored.bits);
+                }
+            }
+        }
+    }
+
+    // Adds the products of one output in each line, tap by tap; MASKED leaves absent inputs out. The
+    // input of the first tap has these coordinates.
+    template <bool MASKED>
+    __device__ void gather(Accumulator (&sum)[LINES], const Accumulator* weight, const Accumulator* input,
+                           const Taps& tz, const Taps& ty, const Taps& tx, int z0, int y0, int x0) const {
+        const int height = int(p.axis[1].taps.kernel), width = int(p.axis[2].taps.kernel);
+        const int pitch = int(p.line_pitch);
+        for (int jz = 0; jz < tz.count; ++jz)
+            for (int jy = 0; jy < ty.count; ++jy)
+                for (int jx = 0; jx < tx.count; ++jx) {
+                    const int line = (tz.first + jz * tz.step) * height + ty.first + jy * ty.step;
+                    const Accumulator w = weight[line * width + tx.first + jx * tx.step];
+                    const int z = jz * int(p.axis[0].apart), y = jy * int(p.axis[1].apart),
+                              x = jx * int(p.axis[2].apart);
+                    const Accumulator* own = input + z * int(p.axis[0].pitch) + y * int(p.axis[1].pitch) + x;
+#pragma unroll
+                    for (int r = 0; r < LINES; ++r) {
+                        const bool present =
+                            (unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &
+                            (unsigned(y0 + y + r * int(p.line_place[0])) < unsigned(p.axis[1].taps.size_in)) &
+                            (unsigned(x0 + x + r * int(p.line_place[1])) < unsigned(p.axis[2].taps.size_in));
+                        if (!MASKED || present) sum[r] = multiply_add(w, own[r * pitch], sum[r]);
+                    }
+                }
+    }
+
+    // The inputs that TAPS taps of two neighbouring outputs take. They are read as pairs; where the
+    // first one is the second of a pair (SKEW), that is one more.
+    struct Window {
+        Accumulator values[TAPS + 3];
+    };
+    template <int SKEW>
+    __device__ static void read(Window& window, const Accumulator* first) {
+#pragma unroll
+        for (int i = 0; i < TAPS + 1 + SKEW; i += 2) {
+            const Pair pair = *(const Pair*)(first - SKEW + i);
+            window.values[i] = pair.values[0];
+            window.values[i + 1] = pair.values[1];
+        }
+    }
+
+    // Adds the products of two neighbouring outputs in each line, by windows that slide down. All phases
+    // are one here, so the weights lie in the order in which they are taken.
+    template <int SKEW>
+    __device__ void slide(Accumulator (&sum)[2][LINES], const Accumulator* weight, const Accumulator* input) const {
+        const int height = int(p.axis[1].taps.kernel), pitch = int(p.line_pitch);
+        int z = int(p.axis[0].taps.kernel);
+        do {
+            const Accumulator* next = input;
+            Window window[LINES];
+#pragma unroll
+            for (int r = 0; r < LINES - 1; ++r, next += pitch) read<SKEW>(window[r], next);
+            int left = height;
+            do {
+                // Unrolled, so that each window is in registers of its own.
+#pragma unroll
+                for (int u = 0; u < LINES; ++u, next += pitch, weight += TAPS) {
+                    if (left == 0) break;
+                    --left;
+                    read<SKEW>(window[(u + LINES - 1) % LINES], next);
+#pragma unroll
+                    for (int x = 0; x < TAPS; ++x) {
+                        const Accumulator w = weight[x];
+#pragma unroll
+                        for (int r = 0; r < LINES; ++r)
+#pragma unroll
+                            for (int v = 0; v < 2; ++v)
+                                sum[v][r] = multiply_add(
+                                    w, window[(u + r) % LINES].values[SKEW + x + v], sum[v][r]);
+                    }
+                }
+            } while (left > 0);
+            input += int(p.axis[0].apart) * int(p.axis[0].pitch);
+        } while (--z > 0);
+    }
+
+    // Whether a row and channel has a weight that is not finite.
+    __device__ bool is_masked(const Accumulator* weight) const {
+        bool special = false;
+#pragma unroll 1
+        for (int i = 0; i < int(p.taps); ++i) special |= is_special(weight[i]);
+        return special;
+    }
+
+    // Computes the outputs of a tile, of which a thread stays in two columns. Where taps do not SLIDE,
+    // any of the weights may be special.
+    template <bool SLIDE>
+    __device__ void convolve(const Tile& tile, int start) const {
+        const Axis& ax = p.axis[2];
+        const int columns = int(p.columns), teams = quotient(THREADS, p.per_columns);
+        const int team = quotient(thread, p.per_columns), column = thread - team * columns;
+        if (team >= teams) return;
+        const int apart = SLIDE ? 1 : columns, x_first = SLIDE ? 2 * column : column;
+        const int left = int(ax.taps.size_out) - tile.position[2] * int(ax.taps.phases) - x_first;
+        // Lines that exist in each column.
+        int most[2];
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+            most[v] = left > v * apart ? LINES : 0;
+            if (p.section && most[v] && left - v * apart <= LINES * int(p.section))
+                most[v] = quotient(left - v * apart + int(p.section) - 1, p.per_section);
+        }
+        const int64 first = x_first * ax.out, second = apart * ax.out;
+
+        for (int i = team; i < int(p.strips_of_tile); i += teams) {
+            const Strip strip = strips[i];
+            const int count[2] = {strip.lines < most[0] ? strip.lines : most[0],
+                                  strip.lines < most[1] ? strip.lines : most[1]};
+            if (count[0] == 0) continue;
+            const Accumulator* const weight = weights + strip.weights;
+            const Accumulator* const input = inputs + strip.input;
+            const Accumulator bias = weight[int(p.taps)];
+            Accumulator sum[2][LINES];
+#pragma unroll
+            for (int r = 0; r < LINES; ++r) sum[0][r] = sum[1][r] = bias;
+            if (SLIDE) {
+                if (start % 2)
+                    slide<1>(sum, weight, input + x_first);
+                else
+                    slide<0>(sum, weight, input + x_first);
+            } else {
+                const bool masked = is_masked(weight);
+                const Taps tz = shared.taps[0][strip.phases[0]], ty = shared.taps[1][strip.phases[1]];
+#pragma unroll 1
+                for (int v = 0; v < 2; ++v) {
+                    const int qx = quotient(x_first + v * apart, p.per_phases);
+                    const Taps tx = shared.taps[2][x_first + v * apart - qx * int(ax.taps.phases)];
+                    const int ix = qx * int(ax.taps.step) + tx.offset;
+                    // The columns change places, so that all sums are in registers.
+#pragma unroll
+                    for (int r = 0; r < LINES; ++r) {
+                        const Accumulator done = sum[1][r];
+                        sum[1][r] = sum[0][r];
+                        sum[0][r] = done;
+                    }
+                    if (masked)
+                        gather<true>(sum[1], weight, input + ix, tz, ty, tx, strip.place[0], strip.place[1],
+                                     tile.first(p, 2) + ix);
+                    else
+                        gather<false>(sum[1], weight, input + ix, tz, ty, tx, 0, 0, 0);
+                }
+            }
+            Element* out = p.out + (strip.out + first);
+            if (SLIDE && p.pairs && count[1] == LINES) {
+#pragma unroll
+                for (int r = 0; r < LINES; ++r, out += p.line_out)
+                    *(Vector<Element, 2>*)out = {narrow<Element>(sum[0][r]), narrow<Element>(sum[1][r])};
+            } else {
+#pragma unroll
+                for (int r = 0; r < LINES; ++r, out += p.line_out) {
+                    if (r < count[0]) out[0] = narrow<Element>(sum[0][r]);
+                    if (r < count[1]) out[second] = narrow<Element>(sum[1][r]);
+                }
+            }
+        }
+    }
+};
+
+__device__ inline Taps ascending_taps(const Axis& axis, int phase) {
+    const Progression found = progression(axis.taps, phase);
+    if (found.count == 0) return {0, 0, 0, 0};
+    const AxisTaps& taps = axis.taps;
+    const int64 last = found.first + (found.count - 1) * taps.tap_step;
+    if (taps.offset_step >= 0)
+        return {int(found.first), int(taps.tap_step), int(found.count), int(found.offset - axis.low)};
+    return {int(taps.kernel - 1 - last), int(taps.tap_step), int(found.count),
+            int(found.offset + (found.count - 1) * taps.offset_step - axis.low)};
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    depthwise_conv(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    const int thread = threadIdx.x, a = thread / MAX_PHASES, phase = thread % MAX_PHASES;
+    if (a < 3 && phase < int(p.axis[a].taps.phases))
+        ((Shared*)memory)->taps[a][phase] = ascending_taps(p.axis[a], phase);
+    __syncthreads();
+
+    const Worker worker(p, memory);
+    for (int index = blockIdx.x; index < int(p.tiles); index += gridDim.x) {
+        const Tile tile(p, index);
+        const int start = worker.describe_runs(tile);
+        worker.describe_strips(tile, start);
+        const bool special = __syncthreads_or(worker.load_weights(tile));
+        if (p.vectors)
+            worker.stage<CHUNK>(tile);
+        else
+            worker.stage<1>(tile);
+        __syncthreads();
+        if (p.slides && !special)
+            worker.convolve<true>(tile, start);
+        else
+            worker.convolve<false>(tile, start);
+        __syncthreads();  // before the next tile is described
+    }
+}

@@ -1,0 +1,13 @@
+// Division by numbers that the host knows: it hands over their reciprocals.
+#pragma once
+#include "scalar.cuh"
+
+// Integers below 2**16 are divided by one of them with its reciprocal, (2**32 - 1) / divisor.
+__device__ inline int quotient(int number, int64 reciprocal) {
+    return int(__umulhi(unsigned(number) + 1u, unsigned(reciprocal)));
+}
+
+// Any other is divided with the long reciprocal, (2**64 - 1) / divisor.
+__device__ inline int long_quotient(int number, int64 reciprocal) {
+    return int(__umul64hi((unsigned long long)number + 1, (unsigned long long)reciprocal));
+}

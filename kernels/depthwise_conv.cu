@@ -303,13 +303,17 @@ struct Worker {
             } loaded[UNROLL];
             int place[UNROLL];
             bool partial[UNROLL];
+            // All zeros, then all loads: what writes a register of an old load behind a new one could wait
+            // for both.
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) loaded[u].bits = Loaded();
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
                 const int i = first + u * teams;
                 const Run run = runs[i < int(p.runs_of_tile) ? i : first];
                 const int x = run.x + offset;
                 place[u] = run.place + offset;
-                loaded[u].bits = load_bits((const Loaded*)(run.source + distance), unsigned(x) < unsigned(whole));
+                load_bits(loaded[u].bits, (const Loaded*)(run.source + distance), 0, unsigned(x) < unsigned(whole));
                 partial[u] = unsigned(x) >= unsigned(whole) && unsigned(x + WIDTH - 1) < unsigned(end + WIDTH - 1);
             }
 #pragma unroll

@@ -131,17 +131,14 @@ __device__ inline void load_bits(Bits64& bits, const Bits64* global, int index, 
 struct __align__(16) Bits128 {
     unsigned words[4];
 };
-__device__ inline Bits128 load_bits(const Bits128* global, bool present) {
+__device__ inline void load_bits(Bits128& bits, const Bits128* global, int index, int count) {
 #ifdef __CUDACC__
-    Bits128 bits;
     asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\nmov.b32 %0, 0;\nmov.b32 %1, 0;\nmov.b32 %2, 0;\n"
-        "mov.b32 %3, 0;\n@p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];\n}\n"
-        : "=r"(bits.words[0]), "=r"(bits.words[1]), "=r"(bits.words[2]), "=r"(bits.words[3])
-        : "l"(global), "r"(int(present)));
-    return bits;
+        "{\n.reg .pred p;\nsetp.lt.s32 p, %5, %6;\n@p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];\n}\n"
+        : "+r"(bits.words[0]), "+r"(bits.words[1]), "+r"(bits.words[2]), "+r"(bits.words[3])
+        : "l"(global), "r"(index), "r"(count));
 #else
-    return present ? *global : Bits128{{0, 0, 0, 0}};
+    if (index < count) bits = *global;
 #endif
 }
 

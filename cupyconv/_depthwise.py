@@ -36,7 +36,7 @@ class Shape:
 
 # By the accumulator's size, widths of kernels whose taps slide. The first is for all others, too.
 SHAPES = {
-    4: (Shape(3, 8, 6), Shape(5, 4, 6), Shape(7, 4, 6)),
+    4: (Shape(3, 8, 6), Shape(1, 8, 6), Shape(5, 4, 6), Shape(7, 4, 6)),
     8: (Shape(3, 4, 4),),
 }
 

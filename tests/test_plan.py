@@ -518,7 +518,7 @@ def test_depthwise_plans(
     tiles = layout.channel_tiles * layout.row_tiles * math.prod(layout.tiles)
     assert plan.launch.grid == geometry.batch * tiles <= MOST
     # A block has threads for all columns, and lines for all positions along y.
-    z, y, x = layout.axes
+    x = layout.axes[2]
     lines = layout.shape.lines
     assert layout.columns <= _depthwise.THREADS
     assert layout.tile[2] * x.phases == 2 * layout.columns * (lines if layout.section else 1)

@@ -190,7 +190,7 @@ def _candidates(
     shape = next((s for s in shapes if slides and s.taps == x.kernel), shapes[0])
     taps = math.prod(axis.kernel for axis in axes)
     reach = [_reach(axis) for axis in axes]
-    rows = min(geometry.rows, max(1, MAX_TAPS // taps))
+    rows = min(geometry.rows, max(1, MAX_TAPS // (taps * z.phases * y.phases)))
     row_tiles = -(-geometry.rows // rows)
     unit = math.lcm(2, x.phases) // x.phases
     lines = shape.lines if in_sections else 1

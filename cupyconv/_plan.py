@@ -376,9 +376,10 @@ def _plan_matrix(
     blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
         return None
-    pack_blocks = min(-(-slots // _PACK_THREADS), 16 * multiprocessors)
+    pack_blocks = max(1, min(-(-slots // _PACK_THREADS), 16 * multiprocessors))
+    pack_blocks = -(-pack_blocks // sum.phases) * sum.phases
     return MatrixPlan(
-        Launch(pack, max(1, pack_blocks), _PACK_THREADS),
+        Launch(pack, pack_blocks, _PACK_THREADS, unit=sum.phases),
         Launch(convolve, blocks, _matrix.THREADS[engine], tiling.shared, sum.phases),
         slots * mode.parts * _matrix.SLOT,
         sum,

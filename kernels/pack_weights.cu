@@ -8,8 +8,8 @@
 // row does not have, are zeros.
 //
 // Macros: those of matrix_tile.cuh.
-// Launch: any number of blocks of any number of threads, together below 2**31, as are the slots; a
-// thread packs every so many-th slot.
+// Launch: any multiple of `phases` blocks of any number of threads, together below 2**31, as are the slots;
+// a thread packs every so many-th slot of phase blockIdx % phases.
 
 #include "matrix_tile.cuh"
 
@@ -42,26 +42,29 @@ __device__ inline Place place_of(const Arguments& p, const Phase& phase, int ste
     return place;
 }
 
+constexpr int SIDE = 8;  // rows
+
 extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
     const int slabs = int(p.slabs), steps = int(p.steps), row_tiles = int(p.row_tiles);
     const int phases = int(p.phases), folds = int(p.fold.count);
-    const int slots = int(p.groups) * phases * row_tiles * steps * slabs * DEPTH * SLAB_ROWS;
-    for (int slot = blockIdx.x * blockDim.x + threadIdx.x; slot < slots; slot += gridDim.x * blockDim.x) {
-        const int slab_row = slot % SLAB_ROWS, half = slot / SLAB_ROWS % DEPTH;
-        int index = slot / (SLAB_ROWS * DEPTH);
+    // What a phase has in common takes long to find out: a block stays in one.
+    const int phase_index = blockIdx.x % phases;
+    const Phase phase = phase_of(p.axis, phase_index);
+    const int taps = phase.taps[0].count * phase.taps[1].count * phase.taps[2].count;
+    const int blocks = gridDim.x / phases, slots = int(p.groups) * row_tiles * steps * slabs * DEPTH * SLAB_ROWS;
+    for (int slot = blockIdx.x / phases * blockDim.x + threadIdx.x; slot < slots; slot += blocks * blockDim.x) {
+        // Lanes run along a few rows, whose slots lie side by side, and then along the steps, whose weights do.
+        const int step = slot / SIDE % steps;
+        int index = slot / SIDE / steps;
+        const int half = index % DEPTH, slab_row = index / DEPTH % (SLAB_ROWS / SIDE) * SIDE + slot % SIDE;
+        index /= DEPTH * SLAB_ROWS / SIDE;
         const int slab = index % slabs;
         index /= slabs;
-        const int step = index % steps;
-        index /= steps;
-        const int row = (index % row_tiles * slabs + slab) * SLAB_ROWS + slab_row;
-        index /= row_tiles;
-        const Phase phase = phase_of(p.axis, index % phases);
-        const int64 group = index / phases;
-
-        const int64 taps = int64(phase.taps[0].count) * phase.taps[1].count * phase.taps[2].count;
+        const int row_tile = index % row_tiles, row = (row_tile * slabs + slab) * SLAB_ROWS + slab_row;
+        const int64 group = index / row_tiles, tile = (group * phases + phase_index) * row_tiles + row_tile;
         const int64 channel_out = channel_of(row, folds);
         Bits values[CHUNK] = {};
-        if (step < p.sum.blocks * taps && channel_out < p.rows) {
+        if (step < int(p.sum.blocks) * taps && channel_out < p.rows) {
             const Place place = place_of(p, phase, step);
             int64 k[3];
             for (int a = 0; a < 3; ++a) k[a] = phase.taps[a].first + int64(place.tap[a]) * phase.taps[a].step;
@@ -81,10 +84,9 @@ extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
         }
         Slot parts[PARTS];
         Channels<CHUNK>::fill(parts, values);
-        const int rest = slot % (DEPTH * SLAB_ROWS);
-        const int64 slab_start = slot / (DEPTH * SLAB_ROWS) * int64(PARTS * DEPTH * SLAB_ROWS);
+        Slot* const to = p.packed + ((tile * steps + step) * slabs + slab) * (PARTS * DEPTH * SLAB_ROWS) +
+                         half * SLAB_ROWS + slab_row;
 #pragma unroll
-        for (int part = 0; part < PARTS; ++part)
-            p.packed[slab_start + part * DEPTH * SLAB_ROWS + rest] = parts[part];
+        for (int part = 0; part < PARTS; ++part) to[part * DEPTH * SLAB_ROWS] = parts[part];
     }
 }

@@ -618,6 +618,7 @@ struct Worker {
                 }
                 input.advance(int(p.stages));
             }
+            engine.finish();
             if (p.fold.count > 1)
                 store<true>(engine, index, team, border);
             else

@@ -120,6 +120,8 @@ struct WgmmaEngine {
         }
     }
 
+    __device__ void finish() {}
+
     // Before the first products it is the first team's turn; behind the last ones its turn is left over.
     __device__ static void begin(int team) {
         if (team == 1) give_turn(0);
@@ -139,11 +141,12 @@ __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], const unsigned
 struct MmaEngine {
     static constexpr int ROWS = SLAB_ROWS / 16, COLUMNS = TEAM_COLUMNS / 4 / 8;  // tiles of a warp
     static constexpr bool PROXY = false;
-    static constexpr int CHAIN = 4;  // steps; shorter than a group, as registers are too few to sort products
+    static constexpr int CHAIN = 8;  // steps, of which each has its products in order: registers are too few for more
     static_assert(COLUMNS % 2 == 0, "inputs are read for two tiles of columns together");
     static_assert(SEGMENT % (COLUMNS * 8) == 0, "a warp stays in one segment");
 
     float sum[ROWS][COLUMNS][4], chain[ROWS][COLUMNS][4];
+    int links;  // steps in the chain
 
     // Where the tiles of the warp lie, and of them the sums of the thread.
     __device__ static int first_row(int r) { return r * 16; }
@@ -156,6 +159,7 @@ struct MmaEngine {
     __device__ static void give() {}
 
     __device__ void clear() {
+        links = 0;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll
@@ -210,11 +214,14 @@ struct MmaEngine {
                         }
                     }
             }
-            if (PARTS == 2 && (step % CHAIN == CHAIN - 1 || step == o.steps - 1)) promote();
+            if (PARTS == 2 && ++links == CHAIN) finish();
         }
     }
 
-    __device__ void promote() {
+    // Adds the chain to the sum.
+    __device__ void finish() {
+        if (PARTS == 1) return;
+        links = 0;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll

@@ -1,4 +1,5 @@
-"""Draw a section of cases: ``python -m benchmarks.draw dense > benchmarks/dense_seeded.json``.
+"""Draw a section of cases: ``python -m benchmarks.draw dense > benchmarks/dense_seeded.json``,
+and the same with ``depthwise``.
 
 They hold rules that were tuned on known shapes to others. Nobody picks them, they come from a seed:
 a case is drawn again until it is within the bounds, and the whole set until it covers what it
@@ -23,7 +24,8 @@ T = TypeVar("T")
 SEED = 1
 
 # Bounds of a case, so that a run of all stays short.
-OPERATIONS = (200 * 10**6, 300 * 10**9)
+OPERATIONS = (200 * 10**6, 300 * 10**9)  # of a dense one
+ELEMENTS = (10**6, 300 * 10**6)  # of a depthwise one: of its input and of its output
 ARRAY_BYTES = 2 * 10**9  # of each array in float32
 
 CHANNELS = (32, 48, 64, 80, 96, 100, 128, 192, 256, 384, 512)
@@ -58,13 +60,64 @@ DENSE = (
 )
 
 
+@dataclass(frozen=True)
+class Depthwise:
+    """The same for depthwise cases, whose rows are those of a channel."""
+
+    count: int
+    batches: Sequence[int]
+    sizes: tuple[int, int]
+    kernels: Sequence[Shape]
+    rows: int = 1
+    transposed: bool = False
+
+
+DEPTHWISE_CHANNELS = (32, 48, 64, 96, 100, 144, 192, 240, 384, 512, 768, 1024)
+SQUARES = ((3, 3), (5, 5), (7, 7))
+LARGE_BATCHES = (16, 32, 64)
+IMAGES = (7, 112)
+
+DEPTHWISE = (
+    Depthwise(2, (1,), IMAGES, SQUARES),
+    Depthwise(4, LARGE_BATCHES, IMAGES, SQUARES),
+    Depthwise(2, BATCHES, IMAGES, SQUARES, rows=2),
+    Depthwise(1, LARGE_BATCHES, IMAGES, SQUARES, transposed=True),
+    Depthwise(1, BATCHES, (512, 16384), ((3,), (7,))),
+    Depthwise(2, BATCHES, (7, 56), SPACE),
+)
+
+Layer = TypeVar("Layer", Stratum, Depthwise)
+
+
 def dense() -> list[Convolution]:
     """Return the dense convolutions of `SEED`."""
+    return _drawn("d", DENSE, Draws.dense, dense_fits, dense_covers)
+
+
+def depthwise() -> list[Convolution]:
+    """Return the depthwise convolutions of `SEED`."""
+    return _drawn("e", DEPTHWISE, Draws.depthwise, depthwise_fits, depthwise_covers)
+
+
+def _drawn(
+    prefix: str,
+    strata: Sequence[Layer],
+    case: Callable[[Draws, str, Layer], Convolution],
+    fits: Callable[[Convolution], bool],
+    covers: Callable[[Sequence[Convolution]], bool],
+) -> list[Convolution]:
     draws = Draws(SEED)
+
+    def fitting(id: str, stratum: Layer) -> Convolution:
+        while True:
+            found = case(draws, id, stratum)
+            if fits(found):
+                return found
+
     while True:
         cases = [
-            draws.fitting(f"d/{number:02}", stratum)
-            for number, stratum in enumerate((s for s in DENSE for _ in range(s.count)), 1)
+            fitting(f"{prefix}/{number:02}", stratum)
+            for number, stratum in enumerate((s for s in strata for _ in range(s.count)), 1)
         ]
         if covers(cases):
             return cases
@@ -83,14 +136,7 @@ class Draws:
         """Return a size from `low` to `high`, uniform in its logarithm."""
         return int(low * ((high + 1) / low) ** self._random())
 
-    def fitting(self, id: str, stratum: Stratum) -> Convolution:
-        """Return a case that is dense and within the bounds."""
-        while True:
-            case = self.case(id, stratum)
-            if fits(case):
-                return case
-
-    def case(self, id: str, stratum: Stratum) -> Convolution:
+    def dense(self, id: str, stratum: Stratum) -> Convolution:
         transposed = self.pick((False, True))
         kernel = self.pick(stratum.kernels)
         channels, rows = self.pick(stratum.channels), self.pick(stratum.channels)
@@ -114,8 +160,30 @@ class Draws:
             bias=self.pick((False, True)),
         )
 
+    def depthwise(self, id: str, stratum: Depthwise) -> Convolution:
+        kernel, channels = self.pick(stratum.kernels), self.pick(DEPTHWISE_CHANNELS)
+        batch = self.pick(stratum.batches)
+        space = (self.size(*stratum.sizes) for _ in kernel)
+        stride = self.pick((1, 2))
+        halves = self.pick((0, 2, 2))
+        extra = self.pick((0, 1)) if stratum.transposed and stride > 1 else 0
+        rows = stratum.rows
+        return Convolution(
+            section="depthwise_seeded",
+            id=id,
+            transposed=stratum.transposed,
+            input=(batch, channels, *space),
+            weight=((channels, rows) if stratum.transposed else (channels * rows, 1)) + kernel,
+            stride=(stride,) * len(kernel),
+            padding=tuple(halves * same // 2 for same in same_padding(kernel, 1)),
+            output_padding=(extra,) * len(kernel),
+            dilation=(1,) * len(kernel),
+            groups=channels,
+            bias=self.pick((False, True)),
+        )
 
-def fits(case: Convolution) -> bool:
+
+def dense_fits(case: Convolution) -> bool:
     """Return whether a case is dense and within the bounds."""
     low, high = OPERATIONS
     arrays = (case.input, case.weight, case.output)
@@ -126,7 +194,7 @@ def fits(case: Convolution) -> bool:
     )
 
 
-def covers(cases: Sequence[Convolution]) -> bool:
+def dense_covers(cases: Sequence[Convolution]) -> bool:
     """Return whether a set of dense cases holds every sort of case that it should."""
     small = small_images(cases)
     spread = [case for case in cases if max(case.weight[2:]) > 1]
@@ -145,6 +213,39 @@ def covers(cases: Sequence[Convolution]) -> bool:
         and {case.weight[2:] for case in cases} == {*LINE, *PLANE, *SPACE}
         and any(max(case.output_padding) for case in cases)
         and 3 * sum(case.input[-1] % 2 for case in cases) >= len(cases)
+        and 2 * sum(case.bias for case in cases) == len(cases)
+    )
+
+
+def depthwise_fits(case: Convolution) -> bool:
+    """Return whether a case is depthwise and within the bounds."""
+    low, high = ELEMENTS
+    arrays = (case.input, case.output)
+    return (
+        case.kind == "depthwise"
+        and min(case.output) > 0
+        and all(low <= math.prod(shape) <= high for shape in arrays)
+    )
+
+
+def depthwise_covers(cases: Sequence[Convolution]) -> bool:
+    """Return whether a set of depthwise cases holds every sort of case that it should."""
+    images = [case for case in cases if case.rank == 2]
+    channels = [case.input[1] for case in images]
+    return (
+        {case.weight[2:] for case in images if max(case.stride) == 1} == set(SQUARES)
+        and all(
+            {max(case.stride) for case in images if (case.input[0] == 1) == alone} == {1, 2}
+            for alone in (False, True)
+        )
+        and {max(case.stride) for case in cases if case.rank == 3} == {1, 2}
+        and {max(case.stride) for case in cases if case.transposed} == {2}
+        and any(max(c.input[2:]) <= 14 and not c.transposed for c in images)
+        and any(min(case.input[2:]) >= 56 for case in images)
+        and min(channels) <= 64
+        and max(channels) >= 768
+        and any(not any(case.padding) for case in images)
+        and len(cases) <= 3 * sum(case.input[-1] % 2 for case in cases) <= 2 * len(cases)
         and 2 * sum(case.bias for case in cases) == len(cases)
     )
 
@@ -188,7 +289,7 @@ def _item(case: Convolution) -> dict[str, Any]:
     }
 
 
-SECTIONS: dict[str, Callable[[], list[Convolution]]] = {"dense": dense}
+SECTIONS: dict[str, Callable[[], list[Convolution]]] = {"dense": dense, "depthwise": depthwise}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -111,14 +111,18 @@ def test_a_new_file_is_found(tmp_path: Path) -> None:
     assert (case.section, case.id, case.input) == ("more", "more/1", tuple(item["input"]))
 
 
-def drawn() -> list[Convolution]:
-    return [case for case in ALL if isinstance(case, Convolution) and case.id.startswith("d/")]
+def drawn(prefix: str = "d") -> list[Convolution]:
+    return [
+        case for case in ALL if isinstance(case, Convolution) and case.id.startswith(f"{prefix}/")
+    ]
 
 
-def test_drawing_again_gives_the_committed_file() -> None:
-    committed = (ROOT / "benchmarks" / "dense_seeded.json").read_text(encoding="utf-8")
-    assert draw.text(draw.dense()) == committed
-    assert draw.dense() == drawn()
+@pytest.mark.parametrize(("name", "prefix"), [("dense", "d"), ("depthwise", "e")])
+def test_drawing_again_gives_the_committed_file(name: str, prefix: str) -> None:
+    committed = (ROOT / "benchmarks" / f"{name}_seeded.json").read_text(encoding="utf-8")
+    again = draw.SECTIONS[name]()
+    assert draw.text(again) == committed
+    assert again == drawn(prefix)
 
 
 def test_drawn_cases_are_within_the_bounds() -> None:
@@ -157,20 +161,65 @@ def test_what_drawn_cases_cover() -> None:
     assert sum(case.input[-1] % 2 for case in drawn()) >= 8
 
 
+def test_drawn_depthwise_cases_are_within_the_bounds() -> None:
+    found = drawn("e")
+    assert [case.id for case in found] == [f"e/{number:02}" for number in range(1, 13)]
+    assert chosen("depthwise_seeded") == {case.id for case in found} <= chosen("depthwise")
+    for case in found:
+        assert case.groups == case.input[1]
+        assert 32 <= case.groups <= 1024
+        for shape in (case.input, case.output):
+            assert 10**6 <= math.prod(shape) <= 300 * 10**6
+        for size, pad in zip(case.weight[2:], case.padding, strict=True):
+            assert pad in (0, size // 2)
+
+
+def test_what_drawn_depthwise_cases_cover() -> None:
+    """Images of 7×7 to 112×112 above all, one line, two volumes, rows, and a transposed one."""
+    found = drawn("e")
+    images = [case for case in found if case.rank == 2]
+    assert [case.rank for case in found] == [2] * 9 + [1] + [3] * 2
+    assert [case.id for case in found if case.transposed] == ["e/09"]
+    assert [case.rows for case in found] == [1] * 6 + [2] * 2 + [1] * 4
+    assert all(7 <= size <= 112 for case in images for size in case.input[2:])
+    assert sum(case.input[0] == 1 for case in found) >= 2
+    assert sum(16 <= case.input[0] <= 64 for case in found) >= 5
+    assert {max(case.stride) for case in found if case.rank == 3} == {1, 2}
+    assert {max(case.stride) for case in found if case.transposed} == {2}
+    assert {case.weight[2:] for case in images if case.stride == (1, 1)} == {(3, 3), (5, 5), (7, 7)}
+    assert any(max(case.input[2:]) <= 14 for case in images if not case.transposed)
+    assert any(min(case.input[2:]) >= 56 for case in images)
+    assert sum(case.bias for case in found) == 6
+    assert 4 <= sum(case.input[-1] % 2 for case in found) <= 8
+
+
 def test_sets_that_cover_too_little_are_drawn_again() -> None:
-    assert draw.covers(drawn())
-    assert not draw.covers([replace(case, bias=True) for case in drawn()])
-    assert not draw.covers([case for case in drawn() if max(case.stride) == 1])
+    assert draw.dense_covers(drawn())
+    assert not draw.dense_covers([replace(case, bias=True) for case in drawn()])
+    assert not draw.dense_covers([case for case in drawn() if max(case.stride) == 1])
     first, *_ = drawn()
-    assert draw.fits(first)
-    assert not draw.fits(replace(first, groups=2))
-    assert not draw.fits(replace(first, input=(1, 256, 3, 3)))
-    assert not draw.fits(replace(first, input=(1000, 256, 64, 64)))
+    assert draw.dense_fits(first)
+    assert not draw.dense_fits(replace(first, groups=2))
+    assert not draw.dense_fits(replace(first, input=(1, 256, 3, 3)))
+    assert not draw.dense_fits(replace(first, input=(1000, 256, 64, 64)))
 
 
-def test_the_command_that_draws(capsys: pytest.CaptureFixture[str]) -> None:
-    assert draw.main(["dense"]) == 0
-    assert capsys.readouterr().out == draw.text(drawn())
+def test_depthwise_sets_that_cover_too_little_are_drawn_again() -> None:
+    assert draw.depthwise_covers(drawn("e"))
+    assert not draw.depthwise_covers([replace(case, bias=True) for case in drawn("e")])
+    assert not draw.depthwise_covers([c for c in drawn("e") if c.weight[2:] != (5, 5)])
+    first, *_ = drawn("e")
+    assert draw.depthwise_fits(first)
+    assert not draw.depthwise_fits(drawn()[0])
+    assert not draw.depthwise_fits(replace(first, input=(1, first.groups, 9, 9)))
+    assert not draw.depthwise_fits(replace(first, input=(1, first.groups, 1, 3000), padding=(0, 0)))
+    assert not draw.depthwise_fits(replace(first, input=(1000, first.groups, 112, 112)))
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("dense", "d"), ("depthwise", "e")])
+def test_the_command_that_draws(capsys: pytest.CaptureFixture[str], name: str, prefix: str) -> None:
+    assert draw.main([name]) == 0
+    assert capsys.readouterr().out == draw.text(drawn(prefix))
 
 
 # Limits and statistics -----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from .precisions import PRECISIONS
 from .report import AUTO, Report, render, table
 
 NO_GPU = 2
-KERNELS = (AUTO, "direct", "portable", "hopper")
+KERNELS = (AUTO, "direct", "depthwise", "portable", "hopper")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,8 +40,8 @@ def parser() -> argparse.ArgumentParser:
         "--kernel",
         default=AUTO,
         choices=KERNELS,
-        help="run dense convolutions on this kernel, to compare kernels; default: the planner's "
-        "choice",
+        help="run convolutions on this kernel where it can take them, to compare kernels; default: "
+        "the planner's choice",
     )
     add("--no-peer", action="store_true", help="without PyTorch")
     add("--compile", action="store_true", help="torch.compile too, for the fused operation")

@@ -229,7 +229,7 @@ def head(report: Report) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     ceilings = report.ceilings
     rates = ", ".join(f"{name} {ceilings.rates[name] / 1e12:.1f}" for name in RATES)
-    forced = f" Dense convolutions on the {report.kernel} kernel." if report.kernel != AUTO else ""
+    forced = f" The {report.kernel} kernel is forced." if report.kernel != AUTO else ""
     return [
         f"One {report.gpu}, {report.date}. {versions}. Random data, {report.data}, "
         f"seed {report.seed}. The run took {report.seconds:.0f} s.{forced}",

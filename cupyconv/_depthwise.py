@@ -160,8 +160,10 @@ def layout(
     """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
     axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
     taps = math.prod(axis.kernel for axis in axes)
-    sizes = max(axis.size_out * axis.step + axis.size_out + axis.phases for axis in axes)
-    if taps > MAX_TAPS or sizes >= _MAX_COORDINATE or max(a.phases for a in axes) > MAX_PHASES:
+    reach = max(
+        max(a.size_in, a.size_out * a.step) + a.size_out + a.phases + abs(a.origin) for a in axes
+    )
+    if taps > MAX_TAPS or reach >= _MAX_COORDINATE or max(a.phases for a in axes) > MAX_PHASES:
         return None
     found = _candidates(geometry, axes, itemsize, shared, multiprocessors)
     return min(found, key=lambda layout: layout.cycles, default=None)

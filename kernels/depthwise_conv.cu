@@ -428,9 +428,9 @@ struct Worker {
     }
 
     // Computes the outputs of a tile, of which a thread stays in two columns. Where taps do not SLIDE,
-    // any of the weights may be special.
+    // weights may be `special`.
     template <bool SLIDE>
-    __device__ void convolve(const Tile& tile, int start) const {
+    __device__ void convolve(const Tile& tile, int start, bool special) const {
         const Axis& ax = p.axis[2];
         const int columns = int(p.columns), teams = quotient(THREADS, p.per_columns);
         const int team = quotient(thread, p.per_columns), column = thread - team * columns;
@@ -464,7 +464,7 @@ struct Worker {
                 else
                     slide<0>(sum, weight, input + x_first);
             } else {
-                const bool masked = is_masked(weight);
+                const bool masked = special && is_masked(weight);
                 const Taps tz = shared.taps[0][strip.phases[0]], ty = shared.taps[1][strip.phases[1]];
 #pragma unroll 1
                 for (int v = 0; v < 2; ++v) {
@@ -532,9 +532,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             worker.stage<1>(tile);
         __syncthreads();
         if (p.slides && !special)
-            worker.convolve<true>(tile, start);
+            worker.convolve<true>(tile, start, false);
         else
-            worker.convolve<false>(tile, start);
+            worker.convolve<false>(tile, start, special);
         __syncthreads();  // before the next tile is described
     }
 }

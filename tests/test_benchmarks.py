@@ -766,9 +766,9 @@ def test_the_whole_report(report: Report) -> None:
     assert "- conv_transpose2d: broken" in text
     assert "of plain" not in text.partition("file, float16")[2]
     assert "### file, float32" in reports.render(report, markdown=True)
-    assert "Dense convolutions on" not in text
+    assert "is forced" not in text
     forced = reports.render(replace(report, kernel="hopper"))
-    assert "Dense convolutions on the hopper kernel." in forced.splitlines()[0]
+    assert "The hopper kernel is forced." in forced.splitlines()[0]
 
 
 # The command ---------------------------------------------------------------------------------

@@ -141,12 +141,15 @@ __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], const unsigned
 struct MmaEngine {
     static constexpr int ROWS = SLAB_ROWS / 16, COLUMNS = TEAM_COLUMNS / 4 / 8;  // tiles of a warp
     static constexpr bool PROXY = false;
-    static constexpr int CHAIN = 8;  // steps, of which each has its products in order: registers are too few for more
+    static constexpr int CHAIN = 4;  // steps, of which each has its products in order: registers are too few for more
+    static constexpr int LONG = 128;  // chains, which are added to a total of their own where there are more
     static_assert(COLUMNS % 2 == 0, "inputs are read for two tiles of columns together");
     static_assert(SEGMENT % (COLUMNS * 8) == 0, "a warp stays in one segment");
 
     float sum[ROWS][COLUMNS][4], chain[ROWS][COLUMNS][4];
-    int links;  // steps in the chain
+    int links, chains;  // steps in the chain, chains in the sum
+    bool is_long;       // whether there is a total
+    volatile float total[PARTS == 2 ? ROWS * COLUMNS * 4 : 1];  // not in registers, as few sums are so long
 
     // Where the tiles of the warp lie, and of them the sums of the thread.
     __device__ static int first_row(int r) { return r * 16; }
@@ -159,7 +162,7 @@ struct MmaEngine {
     __device__ static void give() {}
 
     __device__ void clear() {
-        links = 0;
+        links = chains = 0, is_long = false;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll
@@ -214,13 +217,15 @@ struct MmaEngine {
                         }
                     }
             }
-            if (PARTS == 2 && ++links == CHAIN) finish();
+            if (PARTS == 2 && ++links == CHAIN) {
+                promote();
+                if (++chains == LONG) settle();
+            }
         }
     }
 
     // Adds the chain to the sum.
-    __device__ void finish() {
-        if (PARTS == 1) return;
+    __device__ void promote() {
         links = 0;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
@@ -231,6 +236,31 @@ struct MmaEngine {
                     sum[r][c][i] += chain[r][c][i];
                     chain[r][c][i] = 0;
                 }
+    }
+    // Adds the sum to the total.
+    __device__ void settle() {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    volatile float& own = total[(r * COLUMNS + c) * 4 + i];
+                    own = is_long ? own + sum[r][c][i] : sum[r][c][i];
+                    sum[r][c][i] = 0;
+                }
+        chains = 0, is_long = true;
+    }
+    __device__ void finish() {
+        if (PARTS == 1) return;
+        promote();
+        if (!is_long) return;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) sum[r][c][i] += total[(r * COLUMNS + c) * 4 + i];
     }
 
     __device__ static void begin(int) {}

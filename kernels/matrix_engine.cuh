@@ -142,12 +142,12 @@ struct MmaEngine {
     static constexpr int ROWS = SLAB_ROWS / 16, COLUMNS = TEAM_COLUMNS / 4 / 8;  // tiles of a warp
     static constexpr bool PROXY = false;
     static constexpr int CHAIN = 4;  // steps, of which each has its products in order: registers are too few for more
-    static constexpr int LONG = 128;  // chains, which are added to a total of their own where there are more
+    static constexpr int LONG = 128;  // groups, whose sum is added to a total where there are more
     static_assert(COLUMNS % 2 == 0, "inputs are read for two tiles of columns together");
     static_assert(SEGMENT % (COLUMNS * 8) == 0, "a warp stays in one segment");
 
     float sum[ROWS][COLUMNS][4], chain[ROWS][COLUMNS][4];
-    int links, chains;  // steps in the chain, chains in the sum
+    int links, groups;  // steps in the chain, groups of steps in the sum
     bool is_long;       // whether there is a total
     volatile float total[PARTS == 2 ? ROWS * COLUMNS * 4 : 1];  // not in registers, as few sums are so long
 
@@ -162,7 +162,7 @@ struct MmaEngine {
     __device__ static void give() {}
 
     __device__ void clear() {
-        links = chains = 0, is_long = false;
+        links = groups = 0, is_long = false;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll
@@ -217,11 +217,9 @@ struct MmaEngine {
                         }
                     }
             }
-            if (PARTS == 2 && ++links == CHAIN) {
-                promote();
-                if (++chains == LONG) settle();
-            }
+            if (PARTS == 2 && ++links == CHAIN) promote();
         }
+        if (PARTS == 2 && ++groups == LONG) settle();
     }
 
     // Adds the chain to the sum.
@@ -249,11 +247,11 @@ struct MmaEngine {
                     own = is_long ? own + sum[r][c][i] : sum[r][c][i];
                     sum[r][c][i] = 0;
                 }
-        chains = 0, is_long = true;
+        groups = 0, is_long = true;
     }
     __device__ void finish() {
         if (PARTS == 1) return;
-        promote();
+        if (links) promote();
         if (!is_long) return;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)

@@ -48,14 +48,14 @@ constexpr int COLUMN_TEAMS = TEAMS / SLABS;
 constexpr int COLUMNS = COLUMN_TEAMS * TEAM_COLUMNS;
 constexpr int MAX_STAGES = 16;
 constexpr int STAGERS = ENGINE::STAGING_TEAMS * TEAM - 32;  // threads that stage inputs
-constexpr int LOADS = 32;                                  // registers in which one has loads under way
+constexpr int LOADS = 32;                         // registers in which one has loads under way
 constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 // Outputs pass through a buffer of each warp, so that stores run along rows: 16 rows, a few tiles wide,
 // or 8 rows of pairs of folds. The padding spreads the lanes' rows over the banks.
 constexpr int PASS_TILES = ENGINE::COLUMNS * sizeof(Pair) < 64 ? ENGINE::COLUMNS : 64 / sizeof(Pair);
 constexpr int PASS_PAIRS = PASS_TILES * 4;  // of a row
 constexpr int PASS_PITCH = PASS_PAIRS + 4;
-constexpr int BURST = 8;                // rows of which a lane loads its part together
+constexpr int BURST = 8;       // rows of which a lane loads its part together
 constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
 
 // All strides are in elements.
@@ -279,7 +279,7 @@ struct Worker {
         }
     }
 
-    // ---- inputs, by three warps ----
+    // ---- where inputs lie, by all threads ----
 
     // Where the input of each slot lies.
     __device__ __forceinline__ void describe_slots() const {

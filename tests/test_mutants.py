@@ -228,6 +228,7 @@ CASES = {
     "phases": convolution("conv_transpose2d", (1, 12, 4, 5), (12, 70, 3, 4), stride=2, padding=1),
     "groups": convolution("conv1d", (1, 24, 20), (36, 8, 3), bias=True, groups=3),
     "chunks": convolution("conv2d", (2, 68, 5, 9), (70, 68, 3, 3), padding=1),
+    "very long": convolution("conv1d", (1, 8300, 9), (9, 8300, 1)),
     "special": test_convolution.special(
         convolution("conv2d", (5, 9, 4, 5), (70, 9, 3, 3), bias=True, padding=1)
     ),
@@ -329,6 +330,14 @@ MATRIX = {
     ),
     "a chain that is not added by warps": Mutant(
         ENGINE, "sum[r][c][i] += chain[r][c][i];", "", "wrong", by="portable", case="one step"
+    ),
+    "a total that is not added": Mutant(
+        ENGINE, "sum[r][c][i] += total[(r * COLUMNS + c) * 4 + i];", ";",
+        "wrong", by="portable", case="very long",
+    ),
+    "a total that begins anew": Mutant(
+        ENGINE, "own = is_long ? own + sum[r][c][i] : sum[r][c][i];", "own = sum[r][c][i];",
+        "wrong", by="portable", case="very long",
     ),
     "a chain that goes on": Mutant(
         ENGINE, "x + o.slots * DEPTH, step > 0);", "x + o.slots * DEPTH, true);",

@@ -433,7 +433,7 @@ MATRIX = {
         "out of bounds|between the elements", by="portable", case="long",
     ),
     "weights of another phase": Mutant(
-        PACK, "phase_of(p.axis, index % phases)", "phase_of(p.axis, 0)",
+        PACK, "phase_of(p.axis, phase_index)", "phase_of(p.axis, 0)",
         "wrong", by="hopper", case="phases",
     ),
     "weights of another group": Mutant(

@@ -57,7 +57,9 @@ struct Array {
     uintptr_t low, high;
     uint8_t* state;    // a State for each byte
     uint32_t* writer;  // the thread that wrote it in this launch, 0 for none
-    bool changed = false;  // whether there is a writer
+    std::unique_ptr<Clock[]> clocks;  // when, for each byte that has a writer; none where nothing has
+
+    bool changed() const { return bool(clocks); }
 };
 
 struct Read {
@@ -286,24 +288,31 @@ const char* place() {
 
 void check_array(Array& array, uintptr_t address, size_t size, bool write) {
     const uint8_t* const state = array.state + (address - array.low);
-    if (!write && !array.changed &&
+    if (!write && !array.changed() &&
         std::all_of(state, state + size, [](uint8_t s) { return s == (VALID | WRITTEN); }))
         return;
-    const uint32_t self = launch.block_number * uint32_t(launch.threads) + launch.current->thread + 1;
-    array.changed |= write;
+    const Fiber& fiber = *launch.current;
+    const uint32_t first = launch.block_number * uint32_t(launch.threads) + 1, self = first + fiber.thread;
+    if (write && !array.changed()) array.clocks.reset(new Clock[array.high - array.low]);
+    // Whether what this thread does comes after another one's write: one of its own block.
+    const auto unordered = [&](size_t i) {
+        const uint32_t writer = array.writer[i];
+        if (!writer || writer == self) return false;
+        if (writer < first || writer >= first + uint32_t(launch.threads)) return true;
+        return array.clocks[i] > fiber.clocks[writer - first];
+    };
     for (size_t i = address - array.low; i < address - array.low + size; ++i) {
         if (!(array.state[i] & VALID))
             fail("%s %s between the elements of an array", place(), write ? "writes" : "reads");
         if (write) {
-            if (array.writer[i] && array.writer[i] != self)
-                fail("%s writes what another thread wrote in the same launch", place());
+            if (unordered(i)) fail("%s writes what another thread wrote in the same launch", place());
             array.writer[i] = self;
+            array.clocks[i] = fiber.clocks[fiber.thread];
             array.state[i] |= WRITTEN;
         } else {
             if (!(array.state[i] & WRITTEN))
                 fail("%s reads global memory that nothing wrote", place());
-            if (array.writer[i] && array.writer[i] != self)
-                fail("%s reads what another thread wrote in the same launch", place());
+            if (unordered(i)) fail("%s reads what another thread wrote in the same launch", place());
         }
     }
 }
@@ -554,7 +563,7 @@ extern "C" void __ubsan_handle_out_of_bounds(const void*, uintptr_t index) {
 // ---- what Python calls ----
 
 extern "C" void emulator_add_array(uintptr_t low, size_t size, uint8_t* state, uint32_t* writer) {
-    emulator::launch.arrays.push_back({low, low + size, state, writer});
+    emulator::launch.arrays.push_back({low, low + size, state, writer, nullptr});
 }
 
 extern "C" void emulator_clear_arrays() { emulator::launch.arrays.clear(); }

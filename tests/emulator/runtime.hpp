@@ -14,7 +14,8 @@
 //                 them a write, something has put an order: vector clocks, passed on by barriers
 //                 (Flanagan and Freund, "FastTrack", PLDI 2009)
 //     outputs     no byte of global memory is written by two threads of a launch, or read by one
-//                 thread after another wrote it
+//                 thread after another wrote it, unless both are of one block and something has put
+//                 an order
 //     barriers    all threads reach a barrier, and the same one
 //     waiting     what an asynchronous instruction writes is there only after the wait for it, and
 //                 what it reads is read as late as that; shared memory that ordinary stores wrote is

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cupyconv._plan import KERNELS
+
 from . import cases as cases_
 from .precisions import PRECISIONS
 from .report import AUTO, Report, render, table
 
 NO_GPU = 2
-KERNELS = (AUTO, "direct", "depthwise", "portable", "hopper")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--kernel",
         default=AUTO,
-        choices=KERNELS,
+        choices=(AUTO, *KERNELS),
         help="run convolutions on this kernel where it can take them, to compare kernels; default: "
         "the planner's choice",
     )

@@ -232,14 +232,19 @@ def view(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     )
 
 
+def _lie_in_pairs(strides: Sequence[int]) -> bool:
+    """Return whether neighbours along the last axis lie as pairs, in every line alike."""
+    *others, last = strides
+    return last == 1 and not any(stride % 2 for stride in others)
+
+
 def _in_pairs(strides: Sequence[int], size: int) -> bool:
     """Return whether neighbours along the last axis, of `size`, lie and exist as pairs."""
-    *others, last = strides
-    return last == 1 and size % 2 == 0 and not any(stride % 2 for stride in others)
+    return size % 2 == 0 and _lie_in_pairs(strides)
 
 
 def _reciprocal(divisor: int) -> int:
-    """Return by what matrix_conv.cu divides by `divisor`."""
+    """Return by what kernels divide small numbers by `divisor`."""
     return (2**32 - 1) // divisor
 
 
@@ -347,8 +352,7 @@ class KernelPath:
         )
         # What separates lines, planes and channels in shared memory equals their strides modulo a
         # chunk; pairs of neighbours need them to be even.
-        *others, last = inputs
-        vectors = last == 1 and not any(stride % 2 for stride in (*others, strides.input[1]))
+        vectors = _lie_in_pairs((strides.input[1], *inputs))
         depth, height, _ = layout.extent
         runs = layout.vectors if vectors else layout.elements
         chunk = _depthwise.CHUNK // itemsize if vectors else 1
@@ -417,11 +421,7 @@ class KernelPath:
             )
         )
         # Neighbouring outputs are a thread's own where taps slide.
-        pairs = (
-            layout.slides
-            and outs[2] == 1
-            and not any(stride % 2 for stride in (*strides.out, *outs[:2]))
-        )
+        pairs = layout.slides and _lie_in_pairs((*strides.out, *outs))
         launch = self.device.launcher(plan.launch)
         address = self.device.address
 

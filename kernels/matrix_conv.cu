@@ -462,8 +462,8 @@ struct Worker {
                     Slot parts[PARTS];
                     Channels<CHUNK>::fill(parts, channel);
 #pragma unroll
-                    for (int part = 0; part < PARTS; ++part) to[(part * DEPTH + half) * slots + pixel * (APART ? slots / 2 : 1)] =
-                            parts[part];
+                    for (int part = 0; part < PARTS; ++part)
+                        to[(part * DEPTH + half) * slots + pixel * (APART ? slots / 2 : 1)] = parts[part];
                 }
         }
 

@@ -449,6 +449,8 @@ struct Worker {
             const int slots = int(worker.p.slots);
             // K blocks follow each other around the ring.
             const int ring = int(worker.p.stages) * worker.depth, behind = turn.stage * worker.depth + own - begin;
+            // Eight lanes store to all banks together. Of neighbours, four have the first one, four the second.
+            const int turned = PIXELS == 2 && !APART ? lane / 4 % 2 : 0;
             // A K block has both halves of its first part, then those of the second.
             Slot* const to = (Slot*)worker.dynamic.inputs +
                              (behind < ring ? behind : behind - ring) * PARTS * DEPTH * slots + slot;
@@ -456,14 +458,12 @@ struct Worker {
             for (int half = 0; half < DEPTH; ++half)
 #pragma unroll
                 for (int pixel = 0; pixel < PIXELS; ++pixel) {
-                    Bits channel[CHUNK];
-#pragma unroll
-                    for (int i = 0; i < CHUNK; ++i) channel[i] = Loads::pixel(values[half][i], pixel);
+                    const int own = pixel ^ turned;
                     Slot parts[PARTS];
-                    Channels<CHUNK>::fill(parts, channel);
+                    Channels<CHUNK>::fill<PIXELS>(parts, values[half], own);
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part)
-                        to[(part * DEPTH + half) * slots + pixel * (APART ? slots / 2 : 1)] = parts[part];
+                        to[(part * DEPTH + half) * slots + own * (APART ? slots / 2 : 1)] = parts[part];
                 }
         }
 
@@ -704,7 +704,7 @@ struct Worker {
                 for (int b = 0; b < COUNT; ++b) value[b] = from[(done + b * STEP) * PITCH];
 #pragma unroll
                 for (int b = 0; b < COUNT; ++b, to += pitch)
-                    if (done + b * STEP < rows) *(Unit*)to = value[b];
+                    store_bits((Unit*)to, value[b], done + b * STEP < rows);
             }
         }
     }

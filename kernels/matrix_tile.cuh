@@ -44,24 +44,45 @@ struct __align__(16) Slot {
     unsigned words[SLOT_BYTES / 4];
 };
 
+// What a load brings of a channel: one pixel, or two neighbours.
+template <int PIXELS, typename Bits>
+struct Load {
+    typedef Bits Type;
+};
+template <>
+struct Load<2, unsigned short> {
+    typedef unsigned Type;
+};
+template <>
+struct Load<2, unsigned> {
+    typedef Bits64 Type;
+};
+
 // The bits of an element, and the channels of a slot as matrix units read them: 16-bit numbers as they
 // are, a float as the nearest tf32 number, or as that and the nearest of the rest, which together have
-// 22 bits.
+// 22 bits. They come from what loads bring, of which they are one of the pixels.
 template <int>
 struct Channels {
     typedef unsigned short Bits;
-    __device__ static void fill(Slot (&slots)[PARTS], const Bits (&values)[8]) {
+    template <int PIXELS>
+    __device__ static void fill(Slot (&slots)[PARTS], const typename Load<PIXELS, Bits>::Type (&values)[8],
+                                int pixel) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) slots[0].words[i] = values[2 * i] | unsigned(values[2 * i + 1]) << 16;
+        for (int i = 0; i < 4; ++i)
+            slots[0].words[i] = byte_select(values[2 * i], values[2 * i + 1], pixel ? 0x7632 : 0x5410);
     }
 };
 template <>
 struct Channels<4> {
     typedef unsigned Bits;
-    __device__ static void fill(Slot (&slots)[PARTS], const Bits (&values)[4]) {
+    __device__ static unsigned pixel_of(unsigned bits, int) { return bits; }
+    __device__ static unsigned pixel_of(const Bits64& bits, int pixel) { return pixel ? bits.second : bits.first; }
+    template <int PIXELS>
+    __device__ static void fill(Slot (&slots)[PARTS], const typename Load<PIXELS, Bits>::Type (&values)[4],
+                                int pixel) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const float value = __uint_as_float(values[i]);
+            const float value = __uint_as_float(pixel_of(values[i], pixel));
             slots[0].words[i] = tf32_from_float(value);
             if (PARTS == 2)
                 slots[PARTS - 1].words[i] = tf32_from_float(value - __uint_as_float(slots[0].words[i]));
@@ -69,23 +90,6 @@ struct Channels<4> {
     }
 };
 typedef Channels<CHUNK>::Bits Bits;
-
-// What a load brings of a channel: one pixel, or two neighbours, and one of them by itself.
-template <int PIXELS, typename Channel>
-struct Load {
-    typedef Channel Type;
-    __device__ static Channel pixel(Channel bits, int) { return bits; }
-};
-template <>
-struct Load<2, unsigned short> {
-    typedef unsigned Type;
-    __device__ static unsigned short pixel(unsigned bits, int i) { return (unsigned short)(bits >> 16 * i); }
-};
-template <>
-struct Load<2, unsigned> {
-    typedef Bits64 Type;
-    __device__ static unsigned pixel(const Bits64& bits, int i) { return i ? bits.second : bits.first; }
-};
 
 // Two neighbouring outputs, as they lie in memory, and sums rounded to them.
 typedef Load<2, Bits>::Type Pair;

@@ -83,7 +83,7 @@ extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
                 load_bits(values[i], weight + i * p.weight_channel, i, channels);
         }
         Slot parts[PARTS];
-        Channels<CHUNK>::fill(parts, values);
+        Channels<CHUNK>::fill<1>(parts, values, 0);
         Slot* const to = p.packed + ((tile * steps + step) * slabs + slab) * (PARTS * DEPTH * SLAB_ROWS) +
                          half * SLAB_ROWS + slab_row;
 #pragma unroll

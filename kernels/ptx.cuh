@@ -32,6 +32,17 @@ __device__ inline unsigned short float16_from_float(float value) {
 #endif
 }
 
+// Four of the eight bytes of two words, each named by four bits of `which`, the lowest first.
+__device__ inline unsigned byte_select(unsigned low, unsigned high, unsigned which) {
+#ifdef __CUDACC__
+    unsigned bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(which));
+    return bytes;
+#else
+    return emulator::byte_select(low, high, which);
+#endif
+}
+
 // Two floats rounded the same way, the first one in the low half. From compute capability 8.0 on.
 __device__ inline unsigned float16_pair(float first, float second) {
 #ifdef __CUDACC__
@@ -139,6 +150,22 @@ __device__ inline void load_bits(Bits128& bits, const Bits128* global, int index
         : "l"(global), "r"(index), "r"(count));
 #else
     if (index < count) bits = *global;
+#endif
+}
+
+// Stores numbers, pairs by one instruction as well, if `stored`.
+__device__ inline void store_bits(unsigned short* global, unsigned short bits, bool stored) {
+    if (stored) *global = bits;
+}
+__device__ inline void store_bits(unsigned* global, unsigned bits, bool stored) {
+    if (stored) *global = bits;
+}
+__device__ inline void store_bits(Bits64* global, const Bits64& bits, bool stored) {
+#ifdef __CUDACC__
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\n@p st.global.v2.b32 [%0], {%1, %2};\n}\n" ::"l"(global),
+                 "r"(bits.first), "r"(bits.second), "r"(int(stored)) : "memory");
+#else
+    if (stored) *global = bits;
 #endif
 }
 

@@ -72,6 +72,7 @@ void mbarrier_wait(unsigned long long* barrier, int parity);
 void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier);
 void async_proxy_fence();
 void set_registers();
+unsigned byte_select(unsigned low, unsigned high, unsigned which);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int pending);

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -50,6 +50,8 @@ PARAMETER_DTYPES = (
     "uint64",
 )
 
+
+_MOST_MERGED = 2**30  # places of axes that are merged
 
 # What a kernel is given, 64 bits each.
 Arguments: TypeAlias = "array[int]"
@@ -204,6 +206,46 @@ def _conv_strides(geometry: ConvGeometry, input: Array, weight: Array, out: Arra
     )
 
 
+def _is_plain(axis: AxisTaps) -> bool:
+    """Whether outputs take the one input at their own place."""
+    one = axis.kernel == axis.phases == axis.step == 1
+    return one and axis.origin == 0 and axis.size_in == axis.size_out
+
+
+def _merged(geometry: ConvGeometry, strides: _ConvStrides) -> tuple[ConvGeometry, _ConvStrides]:
+    """Return the same pointwise convolution with neighbouring axes as one, where they lie so.
+
+    Images of odd width then have long rows, of which more are even. More than three axes stay, as
+    they are for another kernel, whose sums have other bits; so do the axes of other convolutions,
+    as the order of a sum depends on which axis a tap belongs to.
+    """
+    g, s = geometry, strides
+    if not all(map(_is_plain, g.axes)):
+        return g, s
+    for axis in reversed(range(g.rank - 1)):
+        first, second = g.axes[axis : axis + 2]
+        size = first.size_in * second.size_in
+        inputs, outputs = s.input_axes, s.out_axes
+        lie_as_one = all(own[axis] == own[axis + 1] * second.size_in for own in (inputs, outputs))
+        if not lie_as_one or size >= _MOST_MERGED or g.rank > 3:
+            continue
+        one = replace(second, size_in=size, size_out=size)
+        kept = [other for other in range(g.rank) if other != axis]
+        g = replace(
+            g,
+            axes=(*g.axes[:axis], one, *g.axes[axis + 2 :]),
+            stride=tuple(g.stride[a] for a in kept),
+            dilation=tuple(g.dilation[a] for a in kept),
+            pads_before=tuple(g.pads_before[a] for a in kept),
+        )
+        s = s._replace(
+            input_axes=[inputs[a] for a in kept],
+            weight_axes=[s.weight_axes[a] for a in kept],
+            out_axes=[outputs[a] for a in kept],
+        )
+    return g, s
+
+
 def _padded(values: Sequence[int], length: int) -> tuple[int, ...]:
     return (*values, *(0,) * (length - len(values)))
 
@@ -291,8 +333,8 @@ class KernelPath:
 
         It holds no address, and nothing that comes from the contents of an array.
         """
+        geometry, strides = _merged(geometry, _conv_strides(geometry, input, weight, out))
         plan = plan_conv(geometry, out.dtype, precision, self.device.processor())
-        strides = _conv_strides(geometry, input, weight, out)
         if isinstance(plan, DirectPlan):
             convolve = self._direct(plan, geometry, strides, bias)
         elif isinstance(plan, DepthwisePlan):
@@ -464,7 +506,9 @@ class KernelPath:
         x = sum.axes[2]
         input_pairs = x.pairs and _in_pairs((*strides.input, *strides.input_axes), x.taps.size_in)
         own_pairs = sum.fold.count % 2 == 0 or sum.fold.count == x.taps.phases == 1
-        output_pairs = own_pairs and _in_pairs((*strides.out, *strides.out_axes), out.shape[-1])
+        output_pairs = own_pairs and _in_pairs(
+            (*strides.out, *strides.out_axes), g.axes[-1].size_out
+        )
         groups = tiling.slots // 32
         constants = _packed(
             (

@@ -8,7 +8,7 @@ precision alone, so that it has the same bits in any batch. How outputs are divi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ._geometry import ConvGeometry
@@ -16,8 +16,7 @@ from ._taps import NO_AXIS, AxisTaps, conv_taps
 
 SLAB_ROWS = 64
 SLOT = 16  # bytes
-TEAMS = 2
-THREADS = {"portable": 384, "hopper": 512}
+TEAM = 128  # threads
 MAX_STAGES = 16
 MAX_STEPS = 2048  # of a stage, as far as the table of distances goes
 INT32_LIMIT = 2**31
@@ -76,11 +75,24 @@ MODES = {
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows and columns of a block: ``slabs`` of 64 rows, segments of columns for each team."""
+    """Rows and columns of a block: ``slabs`` of 64 rows, segments of columns for each team.
 
+    A multiprocessor holds one block of two teams, or two of one team.
+    """
+
+    teams: int
     slabs: int
     segment: int
     segments: int
+
+    @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor holds."""
+        return 2 // self.teams
+
+    def threads(self, engine: str) -> int:
+        """Return the threads of a block: its teams, and those that stage inputs."""
+        return TEAM * (self.teams + (self.teams if engine == "hopper" else 1))
 
     @property
     def rows(self) -> int:
@@ -90,7 +102,7 @@ class Shape:
     @property
     def columns(self) -> int:
         """Outputs of a block, in each row."""
-        return TEAMS // self.slabs * self.team_columns
+        return -(-self.teams // self.slabs) * self.team_columns
 
     @property
     def team_columns(self) -> int:
@@ -98,10 +110,18 @@ class Shape:
         return self.segment * self.segments
 
 
-def shapes(mode: Mode) -> tuple[Shape, ...]:
-    """Return the shapes that kernels are built for: a large and a small one, for 64 or 128 rows."""
-    large = 1 if mode.parts == 2 else 2
-    return tuple(Shape(slabs, *s) for slabs in (1, 2) for s in ((128, large), (64, 1)))
+def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
+    """Return the shapes that kernels are built for, by turns a large and a small one."""
+    small = {
+        "portable": (Shape(2, 1, 64, 1), Shape(2, 2, 64, 1)),
+        # Half of the shared memory does not hold enough weights of two slabs and two parts.
+        "hopper": (
+            Shape(2, 1, 64, 1) if mode.parts == 2 else Shape(1, 2, 64, 1),
+            Shape(1, 1, 32, 1),
+        ),
+    }[engine]
+    segments = 2 // mode.parts
+    return Shape(2, 1, 128, segments), small[0], Shape(2, 2, 128, segments), small[1]
 
 
 @dataclass(frozen=True)
@@ -212,6 +232,18 @@ class Sum:
     def matrix_rows(self) -> int:
         """Rows of the matrix product, folds included, before slabs are filled up."""
         return -(-self.rows // 8) * 8 * self.fold.count if self.fold.count > 1 else self.rows
+
+    @property
+    def efficiency(self) -> float:
+        """The part of the computed products that outputs have terms for."""
+
+        def taps(axes: Iterable[AxisTaps]) -> float:
+            return math.prod(axis.kernel / axis.phases for axis in axes)
+
+        useful = self.rows * self.fold.count * self.channels * taps(self.taps)
+        channels = self.blocks * self.mode.block
+        computed = _slab_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
+        return useful / computed
 
     @property
     def phases(self) -> int:
@@ -357,7 +389,9 @@ _TILE_CYCLES = 1500
 _MANY_PRODUCTS = {1: 16000, 2: 7000}
 # How much of the lesser of products and staging is not hidden behind the greater.
 _IN_THE_WAY = 0.15
-_STAGED_A_CYCLE = 4  # values that the staging warps bring in a cycle
+_PAIRED = 0.2  # the same, for all that two blocks of a multiprocessor have to do
+_STAGED_A_CYCLE = 4  # values that the staging warps bring in a cycle, as pairs
+_SINGLE = 1.5  # how much longer others take
 
 
 def tiling(
@@ -366,7 +400,7 @@ def tiling(
     """Return the tiling that takes the fewest cycles; None where nothing fits `shared` bytes."""
     found = [
         candidate
-        for shape in shapes(sum.mode)
+        for shape in shapes(sum.mode, engine)
         for candidate in _candidates(sum, shape, batch, groups, engine, shared, multiprocessors)
     ]
     return min(found, key=lambda t: (t.cycles, -t.tile[3]), default=None)
@@ -376,7 +410,7 @@ def _boxes(sum: Sum, shape: Shape, batch: int) -> Iterator[tuple[int, int, int, 
     """Yield candidates: outputs along samples, z, y and x, and whether a row is a segment."""
     z, y, x = (axis.taps.positions(0) for axis in sum.axes)
     widths = set()
-    for widest in (*range(16, shape.columns + 1, 8), shape.columns):
+    for widest in (*range(8, shape.columns + 1, 8), shape.columns):
         width = -(-x // -(-x // widest))
         widths.add(width + width % 2 if width < x else width)
     for width in sorted(widths):
@@ -416,6 +450,8 @@ def _candidates(
     multiprocessors: int,
 ) -> Iterator[Tiling]:
     mode = sum.mode
+    # Each block of a multiprocessor takes a kilobyte for itself.
+    shared = (shared + 1024) // shape.resident - 1024
     sizes = (batch, *(axis.taps.positions(0) for axis in sum.axes))
     row_tiles = -(-sum.matrix_rows // shape.rows)
     halo_z_taps = sum.axes[0].most_taps
@@ -475,14 +511,13 @@ def _candidates(
         # Those of a phase in the mean.
         steps = sum.blocks * math.prod(axis.taps.kernel for axis in sum.axes) / sum.phases
         products = steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
-        products *= 2 if shape.segment == 64 else 1.2
+        products *= max(1.2, 128 / shape.segment)  # an instruction takes some time anyway
         staged = sum.blocks * mode.block * slots * halo_z_taps / _STAGED_A_CYCLE
-        staged *= 1 + 8 / tile[3]
+        staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 8 / tile[3])
         # A multiprocessor stores a sector of 32 bytes in a cycle, full or not.
         folds = sum.fold.count
         sectors = tile[3] * folds * mode.itemsize / 32 + 1.5
         stores = shape.rows / folds * math.prod(tile[:3]) * sectors
-        waves = -(-count // multiprocessors)
         deep = _deep(sum, stages)
         chunk = math.lcm(sum.depth, deep)
         yield Tiling(
@@ -503,11 +538,25 @@ def _candidates(
             deep=deep,
             resident=resident,
             group=group,
-            turns=products >= _MANY_PRODUCTS[mode.parts],
+            turns=shape.teams == 2 and products >= _MANY_PRODUCTS[mode.parts],
             shared=fixed + stages * input_stage + weight_stages * weight_stage,
-            cycles=waves
-            * (max(products, staged) + _IN_THE_WAY * min(products, staged) + _TILE_CYCLES + stores),
+            cycles=_cycles(shape, -(-count // multiprocessors), products, staged, stores),
         )
+
+
+def _cycles(shape: Shape, tiles: int, products: float, staged: float, stores: float) -> float:
+    """Return the cycles that a multiprocessor takes for so many tiles."""
+
+    def tile(staged: float) -> float:
+        hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
+        return hidden + _TILE_CYCLES + stores
+
+    if shape.resident == 1:
+        return tiles * tile(staged)
+    # Half as many warps stage a tile, and of two blocks one works while the other waits.
+    alone, parts = tile(2 * staged), (products, staged, stores)
+    pair = max(alone, 2 * (max(parts) + _PAIRED * (math.fsum(parts) + _TILE_CYCLES)))
+    return tiles // 2 * pair + tiles % 2 * alone
 
 
 def _deep(sum: Sum, stages: int) -> int:
@@ -524,6 +573,7 @@ def _deep(sum: Sum, stages: int) -> int:
 def _static(shape: Shape, mode: Mode, engine: str) -> int:
     """Return the bytes of ``Shared`` in matrix_conv.cu."""
     tiles = min(32 // mode.itemsize, shape.team_columns // (8 if engine == "hopper" else 32))
-    own = 4 * MAX_STAGES * 8 + 24 + TEAMS * (shape.team_columns * 20 + SLAB_ROWS * 4)
-    own += TEAMS * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
+    team_rows = -(-shape.slabs // shape.teams) * SLAB_ROWS
+    own = 4 * MAX_STAGES * 8 + 24 + shape.teams * (shape.team_columns * 20 + team_rows * 4)
+    own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
     return -(-own // 128) * 128

@@ -276,7 +276,10 @@ def _plan_conv(
     mode = MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
     if kernel in (None, "depthwise"):
         plan = _plan_depthwise(geometry, dtype, processor)
-    if mode and (_is_dense(geometry) if kernel is None else kernel in ("portable", "hopper")):
+    dense = mode and (
+        _is_dense(geometry, mode, processor) if kernel is None else kernel in ("portable", "hopper")
+    )
+    if mode and dense:
         engine = "hopper" if processor.target == "sm_90a" else "portable"
         plan = plan or _plan_matrix(geometry, mode, processor, kernel or engine)
     return plan or _plan_direct(geometry, dtype)
@@ -310,20 +313,27 @@ def _plan_depthwise(
     return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
 
 
-# From here on the matrix units are worth the packing of the weights.
-_DENSE_CHANNELS = 8
-_DENSE_WEIGHTS = 256  # input times output channels
-_DENSE_PRODUCTS = 2**18  # of one sample
+# From here on the matrix units are worth the packing of the weights: products at each place, and of
+# one sample.
+_DENSE_PLACE = 40
+_DENSE_PRODUCTS = 2**18
+# What the direct kernel makes of its multiply-adds a cycle, in rows of which a thread has eight.
+_DIRECT_RATE = 64
+_DIRECT_ROWS = 8
 
 
-def _is_dense(geometry: ConvGeometry) -> bool:
+def _is_dense(geometry: ConvGeometry, mode: Mode, processor: Processor) -> bool:
     """Whether matrix units have enough to do; the batch does not count, as it changes no bits."""
     g = geometry
-    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in g.axes)
+    if g.rank > 3 or not g.channels:
+        return False
+    place = g.channels * g.rows * math.prod(axis.kernel / axis.phases for axis in g.axes)
+    sum = _matrix.sum_of(g, mode, SHARED[processor.target])
     return (
-        min(g.channels, g.rows) >= _DENSE_CHANNELS
-        and g.channels * g.rows >= _DENSE_WEIGHTS
-        and g.groups * g.channels * g.rows * taps >= _DENSE_PRODUCTS
+        place >= _DENSE_PLACE
+        and g.groups * place * math.prod(axis.size_out for axis in g.axes) >= _DENSE_PRODUCTS
+        and sum.efficiency * mode.rate / mode.products
+        >= _DIRECT_RATE * min(1, g.rows / _DIRECT_ROWS)
     )
 
 
@@ -332,6 +342,7 @@ def _matrix_instances(mode: Mode, shape: _matrix.Shape, engine: str) -> tuple[In
     macros = (("ELEMENT", mode.element), ("PARTS", str(mode.parts)))
     shaped = (
         ("ENGINE", {"portable": "MmaEngine", "hopper": "WgmmaEngine"}[engine]),
+        ("TEAMS", str(shape.teams)),
         ("SLABS", str(shape.slabs)),
         ("SEGMENT", str(shape.segment)),
         ("SEGMENTS", str(shape.segments)),
@@ -343,7 +354,7 @@ def _matrix_instances(mode: Mode, shape: _matrix.Shape, engine: str) -> tuple[In
 
 
 _PACK_THREADS = 256
-_BLOCKS_A_MULTIPROCESSOR = 4  # where phases differ in their work
+_TURNS_OF_PHASES = 4  # where phases differ in their work
 
 
 def _plan_matrix(
@@ -371,7 +382,7 @@ def _plan_matrix(
     shape = tiling.shape
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
     pack, convolve = _matrix_instances(mode, shape, engine)
-    blocks = multiprocessors if sum.phases == 1 else _BLOCKS_A_MULTIPROCESSOR * multiprocessors
+    blocks = shape.resident * multiprocessors * (1 if sum.phases == 1 else _TURNS_OF_PHASES)
     tiles = tiling.count * g.groups
     blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
@@ -380,7 +391,7 @@ def _plan_matrix(
     pack_blocks = -(-pack_blocks // sum.phases) * sum.phases
     return MatrixPlan(
         Launch(pack, pack_blocks, _PACK_THREADS, unit=sum.phases),
-        Launch(convolve, blocks, _matrix.THREADS[engine], tiling.shared, sum.phases),
+        Launch(convolve, blocks, shape.threads(engine), tiling.shared, sum.phases),
         slots * mode.parts * _matrix.SLOT,
         sum,
         tiling,
@@ -496,7 +507,7 @@ def instances(target: str) -> tuple[Instance, ...]:
     matrix = (
         instance
         for engine, mode in itertools.product(engines, MODES.values())
-        for shape in _matrix.shapes(mode)
+        for shape in _matrix.shapes(mode, engine)
         for instance in _matrix_instances(mode, shape, engine)
     )
     return tuple(dict.fromkeys((*convolutions, *depthwise, *matrix, *norms, *pools)))

@@ -16,8 +16,8 @@
 //                      \___________/                       the columns of a tap start at its
 //                       columns of tap 1                   distance: a shifted start address
 //
-// Warps have parts of their own. The first two teams of four warps multiply, each its slab of 64 rows or
-// its half of the columns. Of the warps behind them one brings weights, the others stage inputs (read
+// Warps have parts of their own. The first teams of four warps multiply: of two, each has its slab of 64 rows
+// or its half of the columns; a single one has all. Of the warps behind them one brings weights, the others stage inputs (read
 // along rows of the image as NCHW lies, transposed to slots in registers). Rings of stages with an mbarrier for
 // "full" and one for "empty" each lie between them:
 //
@@ -33,7 +33,8 @@
 //
 // Macros, with those of matrix_tile.cuh and matrix_engine.cuh:
 //     ENGINE       WgmmaEngine or MmaEngine
-//     SLABS        slabs of 64 rows of a block: 1 (two teams share them) or 2 (one for each team)
+//     TEAMS        that multiply: 2, or 1 for blocks of which a multiprocessor holds two
+//     SLABS        slabs of 64 rows of a block: 1 (its teams share it) or 2 (one for each of two teams)
 //
 // Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_matrix.py).
 // A block stays in phase blockIdx % phases and takes every so many-th of its tiles. Tiles run over rows
@@ -41,10 +42,9 @@
 
 #include "matrix_engine.cuh"
 
-constexpr int TEAMS = 2;
 constexpr int THREADS = (TEAMS + ENGINE::STAGING_TEAMS) * TEAM;
 constexpr int ROWS = SLABS * SLAB_ROWS;
-constexpr int COLUMN_TEAMS = TEAMS / SLABS;
+constexpr int ROW_TEAMS = SLABS < TEAMS ? SLABS : TEAMS, COLUMN_TEAMS = TEAMS / ROW_TEAMS;
 constexpr int COLUMNS = COLUMN_TEAMS * TEAM_COLUMNS;
 constexpr int MAX_STAGES = 16;
 constexpr int STAGERS = ENGINE::STAGING_TEAMS * TEAM - 32;  // threads that stage inputs
@@ -101,7 +101,7 @@ struct Shared {
     int64 column_offset[TEAMS][TEAM_COLUMNS];
     unsigned column_place[TEAMS][TEAM_COLUMNS];
     int column_folds[2][TEAMS][TEAM_COLUMNS];
-    float bias[TEAMS][SLAB_ROWS];  // of each team's rows
+    float bias[TEAMS][TEAM_ROWS];  // of each team's rows
     Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
 };
 
@@ -540,9 +540,9 @@ struct Worker {
         }
     }
     __device__ static int first_row(const Tile& tile, int team) {
-        return tile.row_tile * ROWS + (SLABS == 2 ? team : 0) * SLAB_ROWS;
+        return tile.row_tile * ROWS + (ROW_TEAMS == 2 ? team : 0) * TEAM_ROWS;
     }
-    __device__ static int first_column(int team) { return SLABS == 2 ? 0 : team * TEAM_COLUMNS; }
+    __device__ static int first_column(int team) { return ROW_TEAMS == 2 ? 0 : team * TEAM_COLUMNS; }
 
     // Describes, by a team, what of its rows and columns is there; returns which of the two counts of
     // folds holds.
@@ -568,7 +568,7 @@ struct Worker {
                 shared.column_folds[1][team][i] = exists ? (count < most ? count : most) : 0;
             }
         if (new_rows)
-            for (int i = thread; i < SLAB_ROWS; i += TEAM) {
+            for (int i = thread; i < TEAM_ROWS; i += TEAM) {
                 const int channel = channel_of(first_row(tile, team) + i, folds);
                 shared.bias[team][i] = channel < p.rows && p.bias.data
                                            ? load_parameter<float>(p.bias, tile.group * p.rows + channel)
@@ -579,7 +579,7 @@ struct Worker {
     }
 
     __device__ __forceinline__ void compute(int team) const {
-        const int slab = SLABS == 2 ? team : 0, columns = first_column(team);
+        const int slab = ROW_TEAMS == 2 ? team : 0, columns = first_column(team);
         const int all = stages_of_tap() * z_taps;
         int row_tile = -1, group = -1;  // of the last tile
         ENGINE engine;
@@ -778,7 +778,7 @@ __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int inde
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __grid_constant__ Arguments p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     Shared& shared = *(Shared*)memory;
     if (threadIdx.x == 0) {

@@ -1,5 +1,5 @@
 // What multiplies: the two ways to feed the matrix units, with one interface. A team of 128 threads
-// holds SLAB_ROWS rows by SEGMENT columns of sums as 16 x 8 tiles, laid out over a warp as ptx.cuh
+// holds TEAM_ROWS rows by TEAM_COLUMNS columns of sums as 16 x 8 tiles, laid out over a warp as ptx.cuh
 // draws them.
 //
 //     WgmmaEngine   compute capability 9.0: a warp has 16 of the rows and all columns; both operands
@@ -12,12 +12,14 @@
 // products of a few steps form a chain that starts at zero and is then added to the sum with rounding.
 // The small products of the chain come first: what is truncated there is smaller by 2**11.
 //
-// Macros: SEGMENT (columns of a segment: so many slots in a row), SEGMENTS (of a team).
+// Macros: SEGMENT (columns of a segment: so many slots in a row), SEGMENTS (of a team), and of a block
+// TEAMS and SLABS.
 #pragma once
 #include "matrix_tile.cuh"
 
 constexpr int TEAM = 128;
 constexpr int TEAM_COLUMNS = SEGMENT * SEGMENTS;
+constexpr int TEAM_SLABS = SLABS > TEAMS ? SLABS : 1, TEAM_ROWS = TEAM_SLABS * SLAB_ROWS;
 
 template <typename>
 struct matrix_type {
@@ -48,29 +50,40 @@ struct Operands {
 constexpr int FIRST_TURN = 4;  // named barriers, one for each team
 
 struct WgmmaEngine {
-    static constexpr int ROWS = 1, COLUMNS = TEAM_COLUMNS / 8;  // tiles of a warp
+    static constexpr int ROWS = TEAM_SLABS, COLUMNS = TEAM_COLUMNS / 8;  // tiles of a warp
+    static constexpr int PIECES = TEAM_SLABS * SEGMENTS;  // a product each
     static constexpr bool PROXY = true;  // operands are read by the asynchronous proxy
     typedef Wgmma<matrix_type<Element>::value, SEGMENT> Product;
-    static_assert(PARTS == 1 || SEGMENTS == 1, "registers for sum and chain of one segment");
+    static_assert(PIECES * PARTS * SEGMENT <= 256, "registers for sum and chain");
 
-    float sum[SEGMENTS][SEGMENT / 2], chain[SEGMENT / 2];
+    float sum[PIECES][SEGMENT / 2], chain[PIECES][SEGMENT / 2];
 
     // Where the tiles of the warp lie, and of them the sums of the thread.
-    __device__ static int first_row(int) { return threadIdx.x % TEAM / 32 * 16; }
+    __device__ static int first_row(int r) { return r * SLAB_ROWS + threadIdx.x % TEAM / 32 * 16; }
     __device__ static int first_column(int c) { return c * 8; }
     __device__ static int row(int r) { return first_row(r) + threadIdx.x % 32 / 4; }
     __device__ static int column(int c) { return first_column(c) + threadIdx.x % 4 * 2; }
-    __device__ float value(int, int c, int i) const { return sum[c / (SEGMENT / 8)][c % (SEGMENT / 8) * 4 + i]; }
+    __device__ float value(int r, int c, int i) const {
+        return sum[r * SEGMENTS + c / (SEGMENT / 8)][c % (SEGMENT / 8) * 4 + i];
+    }
     // Registers go from the team that brings operands to those that multiply.
-    static constexpr int STAGING_TEAMS = 2;
+    static constexpr int STAGING_TEAMS = TEAMS;
     __device__ static void take() { take_registers<168>(); }
     __device__ static void give() { give_registers<88>(); }
 
     __device__ void clear() {
 #pragma unroll
-        for (int s = 0; s < SEGMENTS; ++s)
+        for (int s = 0; s < PIECES; ++s)
 #pragma unroll
             for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] = 0;
+    }
+    // The products of a step: slab by slab, segment by segment.
+    __device__ static void multiply(float (&sums)[PIECES][SEGMENT / 2], unsigned long long weights,
+                                    unsigned long long inputs, int segment_pitch, bool add) {
+#pragma unroll
+        for (int s = 0; s < PIECES; ++s)
+            Product::multiply(sums[s], weights + s / SEGMENTS * (SLAB_BYTES / SLOT_BYTES),
+                              inputs + s % SEGMENTS * segment_pitch, add);
     }
 
     // The teams take turns: while one waits for its next operands or adds its chain to its sum, the other
@@ -94,29 +107,30 @@ struct WgmmaEngine {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                Product::multiply(chain, w, x + o.slots * DEPTH, step > 0);
-                Product::multiply(chain, w + LOW, x, true);
+                multiply(chain, w, x + o.slots * DEPTH, o.segment_pitch, step > 0);
+                multiply(chain, w + LOW, x, o.segment_pitch, true);
             }
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
                 if (o.turns && step == o.steps - 1) give_turn(1 - o.team);
-                Product::multiply(chain, w, x, true);
+                multiply(chain, w, x, o.segment_pitch, true);
             }
         } else {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
                 if (o.turns && step == o.steps - 1) give_turn(1 - o.team);
-#pragma unroll
-                for (int s = 0; s < SEGMENTS; ++s) Product::multiply(sum[s], w, x + s * o.segment_pitch, true);
+                multiply(sum, w, x, o.segment_pitch, true);
             }
         }
         wgmma_commit();
         wgmma_wait<0>();
         if (PARTS == 2) {
 #pragma unroll
-            for (int i = 0; i < SEGMENT / 2; ++i) sum[0][i] += chain[i];
+            for (int s = 0; s < PIECES; ++s)
+#pragma unroll
+                for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] += chain[s][i];
         }
     }
 
@@ -138,8 +152,10 @@ __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], const unsigned
     if (TYPE == MATRIX_BFLOAT16) mma_bfloat16(d, a, b);
 }
 
-struct MmaEngine {
-    static constexpr int ROWS = SLAB_ROWS / 16, COLUMNS = TEAM_COLUMNS / 4 / 8;  // tiles of a warp
+// A template, as what it asks of its columns does not hold where it is not used.
+template <int ALL_COLUMNS>
+struct MmaEngineOf {
+    static constexpr int ROWS = SLAB_ROWS / 16, COLUMNS = ALL_COLUMNS / 4 / 8;  // tiles of a warp
     static constexpr bool PROXY = false;
     static constexpr int CHAIN = 4;  // steps, of which each has its products in order: registers are too few for more
     static constexpr int LONG = 128;  // groups, whose sum is added to a total where there are more
@@ -264,3 +280,4 @@ struct MmaEngine {
     __device__ static void begin(int) {}
     __device__ static void end(int) {}
 };
+typedef MmaEngineOf<TEAM_COLUMNS> MmaEngine;

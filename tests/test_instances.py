@@ -228,7 +228,7 @@ def parts_of(instance: Instance) -> tuple[str, tuple[str, str], _matrix.Shape]:
         for key, mode in _matrix.MODES.items()
         if (mode.element, str(mode.parts)) == (macros["ELEMENT"], macros["PARTS"])
     ]
-    shape = [int(macros[name]) for name in ("SLABS", "SEGMENT", "SEGMENTS")]
+    shape = [int(macros[name]) for name in ("TEAMS", "SLABS", "SEGMENT", "SEGMENTS")]
     return kernel, modes[0], _matrix.Shape(*shape)
 
 

@@ -248,6 +248,20 @@ def pair_conversions(rng: np.random.Generator) -> Case:
     return Case(256, b, b, np.empty(2 * 65535, np.uint32), expected, 0)
 
 
+def bytes_and_pairs(rng: np.random.Generator) -> Case:
+    """Any four of eight bytes, or their signs; pairs and single words that are stored or not."""
+    b = rng.integers(2**32, size=65536, dtype=np.uint32)
+    source = np.stack([b[:-2], b[1:-1]], axis=1).copy().view(np.uint8)
+    which = b[2:, None] >> np.uint32([0, 4, 8, 12]) & np.uint32(15)
+    chosen = np.take_along_axis(source, (which & 7).astype(np.intp), axis=1)
+    chosen = np.where(which & 8, np.where(chosen & 0x80, 0xFF, 0), chosen).astype(np.uint8)
+    pairs = b[:2048].reshape(-1, 2)
+    stored = np.where(pairs[:, :1] & 1, pairs, 0).astype(np.uint32)
+    single = np.where(pairs[:, 1] & 1, pairs[:, 1], 0).astype(np.uint32)
+    expected = np.concatenate([chosen.view(np.uint32)[:, 0], stored.reshape(-1), single])
+    return Case(256, b, b, np.empty(expected.size, np.uint32), expected, 0)
+
+
 CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "matrix_tf32": warp_matrix("tf32"),
     "matrix_float16": warp_matrix("float16"),
@@ -271,6 +285,7 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "conversions": conversions,
     "tf32_conversions": tf32_conversions,
     "pair_conversions": pair_conversions,
+    "bytes_and_pairs": bytes_and_pairs,
 }
 
 

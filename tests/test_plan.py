@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import cupyconv
-from cupyconv import _compile, _depthwise, _geometry, _matrix, _paths, _plan
+from cupyconv import _compile, _depthwise, _geometry, _launch, _matrix, _paths, _plan
 from cupyconv._geometry import ConvGeometry
 from cupyconv._launch import Arguments, KernelPath
 from cupyconv._plan import (
@@ -114,11 +114,14 @@ def threads(instance: Instance) -> int:
         return constant(instance.source, "THREADS")
     engine = dict(instance.defines)["ENGINE"]
     teams = re.search(
-        rf"struct {engine} {{.*?STAGING_TEAMS = (\d+);", _compile.source(instance.source), re.DOTALL
+        rf"struct {engine}(?:Of)? {{.*?STAGING_TEAMS = (\w+);",
+        _compile.source(instance.source),
+        re.DOTALL,
     )
     assert teams, engine
-    team = constant(instance.source, "TEAM")
-    return (constant(instance.source, "TEAMS") + int(teams[1])) * team
+    multiplying = int(dict(instance.defines)["TEAMS"])
+    staging = multiplying if teams[1] == "TEAMS" else int(teams[1])
+    return (multiplying + staging) * constant(instance.source, "TEAM")
 
 
 @given(case=any_case, processor=processors, kernel=st.sampled_from([None, *KERNELS]))
@@ -179,7 +182,7 @@ def test_limits_of_the_kernels() -> None:
     assert constant("direct_conv.cu", "MAX_RANK") == _geometry.MAX_RANK
     assert constant("normalize.cu", "MAX_AXES") == _plan.MAX_AXES
     assert _plan.MAX_AXES >= _geometry.MAX_RANK + 2
-    for name in ("SLAB_ROWS", "TEAMS", "MAX_STAGES"):
+    for name in ("SLAB_ROWS", "TEAM", "MAX_STAGES"):
         assert constant("matrix_conv.cu", name) == getattr(_matrix, name)
     assert constant("matrix_conv.cu", "SLOT_BYTES") == _matrix.SLOT
     for name in ("THREADS", "MAX_PHASES"):
@@ -465,6 +468,48 @@ def test_matrix_plans(
     assert plan.packed == slabs * sum.steps * sum.mode.slab_bytes
 
 
+def strides_of(geometry: ConvGeometry, gap: int) -> _launch._ConvStrides:
+    """Those of contiguous arrays, and of an input with a gap behind each line of its last axis."""
+
+    def along(sizes: list[int], gap: int) -> list[int]:
+        lines = [*sizes[:-1], sizes[-1] + gap]
+        return [math.prod(lines[axis + 1 :]) for axis in range(len(lines))]
+
+    inputs = along([axis.size_in for axis in geometry.axes], gap)
+    outputs = along([axis.size_out for axis in geometry.axes], 0)
+    kernels = along([axis.kernel for axis in geometry.axes], 0)
+    return _launch._ConvStrides((0, 0, 0), (0, 0, 0), (0, 0, 0), inputs, kernels, outputs)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "merged"),
+    [
+        (conv((2, 8, 5, 7), (8, 8, 1, 1)), [35]),
+        (conv_transpose((2, 8, 3, 5, 7), (8, 8, 1, 1, 1)), [105]),
+        (conv((2, 8, 9, 5, 7), (8, 8, 3, 1, 1)), [9, 5, 7]),
+        (conv((2, 8, 2**16, 2**16, 7), (8, 8, 1, 1, 1)), [2**16, 7 * 2**16]),
+        (conv((2, 8, 9, 5, 7), (8, 8, 1, 3, 1)), [9, 5, 7]),
+        (conv((2, 8, 5, 7), (8, 8, 1, 1), stride=(2, 1)), [5, 7]),
+        (conv((2, 8, 5, 7), (8, 8, 1, 1), padding=(0, 1)), [5, 7]),
+        (conv_transpose((2, 8, 5, 7), (8, 8, 1, 1), stride=(1, 2)), [5, 7]),
+        (conv((2, 8, 2**16, 2**16), (8, 8, 1, 1)), [2**16, 2**16]),
+        (conv((2, 8, 3, 3, 5, 7), (8, 8, 1, 1, 1, 1)), [3, 3, 5, 7]),
+    ],
+    ids=str,
+)
+def test_axes_of_a_pointwise_convolution_are_one(geometry: ConvGeometry, merged: list[int]) -> None:
+    got, strides = _launch._merged(geometry, strides_of(geometry, 0))
+    assert [axis.size_in for axis in got.axes] == merged
+    assert len(got.stride) == len(got.dilation) == len(got.pads_before) == len(merged)
+    assert [len(own) for own in strides[3:]] == [len(merged)] * 3
+    assert strides.input_axes[-1] == strides.out_axes[-1] == 1
+    outputs = [math.prod(axis.size_out for axis in g.axes) for g in (got, geometry)]
+    assert outputs[0] == outputs[1]
+    if len(merged) == 1:
+        apart = strides_of(geometry, 3)
+        assert len(_launch._merged(geometry, apart)[0].axes) > 1
+
+
 # One input channel in each group ---------------------------------------------------------------
 
 
@@ -545,8 +590,8 @@ def test_plans_of_a_network_print_readably() -> None:
     plan = plan_of(conv((16, 64, 56, 56), (128, 64, 3, 3), padding=1), processor=HOPPER)
     assert re.fullmatch(
         r"pack_weights\.cu:pack_weights \[ELEMENT=float, PARTS=2\], \d+ blocks of 256 threads; "
-        r"matrix_conv\.cu:matrix_conv \[ELEMENT=float, PARTS=2, ENGINE=WgmmaEngine, SLABS=\d, "
-        r"SEGMENT=\d+, SEGMENTS=\d\], \d+ blocks of 512 threads and \d+ bytes: "
+        r"matrix_conv\.cu:matrix_conv \[ELEMENT=float, PARTS=2, ENGINE=WgmmaEngine, TEAMS=\d, "
+        r"SLABS=\d, SEGMENT=\d+, SEGMENTS=\d\], \d+ blocks of \d+ threads and \d+ bytes: "
         r"tiles of \d+ rows x \(\d+ x \d+ x \d+ x \d+\) outputs in \d+ columns, .*",
         str(plan),
     )
@@ -561,6 +606,8 @@ CHOSEN = {
         conv((1, 512, 1000), (512, 512, 9), dilation=4),
         conv((1, 32, 16, 16, 16), (64, 32, 3, 3, 3)),
         conv((1, 128, 28, 28), (128, 64, 3, 3), groups=2),
+        conv((8, 2, 512, 512), (64, 2, 3, 3)),
+        conv((1, 3, 128, 128), (64, 3, 5, 5)),
     ],
     "depthwise_conv.cu": [
         conv((8, 64, 112, 112), (64, 1, 3, 3), groups=64),
@@ -574,10 +621,10 @@ CHOSEN = {
     "direct_conv.cu": [
         conv((8, 3, 8, 8), (5, 3, 3, 3)),
         conv((8, 64, 112, 112), (32, 2, 3, 3), groups=32),
-        conv((8, 2, 512, 512), (64, 2, 3, 3)),
+        conv((8, 3, 512, 512), (3, 3, 1, 1)),
+        conv((8, 16, 512, 512), (2, 16, 1, 1)),
         conv((8, 1, 9000), (1, 1, 2000)),
         conv_transpose((8, 64, 9, 9), (64, 1, 9, 9), stride=9, groups=64),
-        conv((8, 64, 512, 512), (1, 64, 3, 3)),
         conv((8, 0, 9, 9), (64, 0, 3, 3)),
         conv((1, 16, 9, 9, 9, 9), (32, 16, 3, 3, 3, 3)),
     ],

@@ -39,6 +39,12 @@ independent_samples = st.one_of(
     max_pools(unbatched=False),
     fused_operations(given=True),
 )
+# Axes with one tap, which may lie as one; with more of them the order of a sum would be another.
+POINTWISE = [
+    convolution("conv2d", (2, 70, 15, 19), (90, 70, 1, 1), bias=True),
+    convolution("conv_transpose3d", (1, 40, 3, 15, 17), (40, 30, 3, 1, 1)),
+    convolution("conv", (1, 20, 3, 15, 7, 2), (17, 20, 1, 1, 1, 1)),
+]
 # Large enough for several tiles, a split sum, and the products of a matrix library.
 LARGE = [
     convolution("conv2d", (3, 40, 17, 13), (70, 40, 3, 3), bias=True, padding=1),
@@ -195,6 +201,9 @@ VIEWS = {
 @given(case=any_case, kind=st.sampled_from(list(VIEWS)))
 @example(case=LARGE[0], kind="channels last")
 @example(case=LARGE[3], kind="sliced")
+@example(case=POINTWISE[0], kind="sliced")
+@example(case=POINTWISE[1], kind="transposed")
+@example(case=POINTWISE[2], kind="sliced")
 def test_out(backend: NumpyBackend, case: Case, kind: str) -> None:
     """A result that is written to any view is the one that is returned, and it is all that is."""
     expected = backend.compute(case)

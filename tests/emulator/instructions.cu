@@ -259,3 +259,15 @@ KERNEL(pair_conversions) {
         p.out[2 * i + 1] = bfloat16_pair(first, second);
     }
 }
+
+// 256 threads: bytes of neighbours in b, chosen by the low bits of a third; pairs of them, each if it is odd.
+KERNEL(bytes_and_pairs) {
+    for (int i = threadIdx.x; i < 65534; i += 256) p.out[i] = byte_select(p.b[i], p.b[i + 1], p.b[i + 2] & 0xffff);
+    for (int i = threadIdx.x; i < 1024; i += 256) {
+        const Bits64 bits = {p.b[2 * i], p.b[2 * i + 1]};
+        store_bits((Bits64*)(p.out + 65534) + i, Bits64{0, 0}, true);
+        store_bits((Bits64*)(p.out + 65534) + i, bits, bits.first & 1);
+        store_bits(p.out + 65534 + 2048 + i, 0u, true);
+        store_bits(p.out + 65534 + 2048 + i, bits.second, bits.second & 1);
+    }
+}

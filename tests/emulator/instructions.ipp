@@ -202,6 +202,18 @@ float float_from_float16(unsigned short bits) {
     return bits >> 15 ? -size : size;
 }
 
+unsigned byte_select(unsigned low, unsigned high, unsigned which) {
+    const uint64_t both = uint64_t(high) << 32 | low;
+    unsigned bytes = 0;
+    for (int i = 0; i < 4; ++i) {
+        const unsigned own = which >> 4 * i & 15u;
+        unsigned byte = unsigned(both >> 8 * (own & 7u)) & 0xffu;
+        if (own & 8u) byte = byte & 0x80u ? 0xffu : 0;  // its sign instead
+        bytes |= byte << 8 * i;
+    }
+    return bytes;
+}
+
 unsigned short float16_from_float(float value) {
     const unsigned short sign = __builtin_signbit(value) ? 0x8000 : 0;
     const float size = __builtin_fabsf(value);

@@ -493,7 +493,7 @@ class KernelPath:
             for value in (*astuple(axis.taps), stride, axis.spacing, axis.lattices, axis.pairs)
         ]
         fold = astuple(sum.fold)
-        order = (sum.channels, sum.blocks, sum.depth)
+        order = (sum.channels, sum.blocks, sum.depth, sum.halves)
         pack_constants = _packed(
             (
                 *(g.groups, g.rows, *strides.weight),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ._geometry import ConvGeometry
 from ._taps import NO_AXIS, AxisTaps, conv_taps
@@ -147,6 +147,8 @@ class Axis:
         Grids of inputs that taps lie on.
     most_taps : int
         Taps of the phase that has most.
+    read_taps : int
+        Taps whose inputs are read: one more where steps take two and the last one has one.
     skew : int
         1 where, in some phase, staging begins with the input in front of the first, an even one.
     pairs : bool
@@ -157,6 +159,7 @@ class Axis:
     spacing: int
     lattices: int
     most_taps: int
+    read_taps: int
     skew: int
     pairs: bool
 
@@ -169,7 +172,7 @@ class Axis:
     @property
     def halo(self) -> int:
         """How far, in slots, the last tap is from the first input that is staged."""
-        last = max(0, self.most_taps - 1) * abs(self.taps.offset_step) + self.skew
+        last = max(0, self.read_taps - 1) * abs(self.taps.offset_step) + self.skew
         return last // self.taps.step
 
 
@@ -187,7 +190,7 @@ def _axis(taps: AxisTaps, last: bool) -> Axis:
     skew = int(pairs and any(first % 2 for first in firsts))
     used = (tap * apart % taps.step // spacing for tap in range(min(most, taps.step)))
     lattices = taps.step // spacing if pairs else max(used, default=0) + 1
-    return Axis(taps, spacing, lattices, most, skew, pairs)
+    return Axis(taps, spacing, lattices, most, most, skew, pairs)
 
 
 @dataclass(frozen=True)
@@ -206,6 +209,8 @@ class Sum:
         K blocks of a stage.
     group : int
         Steps of a group of weights.
+    halves : int
+        Halves of K that are channels: 2, or 1 where a step has two taps of x.
     """
 
     taps: tuple[AxisTaps, ...]
@@ -217,16 +222,23 @@ class Sum:
     blocks: int
     depth: int
     group: int
+    halves: int
 
     @property
-    def taps_inside(self) -> int:
-        """Taps of a stage: those of y and x."""
-        return self.axes[1].most_taps * self.axes[2].most_taps
+    def steps_inside(self) -> int:
+        """Steps of a K block in a stage: those of y and x."""
+        return self.axes[1].most_taps * self.axes[2].read_taps * self.halves // 2
 
     @property
     def steps(self) -> int:
         """Steps of the phase that has most."""
-        return self.blocks * self.axes[0].most_taps * self.taps_inside
+        return self.blocks * self.axes[0].most_taps * self.steps_inside
+
+    @property
+    def mean_steps(self) -> float:
+        """Steps of a phase in the mean."""
+        taps = math.prod(axis.taps.kernel for axis in self.axes) / self.phases
+        return self.blocks * taps * self.halves / 2
 
     @property
     def matrix_rows(self) -> int:
@@ -241,7 +253,7 @@ class Sum:
             return math.prod(axis.kernel / axis.phases for axis in axes)
 
         useful = self.rows * self.fold.count * self.channels * taps(self.taps)
-        channels = self.blocks * self.mode.block
+        channels = self.blocks * self.mode.block * self.halves / 2
         computed = _slab_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
         return useful / computed
 
@@ -318,7 +330,12 @@ def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
     folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
     assert folded is not None
     axes = tuple(_axis(axis, axis is folded[0]) for axis in (*taps[:2], folded[0]))
-    inside = axes[1].most_taps * axes[2].most_taps
+    # Of few channels a step takes two taps of x, which lie as far apart everywhere.
+    x = axes[2]
+    halves = 1 if 2 * g.channels <= mode.block and x.most_taps > 1 and x.taps.step == 1 else 2
+    if halves == 1:
+        axes = (*axes[:2], replace(x, read_taps=x.most_taps + x.most_taps % 2))
+    inside = axes[1].most_taps * axes[2].read_taps * halves // 2
     blocks = -(-g.channels // mode.block)
     lattices = axes[1].lattices * axes[2].lattices
     # A stage has some steps, or products wait often; but more stages hide more of a load's latency.
@@ -329,7 +346,7 @@ def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
     # Groups of even lengths.
     steps = max(1, depth * inside)
     group = -(-steps // -(-steps // mode.group))
-    return Sum(taps, axes, folded[1], mode, g.channels, g.rows, blocks, depth, group)
+    return Sum(taps, axes, folded[1], mode, g.channels, g.rows, blocks, depth, group, halves)
 
 
 @dataclass(frozen=True)
@@ -484,13 +501,13 @@ def _candidates(
         slots = lattice_slots * sum.axes[1].lattices * sum.axes[2].lattices
         slots = -(-slots // 64) * 64
         # Without chains, how steps are grouped changes no sum: two slabs take smaller groups.
-        inside = max(1, sum.depth * sum.taps_inside)
+        inside = max(1, sum.depth * sum.steps_inside)
         group = sum.group
         if mode.parts == 1 and shape.slabs == 2:
             group = -(-inside // -(-inside // (mode.group // 2)))
         weight_stage = group * shape.slabs * mode.slab_bytes
-        input_stage = sum.depth * slots * mode.parts * 2 * SLOT
-        fixed = slots * 12 + 4 * sum.depth * sum.taps_inside + _static(shape, mode, engine)
+        input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
+        fixed = slots * 12 + 4 * sum.depth * sum.steps_inside + _static(shape, mode, engine)
         # Where there is but one tile of rows, and room, its weights stay.
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
         groups_of_sum = stages_of_sum * -(-inside // group)
@@ -502,17 +519,17 @@ def _candidates(
             for stages, weight_stages in rings
             if fixed + stages * input_stage + weight_stages * weight_stage <= shared
         ]
-        if not fits or max(slots, plane_pitch) >= 2**16 or sum.depth * sum.taps_inside > MAX_STEPS:
+        if not fits or max(slots, plane_pitch) >= 2**16 or sum.depth * sum.steps_inside > MAX_STEPS:
             continue
         stages, weight_stages = fits[0]
         resident = resident and weight_stages == groups_of_sum
         tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
         count = row_tiles * math.prod(tiles) * groups * sum.phases
-        # Those of a phase in the mean.
-        steps = sum.blocks * math.prod(axis.taps.kernel for axis in sum.axes) / sum.phases
-        products = steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
+        products = (
+            sum.mean_steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
+        )
         products *= max(1.2, 128 / shape.segment)  # an instruction takes some time anyway
-        staged = sum.blocks * mode.block * slots * halo_z_taps / _STAGED_A_CYCLE
+        staged = sum.blocks * mode.block * sum.halves / 2 * slots * halo_z_taps / _STAGED_A_CYCLE
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 8 / tile[3])
         # A multiprocessor stores a sector of 32 bytes in a cycle, full or not.
         folds = sum.fold.count

@@ -115,7 +115,7 @@ struct Dynamic {
 
     __device__ Dynamic(const Arguments& p, unsigned char* memory) {
         weight_bytes = int(p.group) * SLABS * SLAB_BYTES;
-        input_bytes = int(p.sum.depth * p.slots) * PARTS * DEPTH * SLOT_BYTES;
+        input_bytes = int(p.sum.depth * p.sum.halves * p.slots) * PARTS * SLOT_BYTES;
         weights = memory + (sizeof(Shared) + 127) / 128 * 128;
         inputs = weights + int(p.weight_stages) * weight_bytes;
         offset = (int64*)(inputs + int(p.stages) * input_bytes);
@@ -160,7 +160,7 @@ struct Worker {
     const Dynamic dynamic;
     const int phase_index;
     const Phase phase;
-    const int taps, z_taps;  // of y and x; of z, 0 where a phase has no taps
+    const int taps, z_taps;  // steps of y and x; taps of z, 0 where a phase has none
     const int blocks, depth;
     const int first_tile, tile_step, tile_count;
 
@@ -220,13 +220,14 @@ struct Worker {
     // ---- what is the same for all tiles, by all threads ----
 
     __device__ __forceinline__ void describe_steps() const {
+        const int along_x = p.sum.along_x(phase.taps[2].count), halves = int(p.sum.halves);
         for (int step = threadIdx.x; step < depth * taps; step += THREADS) {
             const int block = step / taps, tap = step % taps;
-            const int y = tap / phase.taps[2].count * phase.taps[1].offset_step;
-            const int x = tap % phase.taps[2].count * phase.taps[2].offset_step + skew();
+            const int y = tap / along_x * phase.taps[1].offset_step;
+            const int x = tap % along_x * (DEPTH / halves) * phase.taps[2].offset_step + skew();
             const int lattice =
                 lattice_of(p.axis[2], x) * int(p.axis[1].lattices) + lattice_of(p.axis[1], y);
-            dynamic.distance[step] = block * PARTS * DEPTH * int(p.slots) + lattice * int(p.lattice_slots) +
+            dynamic.distance[step] = block * PARTS * halves * int(p.slots) + lattice * int(p.lattice_slots) +
                                      distance_of(p.axis[1], y) * int(p.row_pitch) + distance_of(p.axis[2], x);
         }
     }
@@ -446,16 +447,17 @@ struct Worker {
         }
 
         __device__ __forceinline__ void store(const Values& values, int own, int slot) const {
-            const int slots = int(worker.p.slots);
+            const int slots = int(worker.p.slots), halves = int(worker.p.sum.halves);
             // K blocks follow each other around the ring.
             const int ring = int(worker.p.stages) * worker.depth, behind = turn.stage * worker.depth + own - begin;
             // Eight lanes store to all banks together. Of neighbours, four have the first one, four the second.
             const int turned = PIXELS == 2 && !APART ? lane / 4 % 2 : 0;
             // A K block has both halves of its first part, then those of the second.
             Slot* const to = (Slot*)worker.dynamic.inputs +
-                             (behind < ring ? behind : behind - ring) * PARTS * DEPTH * slots + slot;
+                             (behind < ring ? behind : behind - ring) * PARTS * halves * slots + slot;
 #pragma unroll
-            for (int half = 0; half < DEPTH; ++half)
+            for (int half = 0; half < DEPTH; ++half) {
+                if (half >= halves) break;
 #pragma unroll
                 for (int pixel = 0; pixel < PIXELS; ++pixel) {
                     const int own = pixel ^ turned;
@@ -463,8 +465,9 @@ struct Worker {
                     Channels<CHUNK>::fill<PIXELS>(parts, values[half], own);
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part)
-                        to[(part * DEPTH + half) * slots + own * (APART ? slots / 2 : 1)] = parts[part];
+                        to[(part * halves + half) * slots + own * (APART ? slots / 2 : 1)] = parts[part];
                 }
+            }
         }
 
         // The loads of a round, K block by K block of each of its units.
@@ -598,7 +601,8 @@ struct Worker {
                 operands.weight_pitch = SLABS * SLAB_BYTES;
                 operands.inputs = dynamic.inputs + input.stage * dynamic.input_bytes +
                                   columns / SEGMENT * int(p.segment_pitch) * SLOT_BYTES;
-                operands.slots = int(p.slots);
+                operands.half_pitch = p.sum.halves == 1 ? phase.taps[2].offset_step : int(p.slots);
+                operands.part_pitch = int(p.sum.halves * p.slots);
                 operands.segment_pitch = int(p.segment_pitch);
                 operands.distance = dynamic.distance;
                 operands.team = team;
@@ -794,7 +798,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(con
     }
     const int phase_index = blockIdx.x % int(p.phases);
     const Phase phase = phase_of(p.axis, phase_index);
-    const int taps = uniform(phase.taps[1].count * phase.taps[2].count);
+    const int taps = uniform(phase.taps[1].count * p.sum.along_x(phase.taps[2].count));
     const int z_taps = uniform(taps ? phase.taps[0].count : 0);
     const Worker worker(p, shared, memory, phase_index, phase, taps, z_taps);
     worker.describe_steps();

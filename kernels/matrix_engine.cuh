@@ -39,7 +39,7 @@ struct Operands {
     const unsigned char* weights;  // of the team's slab in the first step
     int weight_pitch;              // bytes to the next step
     const unsigned char* inputs;   // the team's first slot in the stage
-    int slots;                     // of a stage in one half of K
+    int half_pitch, part_pitch;    // slots from one half of K, and from one part, to the next
     int segment_pitch;             // slots from one segment to the next
     const int* distance;           // of each step, in slots
     int steps;
@@ -97,7 +97,7 @@ struct WgmmaEngine {
         const unsigned long long weights =
             matrix_descriptor(o.weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0);
         const unsigned long long inputs =
-            matrix_descriptor(o.inputs, o.slots * SLOT_BYTES, 8 * SLOT_BYTES, 0);
+            matrix_descriptor(o.inputs, o.half_pitch * SLOT_BYTES, 8 * SLOT_BYTES, 0);
         const int pitch = o.weight_pitch / SLOT_BYTES;
         // The next step's distance is on its way while the products of a step are issued.
         int distance = o.distance[0];
@@ -107,7 +107,7 @@ struct WgmmaEngine {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                multiply(chain, w, x + o.slots * DEPTH, o.segment_pitch, step > 0);
+                multiply(chain, w, x + o.part_pitch, o.segment_pitch, step > 0);
                 multiply(chain, w + LOW, x, o.segment_pitch, true);
             }
             for (int step = 0; step < o.steps; ++step) {
@@ -195,10 +195,10 @@ struct MmaEngineOf {
             load_matrices<false>(a[r], weights + (lane / 16 * SLAB_ROWS + r * 16 + lane % 16) * SLOT_BYTES);
     }
     // The inputs of two tiles of columns: lane l gives slot l % 8 of half l / 8 % 2 of tile l / 16.
-    __device__ static void load_inputs(unsigned (&b)[2][2], const unsigned char* inputs, int slots) {
+    __device__ static void load_inputs(unsigned (&b)[2][2], const unsigned char* inputs, int half_pitch) {
         const int lane = threadIdx.x % 32;
         unsigned r[4];
-        load_matrices<false>(r, inputs + (lane / 8 % 2 * slots + lane / 16 * 8 + lane % 8) * SLOT_BYTES);
+        load_matrices<false>(r, inputs + (lane / 8 % 2 * half_pitch + lane / 16 * 8 + lane % 8) * SLOT_BYTES);
         b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
     }
 
@@ -219,7 +219,7 @@ struct MmaEngineOf {
                 unsigned b[PARTS][2][2];
 #pragma unroll
                 for (int part = 0; part < PARTS; ++part)
-                    load_inputs(b[part], x + (part * DEPTH * o.slots + c * 8) * SLOT_BYTES, o.slots);
+                    load_inputs(b[part], x + (part * o.part_pitch + c * 8) * SLOT_BYTES, o.half_pitch);
 #pragma unroll
                 for (int j = 0; j < 2; ++j)
 #pragma unroll

@@ -35,7 +35,7 @@ typedef ELEMENT Element;
 // Rows of a matrix product, in slabs of 64; bytes of a slot, and of a row of K in an instruction.
 constexpr int SLAB_ROWS = 64;
 constexpr int SLOT_BYTES = 16;
-constexpr int DEPTH = 2;  // slots along K in an instruction
+constexpr int DEPTH = 2;  // slots along K in an instruction, its halves
 constexpr int CHUNK = SLOT_BYTES / sizeof(Element);  // channels of a slot
 constexpr int BLOCK = DEPTH * CHUNK;                 // channels of a K block, of one step of the sum
 constexpr int SLAB_BYTES = SLAB_ROWS * DEPTH * SLOT_BYTES * PARTS;  // weights of a slab in a step
@@ -144,11 +144,15 @@ struct Fold {
 };
 
 // How the sum is divided: taps of z, then K blocks of channels, then taps of y, then of x. One of these
-// is a step; `depth` K blocks of one tap of z are a stage.
+// is a step; `depth` K blocks of one tap of z are a stage. A slot that holds all channels leaves the other
+// half of K empty: it takes the next tap of x then, which is the same slots from another distance on.
 struct Steps {
     int64 channels;
     int64 blocks;  // K blocks of channels
     int64 depth;   // of a stage, the last one may have fewer
+    int64 halves;  // of K that are channels: 2, or 1 where a step has two taps of x
+    // Steps along x of so many taps.
+    __device__ int along_x(int taps) const { return halves == 1 ? (taps + 1) / 2 : taps; }
 };
 
 // Where a tap lies: `shift` inputs behind the first one.

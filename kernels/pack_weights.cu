@@ -25,20 +25,22 @@ struct Arguments {
     MatrixAxis axis[3];
 };
 
-// Where a step of a phase lies in the weights: its first channel, and its taps.
+// Where a half of a step of a phase lies in the weights: its first channel, and its taps.
 struct Place {
     int64 channel;
     int tap[3];
 };
 
-__device__ inline Place place_of(const Arguments& p, const Phase& phase, int step) {
-    const int inner = phase.taps[1].count * phase.taps[2].count, blocks = int(p.sum.blocks);
+__device__ inline Place place_of(const Arguments& p, const Phase& phase, int step, int half) {
+    const int along_x = p.sum.along_x(phase.taps[2].count), blocks = int(p.sum.blocks);
+    const int inner = phase.taps[1].count * along_x;
     Place place;
     place.tap[0] = step / inner / blocks;
-    place.channel = step / inner % blocks * BLOCK;
+    place.channel = step / inner % blocks * BLOCK + (p.sum.halves == 1 ? 0 : half * CHUNK);
     step %= inner;
-    place.tap[1] = step / phase.taps[2].count;
-    place.tap[2] = step % phase.taps[2].count;
+    place.tap[1] = step / along_x;
+    place.tap[2] = step % along_x;
+    if (p.sum.halves == 1) place.tap[2] = place.tap[2] * 2 + half;
     return place;
 }
 
@@ -50,7 +52,7 @@ extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
     // What a phase has in common takes long to find out: a block stays in one.
     const int phase_index = blockIdx.x % phases;
     const Phase phase = phase_of(p.axis, phase_index);
-    const int taps = phase.taps[0].count * phase.taps[1].count * phase.taps[2].count;
+    const int taps = phase.taps[0].count * phase.taps[1].count * p.sum.along_x(phase.taps[2].count);
     const int blocks = gridDim.x / phases, slots = int(p.groups) * row_tiles * steps * slabs * DEPTH * SLAB_ROWS;
     for (int slot = blockIdx.x / phases * blockDim.x + threadIdx.x; slot < slots; slot += blocks * blockDim.x) {
         // Lanes run along a few rows, whose slots lie side by side, and then along the steps, whose weights do.
@@ -65,18 +67,17 @@ extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
         const int64 channel_out = channel_of(row, folds);
         Bits values[CHUNK] = {};
         if (step < int(p.sum.blocks) * taps && channel_out < p.rows) {
-            const Place place = place_of(p, phase, step);
+            const Place place = place_of(p, phase, step, half);
             int64 k[3];
             for (int a = 0; a < 3; ++a) k[a] = phase.taps[a].first + int64(place.tap[a]) * phase.taps[a].step;
-            bool exists = true;
+            bool exists = place.tap[2] < phase.taps[2].count;
             if (folds > 1) {
                 k[2] = p.fold.start + place.tap[2] * p.fold.step + fold_of(row, folds) * p.fold.apart;
-                exists = k[2] >= 0 && k[2] < p.fold.kernel;
+                exists &= k[2] >= 0 && k[2] < p.fold.kernel;
             }
-            const int64 channel = place.channel + half * CHUNK;
-            const int channels = exists ? int(p.sum.channels - channel) : 0;
+            const int channels = exists ? int(p.sum.channels - place.channel) : 0;
             const Bits* weight = (const Bits*)p.weight + group * p.weight_group + channel_out * p.weight_row +
-                                    channel * p.weight_channel;
+                                    place.channel * p.weight_channel;
             for (int a = 0; a < 3; ++a) weight += k[a] * p.axis[a].weight_stride;
 #pragma unroll
             for (int i = 0; i < CHUNK; ++i)

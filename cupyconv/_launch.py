@@ -274,15 +274,15 @@ def view(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def _lie_in_pairs(strides: Sequence[int]) -> bool:
-    """Return whether neighbours along the last axis lie as pairs, in every line alike."""
+def _lie_in_units(strides: Sequence[int], count: int) -> bool:
+    """Return whether `count` neighbours along the last axis lie together, in every line alike."""
     *others, last = strides
-    return last == 1 and not any(stride % 2 for stride in others)
+    return last == 1 and not any(stride % count for stride in others)
 
 
-def _in_pairs(strides: Sequence[int], size: int) -> bool:
-    """Return whether neighbours along the last axis, of `size`, lie and exist as pairs."""
-    return size % 2 == 0 and _lie_in_pairs(strides)
+def _in_units(strides: Sequence[int], size: int, count: int) -> bool:
+    """Return whether neighbours along the last axis, of `size`, lie and exist together."""
+    return size % count == 0 and _lie_in_units(strides, count)
 
 
 def _reciprocal(divisor: int) -> int:
@@ -394,7 +394,7 @@ class KernelPath:
         )
         # What separates lines, planes and channels in shared memory equals their strides modulo a
         # chunk; pairs of neighbours need them to be even.
-        vectors = _lie_in_pairs((strides.input[1], *inputs))
+        vectors = _lie_in_units((strides.input[1], *inputs), 2)
         depth, height, _ = layout.extent
         runs = layout.vectors if vectors else layout.elements
         chunk = _depthwise.CHUNK // itemsize if vectors else 1
@@ -463,7 +463,7 @@ class KernelPath:
             )
         )
         # Neighbouring outputs are a thread's own where taps slide.
-        pairs = layout.slides and _lie_in_pairs((*strides.out, *outs))
+        pairs = layout.slides and _lie_in_units((*strides.out, *outs), 2)
         launch = self.device.launcher(plan.launch)
         address = self.device.address
 
@@ -504,11 +504,15 @@ class KernelPath:
             )
         )
         x = sum.axes[2]
-        input_pairs = x.pairs and _in_pairs((*strides.input, *strides.input_axes), x.taps.size_in)
-        own_pairs = sum.fold.count % 2 == 0 or sum.fold.count == x.taps.phases == 1
-        output_pairs = own_pairs and _in_pairs(
-            (*strides.out, *strides.out_axes), g.axes[-1].size_out
+        input_pairs = x.pairs and _in_units(
+            (*strides.input, *strides.input_axes), x.taps.size_in, 2
         )
+        own_pairs = sum.fold.count % 2 == 0 or sum.fold.count == x.taps.phases == 1
+        out_strides, size_out = (*strides.out, *strides.out_axes), g.axes[-1].size_out
+        output_pairs = own_pairs and _in_units(out_strides, size_out, 2)
+        columns = (tiling.tile[3], tiling.row_pitch, tiling.plane_pitch, tiling.segment_pitch)
+        own_quads = sum.fold.count == x.taps.phases == 1 and not any(n % 4 for n in columns)
+        unit = 4 if own_quads and _in_units(out_strides, size_out, 4) else 2 if output_pairs else 1
         groups = tiling.slots // 32
         constants = _packed(
             (
@@ -540,7 +544,7 @@ class KernelPath:
         )
         pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
         address = self.device.address
-        byte, pair = np.dtype(np.uint8), 2 * out.dtype.itemsize
+        byte, element = np.dtype(np.uint8), out.dtype.itemsize
 
         def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
             packed = self.device.workspace((plan.packed,), byte)
@@ -548,10 +552,10 @@ class KernelPath:
             pack(_packed(weights) + pack_constants)
             source, result = address(input), address(out)
             addresses = source, *weights, result, 0 if bias is None else address(bias)
-            paired = input_pairs and source % pair == 0
+            paired = input_pairs and source % (2 * element) == 0
             last = _reciprocal(groups // 2 if paired else groups), paired
-            aligned = output_pairs and result % pair == 0
-            launch(_packed(addresses) + constants + _packed((*last, aligned)))
+            own = next(n for n in (4, 2, 1) if n <= unit and result % (n * element) == 0)
+            launch(_packed(addresses) + constants + _packed((*last, own)))
 
         return convolve
 

@@ -235,6 +235,12 @@ class Sum:
         return self.blocks * self.axes[0].most_taps * self.steps_inside
 
     @property
+    def unit(self) -> int:
+        """Outputs along x that tiles have together: four may be one store."""
+        four = self.fold.count == self.axes[2].taps.phases == 1
+        return 4 if four and self.taps[2].size_out % 4 == 0 else 2
+
+    @property
     def mean_steps(self) -> float:
         """Steps of a phase in the mean."""
         taps = math.prod(axis.taps.kernel for axis in self.axes) / self.phases
@@ -303,8 +309,13 @@ _SHORT_SUM = 1024
 _ROOM = 160 * 1024  # bytes that take two long stages with any halo of a small kernel
 
 
+def _whole(number: int, unit: int) -> int:
+    """Return `number` or the next one that is a multiple of `unit`."""
+    return -(-number // unit) * unit
+
+
 def _slab_rows(rows: int) -> int:
-    return -(-rows // SLAB_ROWS) * SLAB_ROWS
+    return _whole(rows, SLAB_ROWS)
 
 
 def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
@@ -429,7 +440,7 @@ def _boxes(sum: Sum, shape: Shape, batch: int) -> Iterator[tuple[int, int, int, 
     widths = set()
     for widest in (*range(8, shape.columns + 1, 8), shape.columns):
         width = -(-x // -(-x // widest))
-        widths.add(width + width % 2 if width < x else width)
+        widths.add(_whole(width, sum.unit) if width < x else width)
     for width in sorted(widths):
         if width <= shape.segment:
             yield 1, 1, min(y, shape.columns // shape.segment), width, True
@@ -454,7 +465,7 @@ def _row_pitch(sum: Sum, width: int) -> int:
     pitch = width + axis.halo
     if width >= axis.taps.positions(0) and axis.taps.step == axis.taps.phases == 1:
         pitch = max(width, pitch - axis.absent, axis.absent + axis.taps.size_in)
-    return pitch + pitch % 2
+    return _whole(pitch, sum.unit)
 
 
 def _candidates(
@@ -475,7 +486,7 @@ def _candidates(
     for *tile, by_rows in _boxes(sum, shape, batch):
         row_pitch = tile[3] + sum.axes[2].halo if by_rows else _row_pitch(sum, tile[3])
         if by_rows:
-            row_pitch = max(row_pitch + row_pitch % 2, shape.segment)
+            row_pitch = max(_whole(row_pitch, sum.unit), shape.segment)
         plane_pitch = row_pitch * (tile[2] + sum.axes[1].halo)
         segment_pitch = row_pitch if by_rows else shape.segment
         last_segment = (shape.columns // shape.segment - 1) * segment_pitch

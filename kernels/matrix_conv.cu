@@ -89,8 +89,8 @@ struct Arguments {
     int64 plane_reciprocal, row_reciprocal, depth_reciprocal;  // of plane_pitch, row_pitch, tile[1]
     int64 tile_reciprocals[5];  // of row_tiles, and of tiles along x, y, z and samples; long ones
     int64 groups_reciprocal;  // of the groups of slots in a half of K that a warp takes at a time
-    // Whether neighbouring inputs, or outputs, exist together and lie together, aligned to two elements.
-    int64 input_pairs, output_pairs;
+    int64 input_pairs;   // whether neighbouring inputs exist and lie together, aligned to two elements
+    int64 output_unit;   // 1, 2 or 4: neighbouring outputs that do, and that tiles have together
 };
 
 struct Shared {
@@ -102,7 +102,7 @@ struct Shared {
     unsigned column_place[TEAMS][TEAM_COLUMNS];
     int column_folds[2][TEAMS][TEAM_COLUMNS];
     float bias[TEAMS][TEAM_ROWS];  // of each team's rows
-    Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
+    __align__(16) Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
 };
 
 // The launch's shared memory: `Shared`, and behind it, in this order:
@@ -641,7 +641,7 @@ struct Worker {
 
     // A thread holds pairs of neighbouring outputs: two columns of a row, or, where x is folded (ACROSS),
     // two folds of a column. They pass through shared memory, so that a warp's stores run along rows.
-    // Mostly the two of a pair lie together and are one store.
+    // Mostly two of a pair, or four neighbours, lie together and are one store.
     template <bool ACROSS>
     __device__ __forceinline__ void store(const ENGINE& engine, int index, int team, int border) const {
         constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
@@ -671,7 +671,9 @@ struct Worker {
                 }
                 __syncwarp();
                 const int row = first_row(tile, team) + ENGINE::first_row(r), column = ENGINE::first_column(c0);
-                if (p.output_pairs)
+                if (!ACROSS && p.output_unit == 4)
+                    empty<ACROSS>((const Quad*)pass, tile, team, border, row, column);
+                else if (p.output_unit >= 2)
                     empty<ACROSS>(pass, tile, team, border, row, column);
                 else
                     empty<ACROSS>((const Bits*)pass, tile, team, border, row, column);
@@ -680,21 +682,23 @@ struct Worker {
         if (__any_sync(~0u, specials.found())) repair(p, shared, index, team, border);
     }
 
-    // Stores what lies in a warp's buffer, from row and column on. Lanes run along its rows, of pairs or
-    // of single outputs; each has one column then, and eight or sixteen rows, which are channels in turn.
+    // Stores what lies in a warp's buffer, from row and column on. Lanes run along its rows, by single
+    // outputs or a few together; each has its columns then, and eight or sixteen rows, which are channels
+    // in turn.
     template <bool ACROSS, typename Unit>
     __device__ __forceinline__ void empty(const Unit* pass, const Tile& tile, int team, int border, int row0,
                                           int column0) const {
-        constexpr int UNITS = sizeof(Pair) / sizeof(Unit);  // of a pair
-        constexpr int LENGTH = PASS_PAIRS * UNITS * (ACROSS ? 2 : 1), PITCH = LENGTH / PASS_PAIRS * PASS_PITCH;
+        constexpr int SIZE = sizeof(Unit) / sizeof(Bits);  // outputs
+        constexpr int FOLDS = ACROSS ? 2 : 1;              // of a column, side by side
+        constexpr int LENGTH = PASS_PAIRS * 2 * FOLDS / SIZE, PITCH = PASS_PITCH * 2 * FOLDS / SIZE;
         constexpr int LANES = LENGTH < 32 ? LENGTH : 32, STEP = 32 / LANES, HEIGHT = ACROSS ? 8 : 16;
         const int lane = threadIdx.x % 32, folds = ACROSS ? int(p.fold.count) : 1;
         const int64 pitch = STEP * p.out_row;
         Bits* const out = (Bits*)p.out + first_output(tile);
         for (int start = 0; start < LENGTH; start += LANES) {
             const int unit = start + lane % LANES;
-            const int column = column0 + (ACROSS ? unit / UNITS : unit * 2 / UNITS);
-            const int row = row0 + (ACROSS && UNITS == 2 ? unit % 2 * 8 : 0);
+            const int column = column0 + unit * SIZE / FOLDS;
+            const int row = row0 + (SIZE < FOLDS ? unit % 2 * 8 : 0);
             const int channel = channel_of(row, folds) + lane / LANES, fold = fold_of(row, folds);
             const int rows = fold < shared.column_folds[border][team][column] ? int(p.rows) - channel : 0;
             Bits* to = out + shared.column_offset[team][column] + channel * p.out_row + fold * p.out_axis[2];

@@ -91,8 +91,17 @@ struct Channels<4> {
 };
 typedef Channels<CHUNK>::Bits Bits;
 
-// Two neighbouring outputs, as they lie in memory, and sums rounded to them.
+// Two and four neighbouring outputs, as they lie in memory, and sums rounded to two.
 typedef Load<2, Bits>::Type Pair;
+template <int>
+struct Four {
+    typedef Bits64 Type;
+};
+template <>
+struct Four<4> {
+    typedef Bits128 Type;
+};
+typedef Four<sizeof(Bits)>::Type Quad;
 __device__ inline Bits64 pair_of(float first, float second, float) {
     return {__float_as_uint(first), __float_as_uint(second)};
 }

@@ -153,7 +153,7 @@ __device__ inline void load_bits(Bits128& bits, const Bits128* global, int index
 #endif
 }
 
-// Stores numbers, pairs by one instruction as well, if `stored`.
+// Stores numbers, several by one instruction as well, if `stored`.
 __device__ inline void store_bits(unsigned short* global, unsigned short bits, bool stored) {
     if (stored) *global = bits;
 }
@@ -164,6 +164,17 @@ __device__ inline void store_bits(Bits64* global, const Bits64& bits, bool store
 #ifdef __CUDACC__
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\n@p st.global.v2.b32 [%0], {%1, %2};\n}\n" ::"l"(global),
                  "r"(bits.first), "r"(bits.second), "r"(int(stored)) : "memory");
+#else
+    if (stored) *global = bits;
+#endif
+}
+
+__device__ inline void store_bits(Bits128* global, const Bits128& bits, bool stored) {
+#ifdef __CUDACC__
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.b32 [%0], {%1, %2, %3, %4};\n}\n" ::"l"(global),
+        "r"(bits.words[0]), "r"(bits.words[1]), "r"(bits.words[2]), "r"(bits.words[3]), "r"(int(stored))
+        : "memory");
 #else
     if (stored) *global = bits;
 #endif

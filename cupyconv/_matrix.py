@@ -545,7 +545,7 @@ def _candidates(
         # A multiprocessor stores a sector of 32 bytes in a cycle, full or not.
         folds = sum.fold.count
         sectors = tile[3] * folds * mode.itemsize / 32 + 1.5
-        stores = shape.rows / folds * math.prod(tile[:3]) * sectors
+        stores = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3]) * sectors
         deep = _deep(sum, stages)
         chunk = math.lcm(sum.depth, deep)
         yield Tiling(

@@ -229,12 +229,41 @@ CASES = {
     "groups": convolution("conv1d", (1, 24, 20), (36, 8, 3), bias=True, groups=3),
     "chunks": convolution("conv2d", (2, 68, 5, 9), (70, 68, 3, 3), padding=1),
     "very long": convolution("conv1d", (1, 8300, 9), (9, 8300, 1)),
+    "few": convolution("conv2d", (2, 3, 9, 22), (64, 3, 3, 5), bias=True, padding=1),
+    "few, odd phases": convolution("conv_transpose1d", (1, 4, 40), (4, 70, 5), stride=2),
+    "fours": convolution("conv2d", (2, 9, 6, 40), (70, 9, 3, 3), bias=True, padding=1),
     "special": test_convolution.special(
         convolution("conv2d", (5, 9, 4, 5), (70, 9, 3, 3), bias=True, padding=1)
     ),
 }
 
 MATRIX = {
+    "the second tap of a step is the first one again": Mutant(
+        MATRIX_CONV, "p.sum.halves == 1 ? phase.taps[2].offset_step : int(p.slots)",
+        "p.sum.halves == 1 ? 0 : int(p.slots)", "wrong", by="hopper", case="few",
+    ),
+    "steps of two taps lie one tap apart": Mutant(
+        MATRIX_CONV, "tap % along_x * (DEPTH / halves) *", "tap % along_x *",
+        "wrong", by="portable", case="few",
+    ),
+    "a tap behind the last one": Mutant(
+        PACK, "bool exists = place.tap[2] < phase.taps[2].count;", "bool exists = true;",
+        "out of bounds|between the elements|wrong", by="hopper", case="few",
+    ),
+    "parts as far apart as with both halves": Mutant(
+        MATRIX_CONV, "int(p.sum.halves * p.slots);", "int(2 * p.slots);",
+        "wrong|nothing wrote", by="portable", case="few",
+    ),
+    "neighbours in each other's place": Mutant(
+        MATRIX_CONV, "Channels<CHUNK>::fill<PIXELS>(parts, values[half], own);",
+        "Channels<CHUNK>::fill<PIXELS>(parts, values[half], pixel);",
+        "wrong", by="hopper", case="even",
+    ),
+    "columns of four outputs one too far": Mutant(
+        MATRIX_CONV, "const int column = column0 + unit * SIZE / FOLDS;",
+        "const int column = column0 + unit * SIZE / FOLDS + (SIZE == 4);",
+        "wrong|misaligned|out of bounds|nothing wrote", by="hopper", case="fours",
+    ),
     "a tap one slot too far": Mutant(
         MATRIX_CONV, "+ distance_of(p.axis[2], x);", "+ distance_of(p.axis[2], x) + (x > 0);",
         "wrong|nothing wrote", by="portable", case="long",
@@ -326,7 +355,7 @@ MATRIX = {
         ENGINE, "wgmma_fence();", "", "fence", by="hopper", case="long"
     ),
     "a chain that is not added": Mutant(
-        ENGINE, "sum[0][i] += chain[i];", ";", "wrong", by="hopper", case="one step"
+        ENGINE, "sum[s][i] += chain[s][i];", ";", "wrong", by="hopper", case="one step"
     ),
     "a chain that is not added by warps": Mutant(
         ENGINE, "sum[r][c][i] += chain[r][c][i];", "", "wrong", by="portable", case="one step"
@@ -340,11 +369,11 @@ MATRIX = {
         "wrong", by="portable", case="very long",
     ),
     "a chain that goes on": Mutant(
-        ENGINE, "x + o.slots * DEPTH, step > 0);", "x + o.slots * DEPTH, true);",
+        ENGINE, "o.segment_pitch, step > 0);", "o.segment_pitch, true);",
         "wrong|nothing wrote|accumulators", by="hopper", case="long",
     ),
     "no second parts of weights": Mutant(
-        ENGINE, "Product::multiply(chain, w + LOW, x, true);", "",
+        ENGINE, "multiply(chain, w + LOW, x, o.segment_pitch, true);", "",
         "wrong", by="hopper", case="one step",
     ),
     "no second parts of inputs": Mutant(
@@ -393,7 +422,7 @@ MATRIX = {
         "race", by="portable", case="odd",
     ),
     "pairs of odd outputs": Mutant(
-        MATRIX_CONV, "if (p.output_pairs)", "if (true)",
+        MATRIX_CONV, "else if (p.output_unit >= 2)", "else if (true)",
         "misaligned|out of bounds|another thread", by="hopper", case="odd",
     ),
     "pairs of odd inputs": Mutant(
@@ -413,19 +442,19 @@ MATRIX = {
         "wrong", by="hopper", case="fold",
     ),
     "taps that a fold does not have": Mutant(
-        PACK, "exists = k[2] >= 0 && k[2] < p.fold.kernel;", "",
+        PACK, "exists &= k[2] >= 0 && k[2] < p.fold.kernel;", "",
         "out of bounds|between the elements|wrong", by="portable", case="fold",
     ),
     "steps in another order": Mutant(
         PACK,
-        "place.tap[1] = step / phase.taps[2].count;\n"
-        "    place.tap[2] = step % phase.taps[2].count;",
+        "place.tap[1] = step / along_x;\n    place.tap[2] = step % along_x;",
         "place.tap[2] = step / phase.taps[1].count;\n"
         "    place.tap[1] = step % phase.taps[1].count;",
         "wrong|out of bounds", by="hopper", case="long",
     ),
     "a weight's channel too many": Mutant(
-        PACK, "int(p.sum.channels - channel) : 0", "int(p.sum.channels - channel) + 1 : 0",
+        PACK,
+        "int(p.sum.channels - place.channel) : 0", "int(p.sum.channels - place.channel) + 1 : 0",
         "out of bounds|between the elements|wrong", by="portable", case="three axes",
     ),
     "a weight's row too many": Mutant(

@@ -16,6 +16,7 @@ from ._taps import NO_AXIS, AxisTaps, conv_taps
 
 SLAB_ROWS = 64
 SLOT = 16  # bytes
+SECTOR = 32  # bytes that memory is written by
 TEAM = 128  # threads
 MAX_STAGES = 16
 MAX_STEPS = 2048  # of a stage, as far as the table of distances goes
@@ -126,13 +127,17 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
 
 @dataclass(frozen=True)
 class Fold:
-    """Which tap belongs to a tap of the folded axis: ``start + j * step + fold * apart``."""
+    """Which tap belongs to a tap of the folded axis.
+
+    It is ``(start + j * step + fold * apart) / divisor``, if that is one of the kernel's.
+    """
 
     count: int
     kernel: int
     start: int = 0
     step: int = 1
     apart: int = 0
+    divisor: int = 1
 
 
 @dataclass(frozen=True)
@@ -276,9 +281,7 @@ def _folded(
     if count == 1:
         return taps, Fold(1, taps.kernel)
     own_phases = transposed and stride == count
-    if dilation != 1 and not (own_phases and dilation % stride == 0):
-        return None
-    if stride != 1 and not own_phases:
+    if not own_phases and (stride != 1 or dilation != 1):
         return None
     kernel, pad = taps.kernel, taps.origin
     step, offset, length = count, taps.origin, kernel + count - 1
@@ -287,7 +290,7 @@ def _folded(
     elif stride == 1:
         offset = pad - (kernel - 1)
         fold = Fold(count, kernel, kernel - 1, -1, 1)
-    elif dilation != 1:
+    elif dilation % stride == 0:
         # One phase has all taps. A fold that is not its own is as far apart as the kernel is long.
         only = -pad % stride
         first = (only + pad) // stride
@@ -297,15 +300,15 @@ def _folded(
         )
         return virtual, Fold(count, kernel, kernel - 1 - only * kernel, -1, kernel)
     else:
-        step, offset = 1, -((kernel - 1 - pad) // stride)
+        step, offset = 1, -(((kernel - 1) * dilation - pad) // stride)
         length = (stride - 1 + pad) // stride - offset + 1
-        fold = Fold(count, kernel, pad - stride * offset, -stride, 1)
+        fold = Fold(count, kernel, pad - stride * offset, -stride, 1, dilation)
     size_out = -(-taps.size_out // count)
     folded = conv_taps(taps.size_in, size_out, length, step, 1, -offset)
     return folded, fold
 
 
-_SHORT_SUM = 1024
+_SCATTERED = 0.8  # cycles of a store to a sector of its own: phases lie between each other
 _ROOM = 160 * 1024  # bytes that take two long stages with any halo of a small kernel
 
 
@@ -324,18 +327,18 @@ def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
     taps = (NO_AXIS,) * (3 - g.rank) + g.axes
 
     def cost(count: int) -> float:
-        """Rows that the matrix units compute for an output of a channel, tap by tap."""
+        """Cycles of an output along x, in all rows: of products, and to store it."""
         folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
         if folded is None or folded[0].kernel < 1:
             return math.inf
         rows = g.rows if count == 1 else -(-g.rows // 8) * 8 * count
         length = g.axes[-1].kernel / taps[2].phases if count == 1 else folded[0].kernel
         apart = taps[2].phases > 1 and count == 1
-        return _slab_rows(rows) * length / count * (scattered if apart else 1)
+        products = _slab_rows(rows) * length / count * terms * mode.products / mode.rate
+        return products + g.rows * (_SCATTERED if apart else mode.itemsize / SECTOR)
 
-    # Outputs of one phase lie apart: what their stores cost counts where sums are short.
-    terms = g.channels * math.prod(axis.kernel for axis in g.axes)
-    scattered = 2.5 if terms <= _SHORT_SUM else 1.25
+    outer = math.prod(axis.kernel / axis.phases for axis in g.axes[:-1])
+    terms = _whole(g.channels, mode.block) * outer
     counts = {1, 2, 4, g.stride[-1] if g.transposed and g.stride[-1] <= 8 else 1}
     count = min(sorted(counts), key=cost)
     folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
@@ -544,7 +547,7 @@ def _candidates(
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 8 / tile[3])
         # A multiprocessor stores a sector of 32 bytes in a cycle, full or not.
         folds = sum.fold.count
-        sectors = tile[3] * folds * mode.itemsize / 32 + 1.5
+        sectors = tile[3] * folds * mode.itemsize / SECTOR + 1.5
         stores = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3]) * sectors
         deep = _deep(sum, stages)
         chunk = math.lcm(sum.depth, deep)

@@ -146,10 +146,11 @@ struct MatrixAxis {
     int64 pairs;     // whether inputs are staged from an even one on
 };
 
-// Which tap of the weights belongs to tap j of the folded axis: start + j * step + fold * apart.
+// Which tap of the weights belongs to tap j of the folded axis: (start + j * step + fold * apart) / divisor,
+// if that is one of `kernel`.
 struct Fold {
     int64 count;  // 1: not folded
-    int64 kernel, start, step, apart;
+    int64 kernel, start, step, apart, divisor;
 };
 
 // How the sum is divided: taps of z, then K blocks of channels, then taps of y, then of x. One of these

@@ -73,7 +73,9 @@ extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
             bool exists = place.tap[2] < phase.taps[2].count;
             if (folds > 1) {
                 k[2] = p.fold.start + place.tap[2] * p.fold.step + fold_of(row, folds) * p.fold.apart;
-                exists &= k[2] >= 0 && k[2] < p.fold.kernel;
+                exists &= k[2] % p.fold.divisor == 0 && k[2] >= 0;
+                k[2] /= p.fold.divisor;
+                exists &= k[2] < p.fold.kernel;
             }
             const int channels = exists ? int(p.sum.channels - place.channel) : 0;
             const Bits* weight = (const Bits*)p.weight + group * p.weight_group + channel_out * p.weight_row +

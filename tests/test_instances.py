@@ -201,8 +201,8 @@ KINDS: dict[str, Any] = {
         "conv2d", (1, 2 * c, 4, 2 * n), (2 * r, c, 2, 2), {"stride": (1, 2)},
     ),
     "phases": lambda n, c, r: (
-        "conv_transpose2d", (1, 2 * c, 2, n - 2), (2 * c, r, 2, 6),
-        {"stride": (1, 3), "dilation": (1, 2), "padding": (0, 1)},
+        "conv_transpose2d", (1, 2 * c, 3, n - 2), (2 * c, r, 3, 2),
+        {"stride": (3, 1), "dilation": 2, "padding": (1, 0)},
     ),
     "three axes": lambda n, c, r: (
         "conv3d", (1, 2 * c, 3, 2, n + 1), (2 * r, c, 2, 2, 2), {"padding": (0, 1, 0)},

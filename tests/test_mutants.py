@@ -442,7 +442,7 @@ MATRIX = {
         "wrong", by="hopper", case="fold",
     ),
     "taps that a fold does not have": Mutant(
-        PACK, "exists &= k[2] >= 0 && k[2] < p.fold.kernel;", "",
+        PACK, "exists &= k[2] < p.fold.kernel;", "",
         "out of bounds|between the elements|wrong", by="portable", case="fold",
     ),
     "steps in another order": Mutant(

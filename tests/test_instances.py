@@ -201,7 +201,7 @@ KINDS: dict[str, Any] = {
         "conv2d", (1, 2 * c, 4, 2 * n), (2 * r, c, 2, 2), {"stride": (1, 2)},
     ),
     "phases": lambda n, c, r: (
-        "conv_transpose2d", (1, 2 * c, 3, n - 2), (2 * c, r, 3, 2),
+        "conv_transpose2d", (1, 2 * c, 3, n - 6), (2 * c, r, 6, 4),
         {"stride": (3, 1), "dilation": 2, "padding": (1, 0)},
     ),
     "three axes": lambda n, c, r: (

@@ -16,10 +16,12 @@
 //                      \___________/                       the columns of a tap start at its
 //                       columns of tap 1                   distance: a shifted start address
 //
-// Warps have parts of their own. The first teams of four warps multiply: of two, each has its slab of 64 rows
-// or its half of the columns; a single one has all. Of the warps behind them one brings weights, the others stage inputs (read
-// along rows of the image as NCHW lies, transposed to slots in registers). Rings of stages with an mbarrier for
-// "full" and one for "empty" each lie between them:
+// Where a slot holds all channels, half 1 is the next tap of x: the same slots, from another distance on.
+//
+// Warps have parts of their own. The first teams of four warps multiply: of two, each has its slab of 64
+// rows or its half of the columns; a single one has all. Of the warps behind them one brings weights, the
+// others stage inputs (read along rows of the image as NCHW lies, transposed to slots in registers). Rings
+// of stages with an mbarrier for "full" and one for "empty" each lie between them:
 //
 //      inputs   ring of `stages`: one K block or a few of channels with the tile's halo, one tap of z
 //      weights  ring of `weight_stages`: a group of up to `group` steps
@@ -34,7 +36,8 @@
 // Macros, with those of matrix_tile.cuh and matrix_engine.cuh:
 //     ENGINE       WgmmaEngine or MmaEngine
 //     TEAMS        that multiply: 2, or 1 for blocks of which a multiprocessor holds two
-//     SLABS        slabs of 64 rows of a block: 1 (its teams share it) or 2 (one for each of two teams)
+//     SLABS        slabs of 64 rows of a block: 1, which its teams share, or 2, one for each of two teams
+//                  or both for a single one
 //
 // Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_matrix.py).
 // A block stays in phase blockIdx % phases and takes every so many-th of its tiles. Tiles run over rows

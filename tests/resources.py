@@ -77,11 +77,12 @@ def compiled(source: str, options: tuple[str, ...], target: str) -> dict[str, Re
     return result
 
 
-def measured(target: str) -> dict[str, Resources]:
-    """Compile all instances for a target; return their resources by name."""
-    groups: dict[tuple[Any, ...], list[Instance]] = {}
+def measured(target: str, share: slice = slice(None)) -> dict[str, Resources]:
+    """Compile all instances for a target, or a share; return their resources by name."""
+    all_groups: dict[tuple[Any, ...], list[Instance]] = {}
     for instance in instances(target):
-        groups.setdefault((instance.source, _compile.options(instance)), []).append(instance)
+        all_groups.setdefault((instance.source, _compile.options(instance)), []).append(instance)
+    groups = dict(list(all_groups.items())[share])
 
     # NVRTC does one thing at a time in a process.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:

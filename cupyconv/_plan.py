@@ -325,16 +325,13 @@ _DIRECT_ROWS = 8
 def _is_dense(geometry: ConvGeometry, mode: Mode, processor: Processor) -> bool:
     """Whether matrix units have enough to do; the batch does not count, as it changes no bits."""
     g = geometry
-    if g.rank > 3 or not g.channels:
-        return False
     place = g.channels * g.rows * math.prod(axis.kernel / axis.phases for axis in g.axes)
-    sum = _matrix.sum_of(g, mode, SHARED[processor.target])
-    return (
-        place >= _DENSE_PLACE
-        and g.groups * place * math.prod(axis.size_out for axis in g.axes) >= _DENSE_PRODUCTS
-        and sum.efficiency * mode.rate / mode.products
-        >= _DIRECT_RATE * min(1, g.rows / _DIRECT_ROWS)
-    )
+    products = g.groups * place * math.prod(axis.size_out for axis in g.axes)
+    if g.rank > 3 or place < _DENSE_PLACE or products < _DENSE_PRODUCTS:
+        return False
+    useful = _matrix.sum_of(g, mode, SHARED[processor.target]).efficiency
+    rate = _DIRECT_RATE * min(1, g.rows / _DIRECT_ROWS)
+    return useful * mode.rate / mode.products >= rate
 
 
 def _matrix_instances(mode: Mode, shape: _matrix.Shape, engine: str) -> tuple[Instance, Instance]:

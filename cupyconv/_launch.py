@@ -274,15 +274,13 @@ def view(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def _lie_in_units(strides: Sequence[int], count: int) -> bool:
-    """Return whether `count` neighbours along the last axis lie together, in every line alike."""
+def _together(most: int, strides: Sequence[int], size: int = 0) -> int:
+    """Return how many neighbours along the last axis lie together, in every line alike.
+
+    At most `most`, a power of two; a `size` of the axis is to be a multiple as well.
+    """
     *others, last = strides
-    return last == 1 and not any(stride % count for stride in others)
-
-
-def _in_units(strides: Sequence[int], size: int, count: int) -> bool:
-    """Return whether neighbours along the last axis, of `size`, lie and exist together."""
-    return size % count == 0 and _lie_in_units(strides, count)
+    return math.gcd(most, size, *others) if last == 1 else 1
 
 
 def _reciprocal(divisor: int) -> int:
@@ -394,7 +392,7 @@ class KernelPath:
         )
         # What separates lines, planes and channels in shared memory equals their strides modulo a
         # chunk; pairs of neighbours need them to be even.
-        vectors = _lie_in_units((strides.input[1], *inputs), 2)
+        vectors = _together(2, (strides.input[1], *inputs)) == 2
         depth, height, _ = layout.extent
         runs = layout.vectors if vectors else layout.elements
         chunk = _depthwise.CHUNK // itemsize if vectors else 1
@@ -463,7 +461,7 @@ class KernelPath:
             )
         )
         # Neighbouring outputs are a thread's own where taps slide.
-        pairs = layout.slides and _lie_in_units((*strides.out, *outs), 2)
+        pairs = layout.slides and _together(2, (*strides.out, *outs)) == 2
         launch = self.device.launcher(plan.launch)
         address = self.device.address
 
@@ -504,15 +502,10 @@ class KernelPath:
             )
         )
         x = sum.axes[2]
-        input_pairs = x.pairs and _in_units(
-            (*strides.input, *strides.input_axes), x.taps.size_in, 2
-        )
-        own_pairs = sum.fold.count % 2 == 0 or sum.fold.count == x.taps.phases == 1
-        out_strides, size_out = (*strides.out, *strides.out_axes), g.axes[-1].size_out
-        output_pairs = own_pairs and _in_units(out_strides, size_out, 2)
-        columns = (tiling.tile[3], tiling.row_pitch, tiling.plane_pitch, tiling.segment_pitch)
-        own_quads = sum.fold.count == x.taps.phases == 1 and not any(n % 4 for n in columns)
-        unit = 4 if own_quads and _in_units(out_strides, size_out, 4) else 2 if output_pairs else 1
+        input_pairs = x.pairs and _together(2, (*strides.input, *strides.input_axes)) == 2
+        own = sum.fold.count % 2 == 0 or sum.fold.count == x.taps.phases == 1
+        out_strides = (*strides.out, *strides.out_axes)
+        unit = _together(sum.unit if own else 1, out_strides, g.axes[-1].size_out)
         groups = tiling.slots // 32
         constants = _packed(
             (
@@ -554,8 +547,8 @@ class KernelPath:
             addresses = source, *weights, result, 0 if bias is None else address(bias)
             paired = input_pairs and source % (2 * element) == 0
             last = _reciprocal(groups // 2 if paired else groups), paired
-            own = next(n for n in (4, 2, 1) if n <= unit and result % (n * element) == 0)
-            launch(_packed(addresses) + constants + _packed((*last, own)))
+            aligned = math.gcd(unit, result // element)
+            launch(_packed(addresses) + constants + _packed((*last, aligned)))
 
         return convolve
 

@@ -232,7 +232,7 @@ class Sum:
     @property
     def steps_inside(self) -> int:
         """Steps of a K block in a stage: those of y and x."""
-        return self.axes[1].most_taps * self.axes[2].read_taps * self.halves // 2
+        return _steps_inside(self.axes, self.halves)
 
     @property
     def steps(self) -> int:
@@ -254,7 +254,7 @@ class Sum:
     @property
     def matrix_rows(self) -> int:
         """Rows of the matrix product, folds included, before slabs are filled up."""
-        return -(-self.rows // 8) * 8 * self.fold.count if self.fold.count > 1 else self.rows
+        return _matrix_rows(self.rows, self.fold.count)
 
     @property
     def efficiency(self) -> float:
@@ -321,6 +321,14 @@ def _slab_rows(rows: int) -> int:
     return _whole(rows, SLAB_ROWS)
 
 
+def _matrix_rows(rows: int, folds: int) -> int:
+    return _whole(rows, 8) * folds if folds > 1 else rows
+
+
+def _steps_inside(axes: tuple[Axis, ...], halves: int) -> int:
+    return axes[1].most_taps * axes[2].read_taps * halves // 2
+
+
 def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
     """Return how sums are computed, of rank 1 to 3, by blocks with `shared` bytes."""
     g = geometry
@@ -331,7 +339,7 @@ def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
         folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
         if folded is None or folded[0].kernel < 1:
             return math.inf
-        rows = g.rows if count == 1 else -(-g.rows // 8) * 8 * count
+        rows = _matrix_rows(g.rows, count)
         length = g.axes[-1].kernel / taps[2].phases if count == 1 else folded[0].kernel
         apart = taps[2].phases > 1 and count == 1
         products = _slab_rows(rows) * length / count * terms * mode.products / mode.rate
@@ -349,7 +357,7 @@ def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
     halves = 1 if 2 * g.channels <= mode.block and x.most_taps > 1 and x.taps.step == 1 else 2
     if halves == 1:
         axes = (*axes[:2], replace(x, read_taps=x.most_taps + x.most_taps % 2))
-    inside = axes[1].most_taps * axes[2].read_taps * halves // 2
+    inside = _steps_inside(axes, halves)
     blocks = -(-g.channels // mode.block)
     lattices = axes[1].lattices * axes[2].lattices
     # A stage has some steps, or products wait often; but more stages hide more of a load's latency.
@@ -511,9 +519,9 @@ def _candidates(
         lattice_slots = last_segment + shape.segment + reach
         # Stagers take 32 slots at a time, or 32 pairs: the odd lattices begin at half of all slots.
         apart = sum.axes[2].pairs and sum.axes[2].lattices > 1
-        lattice_slots = -(-lattice_slots // 32) * 32 if apart else lattice_slots + lattice_slots % 2
+        lattice_slots = _whole(lattice_slots, 32 if apart else 2)
         slots = lattice_slots * sum.axes[1].lattices * sum.axes[2].lattices
-        slots = -(-slots // 64) * 64
+        slots = _whole(slots, 64)
         # Without chains, how steps are grouped changes no sum: two slabs take smaller groups.
         inside = max(1, sum.depth * sum.steps_inside)
         group = sum.group
@@ -565,7 +573,7 @@ def _candidates(
             reach=reaches,
             stages=stages,
             weight_stages=weight_stages,
-            chunk=chunk * -(-min(sum.blocks, _CHUNK) // chunk),
+            chunk=_whole(min(sum.blocks, _CHUNK), chunk),
             deep=deep,
             resident=resident,
             group=group,
@@ -607,4 +615,4 @@ def _static(shape: Shape, mode: Mode, engine: str) -> int:
     team_rows = -(-shape.slabs // shape.teams) * SLAB_ROWS
     own = 4 * MAX_STAGES * 8 + 24 + shape.teams * (shape.team_columns * 20 + team_rows * 4)
     own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
-    return -(-own // 128) * 128
+    return _whole(own, 128)

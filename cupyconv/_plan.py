@@ -276,12 +276,14 @@ def _plan_conv(
     mode = MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
     if kernel in (None, "depthwise"):
         plan = _plan_depthwise(geometry, dtype, processor)
-    dense = mode and (
-        _is_dense(geometry, mode, processor) if kernel is None else kernel in ("portable", "hopper")
-    )
-    if mode and dense:
+    asked = kernel in ("portable", "hopper")
+    if (
+        plan is None
+        and mode
+        and (asked or (kernel is None and _is_dense(geometry, mode, processor)))
+    ):
         engine = "hopper" if processor.target == "sm_90a" else "portable"
-        plan = plan or _plan_matrix(geometry, mode, processor, kernel or engine)
+        plan = _plan_matrix(geometry, mode, processor, kernel or engine)
     return plan or _plan_direct(geometry, dtype)
 
 

@@ -461,6 +461,10 @@ def test_matrix_plans(
                 segment, column = divmod(slot, tiling.segment_pitch)
                 assert column < shape.segment or tiling.segment_pitch == shape.segment
                 assert segment * shape.segment + column < shape.columns
+    # Outputs that are stored together lie in one row of one tile.
+    if sum.unit == 4:
+        pitches = (tiling.row_pitch, tiling.plane_pitch, tiling.segment_pitch)
+        assert not any(columns % 4 for columns in (width, *pitches))
     # Stages of a chunk are whole ones.
     assert tiling.chunk % sum.depth == 0
     # The packed weights are those of all phases, rows and steps.

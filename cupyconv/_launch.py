@@ -529,7 +529,6 @@ class KernelPath:
                     tiling.deep,
                     tiling.resident,
                     tiling.group,
-                    tiling.turns,
                 ),
                 *map(_reciprocal, (tiling.plane_pitch, tiling.row_pitch, tiling.tile[1])),
                 *(_long_reciprocal(n) for n in (tiling.row_tiles, *reversed(tiling.tiles))),

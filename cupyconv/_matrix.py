@@ -122,7 +122,12 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
         ),
     }[engine]
     segments = 2 // mode.parts
-    return Shape(2, 1, 128, segments), small[0], Shape(2, 2, 128, segments), small[1]
+    large = [
+        Shape(2, slabs, segment, segments)
+        for segment in ((128, 120, 104) if engine == "hopper" else (128,))
+        for slabs in (1, 2)
+    ]
+    return large[0], small[0], large[1], small[1], *large[2:]
 
 
 @dataclass(frozen=True)
@@ -395,7 +400,6 @@ class Tiling:
     chunk: int  # K blocks of which rounds of staging are made up
     deep: int  # K blocks that a staging thread takes of the same slots, one after the other
     group: int  # steps of a stage of weights
-    turns: bool  # whether teams take turns
     resident: bool  # whether weights are brought once for all tiles of a block
     shared: int
     cycles: float  # of the model
@@ -424,8 +428,6 @@ _LOADS = 32  # registers in which a staging thread has loads under way
 _CHUNK = 64  # K blocks of which rounds are made up: few of them are not full
 # What a block takes beside its products, in cycles: to describe and store a tile.
 _TILE_CYCLES = 1500
-# From so many cycles of a tile's products on, by the parts of an element, teams take turns.
-_MANY_PRODUCTS = {1: 16000, 2: 7000}
 # How much of the lesser of products and staging is not hidden behind the greater.
 _IN_THE_WAY = 0.15
 _PAIRED = 0.2  # the same, for all that two blocks of a multiprocessor have to do
@@ -577,7 +579,6 @@ def _candidates(
             deep=deep,
             resident=resident,
             group=group,
-            turns=shape.teams == 2 and products >= _MANY_PRODUCTS[mode.parts],
             shared=fixed + stages * input_stage + weight_stages * weight_stage,
             cycles=_cycles(shape, -(-count // multiprocessors), products, staged, stores),
         )
@@ -613,6 +614,7 @@ def _static(shape: Shape, mode: Mode, engine: str) -> int:
     """Return the bytes of ``Shared`` in matrix_conv.cu."""
     tiles = min(32 // mode.itemsize, shape.team_columns // (8 if engine == "hopper" else 32))
     team_rows = -(-shape.slabs // shape.teams) * SLAB_ROWS
-    own = 4 * MAX_STAGES * 8 + 24 + shape.teams * (shape.team_columns * 20 + team_rows * 4)
+    columns = _whole(shape.team_columns, tiles * 8)  # whole buffers
+    own = 4 * MAX_STAGES * 8 + 24 + shape.teams * (columns * 20 + team_rows * 4)
     own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
     return _whole(own, 128)

@@ -58,6 +58,7 @@ constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 constexpr int PASS_TILES = ENGINE::COLUMNS * sizeof(Pair) < 64 ? ENGINE::COLUMNS : 64 / sizeof(Pair);
 constexpr int PASS_PAIRS = PASS_TILES * 4;  // of a row
 constexpr int PASS_PITCH = PASS_PAIRS + 4;
+constexpr int PASSED_COLUMNS = (TEAM_COLUMNS + PASS_TILES * 8 - 1) / (PASS_TILES * 8) * (PASS_TILES * 8);
 constexpr int BURST = 8;       // rows of which a lane loads its part together
 constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
 
@@ -88,7 +89,6 @@ struct Arguments {
     int64 deep;      // K blocks of which a staging thread has the same slots in turn
     int64 resident;  // whether the weights of a sum fit their ring and stay there
     int64 group;     // steps of a stage of weights
-    int64 turns;     // whether teams take turns, which is for tiles of many products
     int64 plane_reciprocal, row_reciprocal, depth_reciprocal;  // of plane_pitch, row_pitch, tile[1]
     int64 tile_reciprocals[5];  // of row_tiles, and of tiles along x, y, z and samples; long ones
     int64 groups_reciprocal;  // of the groups of slots in a half of K that a warp takes at a time
@@ -99,11 +99,11 @@ struct Arguments {
 struct Shared {
     mbarrier inputs_full[MAX_STAGES], inputs_empty[MAX_STAGES];
     mbarrier weights_full[MAX_STAGES], weights_empty[MAX_STAGES];
-    // Of each team's columns: where they lie from the tile's first output on, the place that belongs to
+    // Of each team's columns, filled up to whole buffers: where they lie from the tile's first output on, the place that belongs to
     // them (NOWHERE: none), and how many folds of it exist, in any tile and in one at the border.
-    int64 column_offset[TEAMS][TEAM_COLUMNS];
-    unsigned column_place[TEAMS][TEAM_COLUMNS];
-    int column_folds[2][TEAMS][TEAM_COLUMNS];
+    int64 column_offset[TEAMS][PASSED_COLUMNS];
+    unsigned column_place[TEAMS][PASSED_COLUMNS];
+    int column_folds[2][TEAMS][PASSED_COLUMNS];
     float bias[TEAMS][TEAM_ROWS];  // of each team's rows
     __align__(16) Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
 };
@@ -529,12 +529,12 @@ struct Worker {
 
     // Where the columns lie, from the first output of a tile on.
     __device__ __forceinline__ void describe_columns() const {
-        for (int i = threadIdx.x; i < TEAMS * TEAM_COLUMNS; i += THREADS) {
-            const int team = i / TEAM_COLUMNS, own = i % TEAM_COLUMNS, column = first_column(team) + own;
+        for (int i = threadIdx.x; i < TEAMS * PASSED_COLUMNS; i += THREADS) {
+            const int team = i / PASSED_COLUMNS, own = i % PASSED_COLUMNS, column = first_column(team) + own;
             int place[4];
             place_of(column / SEGMENT * int(p.segment_pitch) + column % SEGMENT, place);
             int64 offset = place[0] * p.out_batch;
-            bool used = place[0] < int(p.tile[0]);
+            bool used = own < TEAM_COLUMNS && place[0] < int(p.tile[0]);
 #pragma unroll
             for (int a = 0; a < 3; ++a) {
                 used &= place[a + 1] < int(p.tile[a + 1]);
@@ -563,7 +563,7 @@ struct Worker {
         if (inside && !new_rows) return 0;
         named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last tile's any more
         if (!inside)
-            for (int i = thread; i < TEAM_COLUMNS; i += TEAM) {
+            for (int i = thread; i < PASSED_COLUMNS; i += TEAM) {
                 int place[4];
                 Packed::unpack(shared.column_place[team][i], place);
                 bool exists = true;
@@ -589,7 +589,7 @@ struct Worker {
         const int all = stages_of_tap() * z_taps;
         int row_tile = -1, group = -1;  // of the last tile
         ENGINE engine;
-        if (p.turns) ENGINE::begin(team);
+        ENGINE::begin(team);
         Turn input = {0, 0}, weight = {0, 0};
         for (int index = first_tile; index < tile_count; index += tile_step) {
             Tile tile;
@@ -609,7 +609,6 @@ struct Worker {
                 operands.segment_pitch = int(p.segment_pitch);
                 operands.distance = dynamic.distance;
                 operands.team = team;
-                operands.turns = p.turns;
                 int left = steps_of(block);
                 block = block + depth < blocks ? block + depth : 0;
                 while (left > 0) {
@@ -631,7 +630,7 @@ struct Worker {
             else
                 store<false>(engine, index, team, border);
         }
-        if (p.turns) ENGINE::end(team);
+        ENGINE::end(team);
     }
 
     // Gives stages back that all lanes of the warp have read.
@@ -660,7 +659,7 @@ struct Worker {
             for (int c0 = 0; c0 < ENGINE::COLUMNS; c0 += PASS_TILES) {
                 __syncwarp();
 #pragma unroll
-                for (int c = 0; c < PASS_TILES; ++c) {
+                for (int c = 0; c < PASS_TILES && c0 + c < ENGINE::COLUMNS; ++c) {
                     float value[4];
 #pragma unroll
                     for (int i = 0; i < 4; ++i) value[i] = engine.value(r, c0 + c, i) + bias[i / 2];

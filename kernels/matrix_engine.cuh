@@ -44,7 +44,6 @@ struct Operands {
     const int* distance;           // of each step, in slots
     int steps;
     int team;
-    bool turns;  // whether teams take turns
 };
 
 constexpr int FIRST_TURN = 4;  // named barriers, one for each team
@@ -53,6 +52,7 @@ struct WgmmaEngine {
     static constexpr int ROWS = TEAM_SLABS, COLUMNS = TEAM_COLUMNS / 8;  // tiles of a warp
     static constexpr int PIECES = TEAM_SLABS * SEGMENTS;  // a product each
     static constexpr bool PROXY = true;  // operands are read by the asynchronous proxy
+    static constexpr bool TURNS = TEAMS == 2;
     typedef Wgmma<matrix_type<Element>::value, SEGMENT> Product;
     static_assert(PIECES * PARTS * SEGMENT <= 256, "registers for sum and chain");
 
@@ -86,11 +86,15 @@ struct WgmmaEngine {
                               inputs + s % SEGMENTS * segment_pitch, add);
     }
 
-    // The teams take turns: while one waits for its next operands or adds its chain to its sum, the other
+    // Two teams take turns: while one waits for its next operands or adds its chain to its sum, the other
     // one's products keep the matrix units busy. Side by side, both would end at the same time. A turn
     // ends a little before its last products, so that the next one's are there in time.
-    __device__ static void wait_for_turn(int team) { named_barrier_wait(FIRST_TURN + team, 2 * TEAM); }
-    __device__ static void give_turn(int team) { named_barrier_arrive(FIRST_TURN + team, 2 * TEAM); }
+    __device__ static void wait_for_turn(int team) {
+        if (TURNS) named_barrier_wait(FIRST_TURN + team, 2 * TEAM);
+    }
+    __device__ static void give_turn(int team) {
+        if (TURNS) named_barrier_arrive(FIRST_TURN + team, 2 * TEAM);
+    }
 
     __device__ void multiply(const Operands& o) {
         constexpr int LOW = SLAB_ROWS * DEPTH;  // slots from the first part of a weight to the second
@@ -101,7 +105,7 @@ struct WgmmaEngine {
         const int pitch = o.weight_pitch / SLOT_BYTES;
         // The next step's distance is on its way while the products of a step are issued.
         int distance = o.distance[0];
-        if (o.turns) wait_for_turn(o.team);
+        wait_for_turn(o.team);
         wgmma_fence();
         if (PARTS == 2) {
             for (int step = 0; step < o.steps; ++step) {
@@ -113,14 +117,14 @@ struct WgmmaEngine {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                if (o.turns && step == o.steps - 1) give_turn(1 - o.team);
+                if (step == o.steps - 1) give_turn(1 - o.team);
                 multiply(chain, w, x, o.segment_pitch, true);
             }
         } else {
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                if (o.turns && step == o.steps - 1) give_turn(1 - o.team);
+                if (step == o.steps - 1) give_turn(1 - o.team);
                 multiply(sum, w, x, o.segment_pitch, true);
             }
         }

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 # A NumPy or a CuPy array; CuPy has no complete type stubs, and is imported by its users alone.
 Array: TypeAlias = Any
 # What writes a convolution of input, weight and bias to out.
 Convolution: TypeAlias = "Callable[[Array, Array, Array | None, Array], None]"
+# Takes input, kernel, (mean, var), the norms' weights and biases, eps and the output.
+Fused: TypeAlias = (
+    "Callable[[Array, Array, Sequence[Array | None], Sequence[Array], float, Array], None]"
+)
 
 # Bounds the exact overlap search; what is harder than this counts as overlapping.
 _OVERLAP_WORK = 1_000_000

@@ -146,6 +146,11 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     if out.size:
         with arrays.on_device(input):
             path = path_of(input)
+            fused = path.fused(convolution, pooling, group_norm, precision, out)
+            if fused:
+                affine = bn_weight, bn_bias, gn_weight, gn_bias
+                fused(input, kernel, (mean, var), affine, eps, out)
+                return out
             # Each intermediate is dropped as soon as the next one is there.
             working = arrays.accumulator(dtype)
             values = path.workspace(convolution.out_shape, working)

@@ -10,23 +10,25 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from . import _compile, _depthwise
-from ._arrays import Array, Convolution, floating
+from ._arrays import Array, Convolution, Fused, floating
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._plan import (
     MAX_AXES,
     TARGETS,
     DepthwisePlan,
     DirectPlan,
+    FusedPlan,
     Launch,
     MatrixPlan,
     Processor,
     plan_conv,
+    plan_fused,
     plan_norm,
     plan_pool,
 )
@@ -338,7 +340,7 @@ class KernelPath:
         elif isinstance(plan, DepthwisePlan):
             convolve = self._depthwise(plan, geometry, strides, bias, out)
         else:
-            convolve = self._matrix(plan, geometry, strides, bias, out)
+            convolve = self._matrix(plan, geometry, strides, bias, out.dtype.itemsize)
         dtype, cast = out.dtype, self.device.cast
         if input.dtype == weight.dtype == dtype:
             return convolve
@@ -480,8 +482,12 @@ class KernelPath:
         geometry: ConvGeometry,
         strides: _ConvStrides,
         bias: Array | None,
-        out: Array,
-    ) -> Convolution:
+        element: int,
+    ) -> Callable[..., None]:
+        """Return a convolution of elements of so many bytes.
+
+        Behind its arrays, or None in their place, it takes further arguments of its kernel.
+        """
         g, sum, tiling = geometry, plan.sum, plan.tiling
         lead = (0,) * (3 - g.rank)
         weight_axes = (*lead, *strides.weight_axes)
@@ -536,20 +542,81 @@ class KernelPath:
         )
         pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
         address = self.device.address
-        byte, element = np.dtype(np.uint8), out.dtype.itemsize
+        byte = np.dtype(np.uint8)
 
-        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        def convolve(
+            input: Array, weight: Array, bias: Array | None, out: Array | None, *more: int
+        ) -> None:
             packed = self.device.workspace((plan.packed,), byte)
             weights = address(weight), address(packed)
             pack(_packed(weights) + pack_constants)
-            source, result = address(input), address(out)
+            source, result = address(input), 0 if out is None else address(out)
             addresses = source, *weights, result, 0 if bias is None else address(bias)
             paired = input_pairs and source % (2 * element) == 0
             last = _reciprocal(groups // 2 if paired else groups), paired
             aligned = math.gcd(unit, result // element)
-            launch(_packed(addresses) + constants + _packed((*last, aligned)))
+            launch(_packed(addresses) + constants + _packed((*last, aligned, *more)))
 
         return convolve
+
+    def fused(
+        self,
+        convolution: ConvGeometry,
+        pooling: PoolGeometry,
+        group_norm: NormGeometry,
+        precision: str,
+        out: Array,
+    ) -> Fused | None:
+        """Return the fused operation that writes arrays like `out`, None where it has no plan."""
+        pooled_shape, dtype = pooling.out_shape, out.dtype
+        num_groups = group_norm.sets_per_sample
+        processor = self.device.processor()
+        plan = plan_fused(convolution, pooled_shape, num_groups, dtype, precision, processor)
+        if plan is None:
+            return None
+        return partial(self._fused, plan, convolution, pooled_shape, num_groups)
+
+    def _fused(
+        self,
+        plan: FusedPlan,
+        convolution: ConvGeometry,
+        pooled_shape: tuple[int, ...],
+        num_groups: int,
+        input: Array,
+        kernel: Array,
+        statistics: Sequence[Array | None],
+        parameters: Sequence[Array],
+        eps: float,
+        out: Array,
+    ) -> None:
+        device, dtype = self.device, out.dtype
+        _, channels, height, width = pooled_shape
+        space, blocks = height * width, plan.convolution.launch.grid
+        input, kernel = device.cast(input, dtype), device.cast(kernel, dtype)
+        # The convolution's own result lies nowhere.
+        strides = _conv_strides(convolution, input, kernel, out)
+        strides = strides._replace(out=(0, 0, 0), out_axes=[0, 0])
+        convolve = self._matrix(plan.convolution, convolution, strides, None, dtype.itemsize)
+        extrema = device.workspace(pooled_shape, np.dtype(np.float32))
+        pooled, moments = device.address(extrema), 0
+        if statistics[0] is None:
+            partials = device.workspace((blocks, channels, 2), np.dtype(np.float64))
+            moments = device.address(partials)
+        scale = self._parameter(parameters[0])
+        layout = channels * space, space, width
+        convolve(input, kernel, None, None, pooled, moments, *scale, *layout)
+        affine = device.workspace((channels, 2), np.dtype(np.float64))
+        arguments = _packed(
+            (
+                *(pooled, moments, device.address(affine), device.address(out)),
+                *(field for a in (*statistics, *parameters) for field in self._parameter(a)),
+                *(blocks, channels, num_groups, space, width),
+                *_strides(out),
+                int(np.float64(eps).view(np.int64)),
+            )
+        )
+        device.launcher(plan.combine)(arguments)
+        device.launcher(plan.normalize)(arguments)
 
     def normalize(
         self,

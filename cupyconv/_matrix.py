@@ -130,6 +130,13 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
     return large[0], small[0], large[1], small[1], *large[2:]
 
 
+def pool_shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
+    """Return the shapes of blocks that pool: each team has all columns of its rows."""
+    segments = 2 // mode.parts
+    two = Shape(2, 2, 128, segments)
+    return (two, Shape(1, 1, 128, segments)) if engine == "hopper" else (two,)
+
+
 @dataclass(frozen=True)
 class Fold:
     """Which tap belongs to a tap of the folded axis.
@@ -334,8 +341,11 @@ def _steps_inside(axes: tuple[Axis, ...], halves: int) -> int:
     return axes[1].most_taps * axes[2].read_taps * halves // 2
 
 
-def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
-    """Return how sums are computed, of rank 1 to 3, by blocks with `shared` bytes."""
+def sum_of(geometry: ConvGeometry, mode: Mode, shared: int, folds: bool = True) -> Sum:
+    """Return how sums are computed, of rank 1 to 3, by blocks with `shared` bytes.
+
+    Without `folds` neighbouring outputs stay columns of their own.
+    """
     g = geometry
     taps = (NO_AXIS,) * (3 - g.rank) + g.axes
 
@@ -352,7 +362,7 @@ def sum_of(geometry: ConvGeometry, mode: Mode, shared: int) -> Sum:
 
     outer = math.prod(axis.kernel / axis.phases for axis in g.axes[:-1])
     terms = _whole(g.channels, mode.block) * outer
-    counts = {1, 2, 4, g.stride[-1] if g.transposed and g.stride[-1] <= 8 else 1}
+    counts = {1, 2, 4, g.stride[-1] if g.transposed and g.stride[-1] <= 8 else 1} if folds else {1}
     count = min(sorted(counts), key=cost)
     folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
     assert folded is not None
@@ -433,21 +443,37 @@ _IN_THE_WAY = 0.15
 _PAIRED = 0.2  # the same, for all that two blocks of a multiprocessor have to do
 _STAGED_A_CYCLE = 4  # values that the staging warps bring in a cycle, as pairs
 _SINGLE = 1.5  # how much longer others take
+_POOLED_A_CYCLE = 6  # sums that a block pools
 
 
 def tiling(
-    sum: Sum, batch: int, groups: int, engine: str, shared: int, multiprocessors: int
+    sum: Sum,
+    batch: int,
+    groups: int,
+    engine: str,
+    shared: int,
+    multiprocessors: int,
+    window: int = 1,
 ) -> Tiling | None:
-    """Return the tiling that takes the fewest cycles; None where nothing fits `shared` bytes."""
+    """Return the tiling that takes the fewest cycles; None where nothing fits `shared` bytes.
+
+    With a `window` of 2, outputs are pooled two by two along y and x, and no window lies in two
+    tiles.
+    """
+    find = shapes if window == 1 else pool_shapes
     found = [
         candidate
-        for shape in shapes(sum.mode, engine)
-        for candidate in _candidates(sum, shape, batch, groups, engine, shared, multiprocessors)
+        for shape in find(sum.mode, engine)
+        for candidate in _candidates(
+            sum, shape, batch, groups, engine, shared, multiprocessors, window
+        )
     ]
     return min(found, key=lambda t: (t.cycles, -t.tile[3]), default=None)
 
 
-def _boxes(sum: Sum, shape: Shape, batch: int) -> Iterator[tuple[int, int, int, int, bool]]:
+def _boxes(
+    sum: Sum, shape: Shape, batch: int, window: int
+) -> Iterator[tuple[int, int, int, int, bool]]:
     """Yield candidates: outputs along samples, z, y and x, and whether a row is a segment."""
     z, y, x = (axis.taps.positions(0) for axis in sum.axes)
     widths = set()
@@ -455,11 +481,16 @@ def _boxes(sum: Sum, shape: Shape, batch: int) -> Iterator[tuple[int, int, int, 
         width = -(-x // -(-x // widest))
         widths.add(_whole(width, sum.unit) if width < x else width)
     for width in sorted(widths):
-        if width <= shape.segment:
-            yield 1, 1, min(y, shape.columns // shape.segment), width, True
+        rows = shape.columns // shape.segment
+        if width <= shape.segment and (rows >= y or rows % window == 0):
+            yield 1, 1, min(y, rows), width, True
         pitch = _row_pitch(sum, width)
         height = min(y, (shape.columns - width) // pitch + 1)
-        height = -(-y // -(-y // height))
+        if height < y:
+            height -= height % window
+            if height == 0:
+                continue
+            height = min(y, _whole(-(-y // -(-y // height)), window))
         planes = 1
         if height == y:
             plane = pitch * (y + sum.axes[1].halo)
@@ -489,6 +520,7 @@ def _candidates(
     engine: str,
     shared: int,
     multiprocessors: int,
+    window: int,
 ) -> Iterator[Tiling]:
     mode = sum.mode
     # Each block of a multiprocessor takes a kilobyte for itself.
@@ -496,7 +528,7 @@ def _candidates(
     sizes = (batch, *(axis.taps.positions(0) for axis in sum.axes))
     row_tiles = -(-sum.matrix_rows // shape.rows)
     halo_z_taps = sum.axes[0].most_taps
-    for *tile, by_rows in _boxes(sum, shape, batch):
+    for *tile, by_rows in _boxes(sum, shape, batch, window):
         row_pitch = tile[3] + sum.axes[2].halo if by_rows else _row_pitch(sum, tile[3])
         if by_rows:
             row_pitch = max(_whole(row_pitch, sum.unit), shape.segment)
@@ -531,7 +563,7 @@ def _candidates(
             group = -(-inside // -(-inside // (mode.group // 2)))
         weight_stage = group * shape.slabs * mode.slab_bytes
         input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
-        fixed = slots * 12 + 4 * sum.depth * sum.steps_inside + _static(shape, mode, engine)
+        fixed = slots * 12 + 4 * sum.depth * sum.steps_inside + _static(shape, mode, engine, window)
         # Where there is but one tile of rows, and room, its weights stay.
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
         groups_of_sum = stages_of_sum * -(-inside // group)
@@ -559,6 +591,8 @@ def _candidates(
         folds = sum.fold.count
         sectors = tile[3] * folds * mode.itemsize / SECTOR + 1.5
         stores = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3]) * sectors
+        if window > 1:
+            stores = shape.rows * shape.columns / _POOLED_A_CYCLE
         deep = _deep(sum, stages)
         chunk = math.lcm(sum.depth, deep)
         yield Tiling(
@@ -610,11 +644,16 @@ def _deep(sum: Sum, stages: int) -> int:
     return max(1, min(most, sum.blocks, stages * sum.depth // 2))
 
 
-def _static(shape: Shape, mode: Mode, engine: str) -> int:
+def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
     """Return the bytes of ``Shared`` in matrix_conv.cu."""
     tiles = min(32 // mode.itemsize, shape.team_columns // (8 if engine == "hopper" else 32))
     team_rows = -(-shape.slabs // shape.teams) * SLAB_ROWS
     columns = _whole(shape.team_columns, tiles * 8)  # whole buffers
     own = 4 * MAX_STAGES * 8 + 24 + shape.teams * (columns * 20 + team_rows * 4)
-    own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
+    if window == 1:
+        own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
+    else:
+        pass_rows = 32 if engine == "hopper" else 8
+        own += shape.teams * (pass_rows * (shape.team_columns + 4) * 4 + team_rows * 28)
+        own += shape.team_columns // 4 * 16 + 16
     return _whole(own, 128)

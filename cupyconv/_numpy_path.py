@@ -132,6 +132,9 @@ class NumpyPath:
                 total += bias.astype(dtype).reshape(g.groups, g.rows, *(1,) * g.rank)
             out[...] = total.reshape(out.shape)
 
+    def fused(self, *_: Any) -> None:
+        """Leave the fused operation to its parts."""
+
     def normalize(
         self,
         geometry: NormGeometry,

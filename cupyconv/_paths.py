@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from . import _numpy_path
-from ._arrays import Array, Convolution, is_cupy
+from ._arrays import Array, Convolution, Fused, is_cupy
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import CupyDevice, KernelPath
 
@@ -43,6 +43,16 @@ class Path(Protocol):
 
     def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
         """Write a max pooling."""
+
+    def fused(
+        self,
+        convolution: ConvGeometry,
+        pooling: PoolGeometry,
+        group_norm: NormGeometry,
+        precision: str,
+        out: Array,
+    ) -> Fused | None:
+        """Return the fused operation, or None: then it is composed of its parts."""
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return uninitialised memory for one call."""

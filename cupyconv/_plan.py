@@ -237,6 +237,26 @@ class DepthwisePlan:
         return f"{self.launch}: {self.layout}"
 
 
+@dataclass(frozen=True)
+class FusedPlan:
+    """How the fused operation runs: a convolution that pools, and what norms its result.
+
+    Attributes
+    ----------
+    convolution : MatrixPlan
+        Leaves the extrema of the windows, and statistics of each channel for each block.
+    combine, normalize : Launch
+        The statistics of all blocks; batch norm, tanh and group norm of the extrema.
+    """
+
+    convolution: MatrixPlan
+    combine: Launch
+    normalize: Launch
+
+    def __str__(self) -> str:
+        return f"{self.convolution}; {self.combine}; {self.normalize}"
+
+
 # How a convolution runs.
 ConvPlan: TypeAlias = DirectPlan | DepthwisePlan | MatrixPlan
 
@@ -336,8 +356,10 @@ def _is_dense(geometry: ConvGeometry, mode: Mode, processor: Processor) -> bool:
     return useful * mode.rate / mode.products >= rate
 
 
-def _matrix_instances(mode: Mode, shape: _matrix.Shape, engine: str) -> tuple[Instance, Instance]:
-    """Return the kernels that pack weights and that convolve."""
+def _matrix_instances(
+    mode: Mode, shape: _matrix.Shape, engine: str, window: int = 1
+) -> tuple[Instance, Instance]:
+    """Return the kernels that pack weights and that convolve, and pool where there are windows."""
     macros = (("ELEMENT", mode.element), ("PARTS", str(mode.parts)))
     shaped = (
         ("ENGINE", {"portable": "MmaEngine", "hopper": "WgmmaEngine"}[engine]),
@@ -345,6 +367,7 @@ def _matrix_instances(mode: Mode, shape: _matrix.Shape, engine: str) -> tuple[In
         ("SLABS", str(shape.slabs)),
         ("SEGMENT", str(shape.segment)),
         ("SEGMENTS", str(shape.segments)),
+        *((("POOLS", "1"),) if window > 1 else ()),
     )
     return (
         Instance("pack_weights.cu", "pack_weights", macros),
@@ -357,9 +380,12 @@ _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 
 def _plan_matrix(
-    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str
+    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str, window: int = 1
 ) -> MatrixPlan | None:
-    """Return the plan on matrix units, None for what they cannot take."""
+    """Return the plan on matrix units, None for what they cannot take.
+
+    A `window` of 2 pools the outputs two by two along y and x.
+    """
     g = geometry
     capable = {"portable": processor.target != "sm_75", "hopper": processor.target == "sm_90a"}
     if not capable[engine] or g.rank > 3 or not g.channels or not _fits_32_bits(g):
@@ -369,18 +395,20 @@ def _plan_matrix(
         return None
     multiprocessors = processor.multiprocessors
     shared = SHARED[processor.target]
-    sum = _matrix.sum_of(g, mode, shared)
+    sum = _matrix.sum_of(g, mode, shared, folds=window == 1)
     if (
         g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
         >= INT32_LIMIT // 4
     ):
         return None  # a thread of the packing kernel counts in 32 bits
-    tiling = _matrix.tiling(sum, g.batch, g.groups, engine, shared, multiprocessors)
+    if window > 1 and sum.phases > 1:
+        return None  # a window would lie in several tiles
+    tiling = _matrix.tiling(sum, g.batch, g.groups, engine, shared, multiprocessors, window)
     if tiling is None:
         return None
     shape = tiling.shape
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
-    pack, convolve = _matrix_instances(mode, shape, engine)
+    pack, convolve = _matrix_instances(mode, shape, engine, window)
     blocks = shape.resident * multiprocessors * (1 if sum.phases == 1 else _TURNS_OF_PHASES)
     tiles = tiling.count * g.groups
     blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
@@ -390,7 +418,14 @@ def _plan_matrix(
     pack_blocks = -(-pack_blocks // sum.phases) * sum.phases
     return MatrixPlan(
         Launch(pack, pack_blocks, _PACK_THREADS, unit=sum.phases),
-        Launch(convolve, blocks, shape.threads(engine), tiling.shared, sum.phases),
+        # Where statistics are kept for each block, their number is no longer free.
+        Launch(
+            convolve,
+            blocks,
+            shape.threads(engine),
+            tiling.shared,
+            sum.phases if window == 1 else blocks,
+        ),
         slots * mode.parts * _matrix.SLOT,
         sum,
         tiling,
@@ -414,7 +449,65 @@ def _plan_direct(geometry: ConvGeometry, dtype: np.dtype) -> DirectPlan:
     )
 
 
-_THREADS = 256  # of the kernels in normalize.cu and max_pool2d.cu
+_THREADS = 256  # of the kernels in pooled_norm.cu, normalize.cu and max_pool2d.cu
+_NORM_WARPS = 8  # of a block in pooled_norm.cu
+
+
+def _pooled_norm(function: str, dtype: str) -> Instance:
+    return Instance("pooled_norm.cu", function, (("OUTPUT", _ELEMENTS[dtype]),))
+
+
+def plan_fused(
+    convolution: ConvGeometry,
+    pooled: tuple[int, ...],
+    num_groups: int,
+    dtype: np.dtype,
+    precision: str,
+    processor: Processor,
+) -> FusedPlan | None:
+    """Return how the fused operation runs in two steps; None where it is composed of its parts.
+
+    These are float64 and integers, calls that do not suit the matrix units, strides, groups whose
+    values do not fit shared memory.
+    """
+    return _plan_fused(
+        convolution, pooled, num_groups, dtype, precision, processor, forced_kernel()
+    )
+
+
+@lru_cache(maxsize=4096)
+def _plan_fused(
+    convolution: ConvGeometry,
+    pooled: tuple[int, ...],
+    num_groups: int,
+    dtype: np.dtype,
+    precision: str,
+    processor: Processor,
+    kernel: str | None,
+) -> FusedPlan | None:
+    mode = MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
+    if mode is None or kernel in ("direct", "depthwise"):
+        return None
+    if kernel is None:
+        # What folds outputs into rows is better off with that than without its own pooling.
+        folds = _matrix.sum_of(convolution, mode, SHARED[processor.target]).fold.count
+        if folds > 1 or not _is_dense(convolution, mode, processor):
+            return None
+    engine = "hopper" if processor.target == "sm_90a" else "portable"
+    plan = _plan_matrix(convolution, mode, processor, kernel or engine, window=2)
+    samples, channels, *space = pooled
+    shared = 4 * channels // num_groups * math.prod(space)
+    blocks = samples * num_groups
+    # What the kernel declares beside it, and counts in 32 bits.
+    if plan is None or shared > SHARED[processor.target] - 1024 or blocks > MAX_GRID:
+        return None
+    return FusedPlan(
+        plan,
+        Launch(_pooled_norm("combine", dtype.name), -(-channels // _NORM_WARPS), _THREADS),
+        Launch(_pooled_norm("normalize", dtype.name), blocks, _THREADS, shared, unit=blocks),
+    )
+
+
 _UNROLL = 8  # values that a thread of `statistics` reduces at a time
 _MIN_SEGMENT = 16384
 _MAX_SEGMENTS = 1024
@@ -509,4 +602,17 @@ def instances(target: str) -> tuple[Instance, ...]:
         for shape in _matrix.shapes(mode, engine)
         for instance in _matrix_instances(mode, shape, engine)
     )
-    return tuple(dict.fromkeys((*convolutions, *depthwise, *matrix, *norms, *pools)))
+    pooled = (
+        instance
+        for engine, mode in itertools.product(engines, MODES.values())
+        for shape in _matrix.pool_shapes(mode, engine)
+        for instance in _matrix_instances(mode, shape, engine, window=2)
+    )
+    pooled_norms = (
+        _pooled_norm(function, dtype)
+        for function in ("combine", "normalize")
+        for dtype in dict.fromkeys(dtype for dtype, _ in MODES)
+        if engines
+    )
+    found = (*convolutions, *depthwise, *matrix, *pooled, *pooled_norms, *norms, *pools)
+    return tuple(dict.fromkeys(found))

@@ -38,12 +38,17 @@
 //     TEAMS        that multiply: 2, or 1 for blocks of which a multiprocessor holds two
 //     SLABS        slabs of 64 rows of a block: 1, which its teams share, or 2, one for each of two teams
 //                  or both for a single one
+//     POOLS        1 where sums are not stored but pooled (matrix_pool.cuh)
 //
 // Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_matrix.py).
 // A block stays in phase blockIdx % phases and takes every so many-th of its tiles. Tiles run over rows
 // fastest, then x, y, planes (z, then samples), then groups.
 
 #include "matrix_engine.cuh"
+
+#ifndef POOLS
+#define POOLS 0
+#endif
 
 constexpr int THREADS = (TEAMS + ENGINE::STAGING_TEAMS) * TEAM;
 constexpr int ROWS = SLABS * SLAB_ROWS;
@@ -61,6 +66,18 @@ constexpr int PASS_PITCH = PASS_PAIRS + 4;
 constexpr int PASSED_COLUMNS = (TEAM_COLUMNS + PASS_TILES * 8 - 1) / (PASS_TILES * 8) * (PASS_TILES * 8);
 constexpr int BURST = 8;       // rows of which a lane loads its part together
 constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
+
+#if POOLS
+#include "moments.cuh"
+
+constexpr int PASS_ROWS = ENGINE::PASS_ROWS;  // that pass through a team's buffer together
+// Of a tile: a window's first column, where it is stored behind the first one, and its place.
+struct Window {
+    int64 offset;
+    int column;
+    unsigned place;
+};
+#endif
 
 // All strides are in elements.
 struct Arguments {
@@ -94,6 +111,12 @@ struct Arguments {
     int64 groups_reciprocal;  // of the groups of slots in a half of K that a warp takes at a time
     int64 input_pairs;   // whether neighbouring inputs exist and lie together, aligned to two elements
     int64 output_unit;   // 1, 2 or 4: neighbouring outputs that do, and that tiles have together
+#if POOLS
+    float* pooled;
+    PartMoments* partial;  // null: no statistics
+    Parameter scale;       // of each channel; its sign counts
+    int64 pooled_batch, pooled_row, pooled_pitch;
+#endif
 };
 
 struct Shared {
@@ -105,7 +128,16 @@ struct Shared {
     unsigned column_place[TEAMS][PASSED_COLUMNS];
     int column_folds[2][TEAMS][PASSED_COLUMNS];
     float bias[TEAMS][TEAM_ROWS];  // of each team's rows
+#if POOLS
+    // Of each team: rows of sums, with what spreads them over the banks; which sums a row's
+    // windows keep; what is known of the row's outputs. And the windows of a tile.
+    __align__(16) float values[TEAMS][PASS_ROWS][TEAM_COLUMNS + 4];
+    Window window[TEAM_COLUMNS / 4];
+    Moments moments[TEAMS][TEAM_ROWS];
+    int order[TEAMS][TEAM_ROWS];
+#else
     __align__(16) Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
+#endif
 };
 
 // The launch's shared memory: `Shared`, and behind it, in this order:
@@ -584,6 +616,7 @@ struct Worker {
         return !inside;
     }
 
+    template <typename Epilogue>
     __device__ __forceinline__ void compute(int team) const {
         const int slab = ROW_TEAMS == 2 ? team : 0, columns = first_column(team);
         const int all = stages_of_tap() * z_taps;
@@ -595,6 +628,10 @@ struct Worker {
             Tile tile;
             if (!uniform(describe(index, tile))) continue;
             const bool new_rows = uniform((tile.row_tile != row_tile) | (tile.group != group));
+            if (new_rows) {
+                Epilogue::put_away(*this, team, row_tile, group);
+                Epilogue::take_rows(*this, team, tile);
+            }
             row_tile = tile.row_tile, group = tile.group;
             const int border = describe_outputs(tile, team, new_rows);
             engine.clear();
@@ -625,12 +662,10 @@ struct Worker {
                 input.advance(int(p.stages));
             }
             engine.finish();
-            if (p.fold.count > 1)
-                store<true>(engine, index, team, border);
-            else
-                store<false>(engine, index, team, border);
+            Epilogue::finish(*this, engine, index, team, border);
         }
         ENGINE::end(team);
+        Epilogue::put_away(*this, team, row_tile, group);
     }
 
     // Gives stages back that all lanes of the warp have read.
@@ -641,6 +676,7 @@ struct Worker {
         if (weight) mbarrier_arrive(weight);
     }
 
+#if !POOLS
     // A thread holds pairs of neighbouring outputs: two columns of a row, or, where x is folded (ACROSS),
     // two folds of a column. They pass through shared memory, so that a warp's stores run along rows.
     // Mostly two of a pair, or four neighbours, lie together and are one store.
@@ -719,6 +755,8 @@ struct Worker {
         }
     }
 
+#endif
+
     // Where the first output of the tile lies, in row 0 of its group.
     __device__ __forceinline__ int64 first_output(const Tile& tile) const {
         int64 offset = tile.group * p.out_group + tile.start[0] * p.out_batch;
@@ -758,6 +796,25 @@ __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_o
     return sum;
 }
 
+#if POOLS
+#include "matrix_pool.cuh"
+typedef Pool Epilogue;
+#else
+// What becomes of the sums of a tile: they are stored.
+struct Store {
+    __device__ static void describe(const Worker&) {}
+    __device__ static void take_rows(const Worker&, int, const Tile&) {}
+    __device__ static void put_away(const Worker&, int, int, int) {}
+    __device__ __forceinline__ static void finish(const Worker& worker, const ENGINE& engine, int index, int team,
+                                                  int border) {
+        if (worker.p.fold.count > 1)
+            worker.store<true>(engine, index, team, border);
+        else
+            worker.store<false>(engine, index, team, border);
+    }
+};
+typedef Store Epilogue;
+
 // Computes the outputs of tile `index` that are not finite again, by the warp that stored them. It stands
 // apart, as what is in sight of a function that is not inlined cannot lie in registers.
 __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border) {
@@ -787,6 +844,7 @@ __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int inde
         *at = narrow<Element>(sum + shared.bias[team][row]);
     }
 }
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
@@ -810,6 +868,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(con
     worker.describe_steps();
     worker.describe_slots();
     worker.describe_columns();
+    Epilogue::describe(worker);
     __syncthreads();
     const int team = uniform(threadIdx.x / TEAM);
     if (team >= TEAMS) {
@@ -824,6 +883,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(con
             Worker::Stager<2, true>(worker).run();
     } else {
         ENGINE::take();
-        worker.compute(team);
+        worker.compute<Epilogue>(team);
     }
 }

@@ -58,6 +58,12 @@ struct WgmmaEngine {
 
     float sum[PIECES][SEGMENT / 2], chain[PIECES][SEGMENT / 2];
 
+    // Rows of which a team passes one half of its tiles' on together, eight of each warp.
+    static constexpr int PASS_ROWS = 32;
+    __device__ static int pass_row() { return threadIdx.x % TEAM / 4; }
+    __device__ static int row_of_pass(int r, int half, int row) {
+        return r * SLAB_ROWS + row / 8 * 16 + half * 8 + row % 8;
+    }
     // Where the tiles of the warp lie, and of them the sums of the thread.
     __device__ static int first_row(int r) { return r * SLAB_ROWS + threadIdx.x % TEAM / 32 * 16; }
     __device__ static int first_column(int c) { return c * 8; }
@@ -165,6 +171,10 @@ struct MmaEngineOf {
     static constexpr int LONG = 128;  // groups, whose sum is added to a total where there are more
     static_assert(COLUMNS % 2 == 0, "inputs are read for two tiles of columns together");
     static_assert(SEGMENT % (COLUMNS * 8) == 0, "a warp stays in one segment");
+
+    static constexpr int PASS_ROWS = 8;
+    __device__ static int pass_row() { return threadIdx.x % 32 / 4; }
+    __device__ static int row_of_pass(int r, int half, int row) { return r * 16 + half * 8 + row; }
 
     float sum[ROWS][COLUMNS][4], chain[ROWS][COLUMNS][4];
     int links, groups;  // steps in the chain, groups of steps in the sum

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 import reference
-from backends import NumpyBackend, every_backend, examples
+from backends import NumpyBackend, every_backend, every_kernel, examples
 from bounds import assert_close, fused_error
 from strategies import BFLOAT16, FUSED, Case, floating, fused_operations, values
 
@@ -48,7 +48,7 @@ def fused_case(
     return Case(FUSED, arrays, options)
 
 
-@every_backend
+@every_kernel
 @given(case=fused_operations())
 def test_definition(backend: NumpyBackend, case: Case) -> None:
     check(backend, case)
@@ -72,13 +72,13 @@ EXAMPLES = [
 ]
 
 
-@every_backend
+@every_kernel
 @examples(EXAMPLES)
 def test_definition_on_examples(backend: NumpyBackend, case: Case) -> None:
     check(backend, case)
 
 
-@every_backend
+@every_kernel
 @pytest.mark.parametrize("style", ["constant", "large", "small"])
 def test_saturated_and_constant_stages(backend: NumpyBackend, style: str) -> None:
     """Statistics without variance, and a tanh that is 1 all over."""

@@ -231,6 +231,15 @@ class EmulatedPath(KernelPath):
 
         return checked
 
+    def fused(self, *arguments: Any) -> Any:
+        run = super().fused(*arguments)
+
+        def checked(*arrays: Any) -> None:
+            with self.device.call(arrays[-1]):
+                run(*arrays)
+
+        return run and checked
+
     def normalize(self, geometry: Any, input: Any, *rest: Any, **options: Any) -> None:
         with self.device.call(rest[-1]):
             super().normalize(geometry, input, *rest, **options)

@@ -1,0 +1,99 @@
+// The second half of the fused operation, on what matrix_conv.cu has left of a convolution: batch norm and
+// tanh of the extrema of its windows, then group norm.
+//
+//     t   = tanh((pooled - mean[channel]) * scale[channel] + shift[channel])
+//     out = (t - mean of the group's t) / sqrt(their variance + eps) * gn_weight[channel] + gn_bias[channel]
+//
+// Two kernels:
+//
+//     combine     one warp a channel: its statistics from those of all blocks of the convolution, or from
+//                 the caller's; then mean, scale and shift
+//     normalize   one block a sample and group of channels, whose values stay in shared memory from their
+//                 one load to their store
+//
+// Sums are taken by trees that the sizes alone determine: the same bits in every run.
+//
+// Macros: OUTPUT, the element type of the result. Launch: THREADS threads; combine: any number of blocks,
+// normalize: samples * groups of them, with 4 bytes of shared memory for each value of a group.
+
+#include "moments.cuh"
+#include "ptx.cuh"
+
+constexpr int THREADS = 256;
+
+typedef OUTPUT Output;
+
+struct Affine {
+    double mean;
+    float scale, shift;
+};
+
+struct Arguments {
+    const float* pooled;         // [sample][channel][space]
+    const PartMoments* partial;  // [part][channel]; null where mean and var are given
+    Affine* affine;              // [channel]
+    Output* out;
+    Parameter mean, var, bn_weight, bn_bias, gn_weight, gn_bias;
+    int64 parts, channels, groups, space, width;
+    int64 out_batch, out_channel, out_axis[2];  // strides in elements
+    double eps;
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ Arguments p) {
+    const int lane = threadIdx.x % 32, warps = gridDim.x * (THREADS / 32);
+    for (int64 c = blockIdx.x * (THREADS / 32) + threadIdx.x / 32; c < p.channels; c += warps) {
+        Moments all = {0, 0, 0};
+        if (p.partial) {
+            for (int64 part = lane; part < p.parts; part += 32)
+                all = merge(all, moments_of(p.partial[part * p.channels + c]));
+            for (int apart = 16; apart > 0; apart /= 2)
+                all = merge(all, {__shfl_down_sync(~0u, all.count, apart), __shfl_down_sync(~0u, all.mean, apart),
+                                  __shfl_down_sync(~0u, all.m2, apart)});
+        }
+        if (lane > 0) continue;
+        const double mean = p.partial ? all.mean : load_parameter<double>(p.mean, c);
+        const double var = p.partial ? all.m2 / all.count : load_parameter<double>(p.var, c);
+        p.affine[c] = {mean, float(load_parameter<double>(p.bn_weight, c) / sqrt(var + p.eps)),
+                       load_parameter<float>(p.bn_bias, c)};
+    }
+}
+
+// The sum over the block, in all of its threads.
+__device__ inline double block_sum(double value) {
+    __shared__ double sums[THREADS / 32];
+#pragma unroll
+    for (int apart = 1; apart < 32; apart *= 2) value += __shfl_xor_sync(~0u, value, apart);
+    __syncthreads();  // a former sum has been read
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = 0;
+    for (int i = 0; i < THREADS / 32; ++i) value += sums[i];
+    return value;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) normalize(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    float* const values = (float*)memory;
+    const int space = int(p.space), channels = int(p.channels / p.groups), count = channels * space;
+    const int64 sample = blockIdx.x / p.groups, first = blockIdx.x % p.groups * channels;
+    const float* const pooled = p.pooled + (sample * p.channels + first) * space;
+    double sum = 0;
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        const Affine affine = p.affine[first + i / space];
+        const float value = tanhf(fmaf(float(pooled[i] - affine.mean), affine.scale, affine.shift));
+        values[i] = value;
+        sum += value;
+    }
+    const double mean = block_sum(sum) / count;
+    double m2 = 0;
+    for (int i = threadIdx.x; i < count; i += THREADS) m2 += (values[i] - mean) * (values[i] - mean);
+    const double rate = 1 / sqrt(block_sum(m2) / count + p.eps);
+    Output* const out = p.out + sample * p.out_batch;
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        const int own = i / space, place = i - own * space, y = place / int(p.width), x = place - y * int(p.width);
+        const int64 channel = first + own;
+        const double value = (values[i] - mean) * rate * load_parameter<double>(p.gn_weight, channel) +
+                             load_parameter<double>(p.gn_bias, channel);
+        out[channel * p.out_channel + y * p.out_axis[0] + x * p.out_axis[1]] = narrow<Output>(value);
+    }
+}

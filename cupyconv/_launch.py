@@ -602,9 +602,12 @@ class KernelPath:
         if statistics[0] is None:
             partials = device.workspace((blocks, channels, 2), np.dtype(np.float64))
             moments = device.address(partials)
-        scale = self._parameter(parameters[0])
+        bits = int(np.float64(eps).view(np.int64))
+        affine_fields = [
+            field for a in (*parameters[:2], *statistics) for field in self._parameter(a)
+        ]
         layout = channels * space, space, width
-        convolve(input, kernel, None, None, pooled, moments, *scale, *layout)
+        convolve(input, kernel, None, None, pooled, moments, *affine_fields, bits, *layout)
         affine = device.workspace((channels, 2), np.dtype(np.float64))
         arguments = _packed(
             (
@@ -612,7 +615,7 @@ class KernelPath:
                 *(field for a in (*statistics, *parameters) for field in self._parameter(a)),
                 *(blocks, channels, num_groups, space, width),
                 *_strides(out),
-                int(np.float64(eps).view(np.int64)),
+                bits,
             )
         )
         device.launcher(plan.combine)(arguments)

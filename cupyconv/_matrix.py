@@ -131,10 +131,10 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
 
 
 def pool_shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
-    """Return the shapes of blocks that pool: each team has all columns of its rows."""
+    """Return the shapes of blocks that pool their outputs."""
     segments = 2 // mode.parts
-    two = Shape(2, 2, 128, segments)
-    return (two, Shape(1, 1, 128, segments)) if engine == "hopper" else (two,)
+    wide = Shape(2, 1, 128, segments), Shape(2, 2, 128, segments)
+    return (*wide, *(replace(shape, segment=112) for shape in wide)) if engine == "hopper" else wide
 
 
 @dataclass(frozen=True)
@@ -653,7 +653,9 @@ def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
     if window == 1:
         own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
     else:
-        pass_rows = 32 if engine == "hopper" else 8
-        own += shape.teams * (pass_rows * (shape.team_columns + 4) * 4 + team_rows * 28)
-        own += shape.team_columns // 4 * 16 + 16
+        # A warp has 8 rows and all columns, or the four of a team share them.
+        pass_rows, sharing = (32, 1) if engine == "hopper" else (8, 4)
+        buffers = min(shape.teams, shape.slabs)
+        own += buffers * pass_rows * (shape.columns + 8) * 4 + shape.columns // 4 * 16 + 16
+        own += shape.teams * team_rows * (24 * sharing + 4)
     return _whole(own, 128)

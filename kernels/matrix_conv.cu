@@ -66,6 +66,7 @@ constexpr int PASS_PITCH = PASS_PAIRS + 4;
 constexpr int PASSED_COLUMNS = (TEAM_COLUMNS + PASS_TILES * 8 - 1) / (PASS_TILES * 8) * (PASS_TILES * 8);
 constexpr int BURST = 8;       // rows of which a lane loads its part together
 constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
+constexpr int FIRST_POOL = 6;  // one for both
 
 #if POOLS
 #include "moments.cuh"
@@ -114,7 +115,9 @@ struct Arguments {
 #if POOLS
     float* pooled;
     PartMoments* partial;  // null: no statistics
-    Parameter scale;       // of each channel; its sign counts
+    // Of each channel: the sign of the scale counts, and whether the statistics, if given, are finite.
+    Parameter scale, shift, mean, var;
+    double eps;
     int64 pooled_batch, pooled_row, pooled_pitch;
 #endif
 };
@@ -129,11 +132,11 @@ struct Shared {
     int column_folds[2][TEAMS][PASSED_COLUMNS];
     float bias[TEAMS][TEAM_ROWS];  // of each team's rows
 #if POOLS
-    // Of each team: rows of sums, with what spreads them over the banks; which sums a row's
+    // Rows of sums, with what spreads them over the banks; of each team, which sums a row's
     // windows keep; what is known of the row's outputs. And the windows of a tile.
-    __align__(16) float values[TEAMS][PASS_ROWS][TEAM_COLUMNS + 4];
-    Window window[TEAM_COLUMNS / 4];
-    Moments moments[TEAMS][TEAM_ROWS];
+    __align__(16) float values[ROW_TEAMS][PASS_ROWS][COLUMNS + 8];
+    Window window[COLUMNS / 4];
+    Moments moments[TEAMS][ENGINE::COLUMN_WARPS][TEAM_ROWS];
     int order[TEAMS][TEAM_ROWS];
 #else
     __align__(16) Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
@@ -681,7 +684,7 @@ struct Worker {
     // two folds of a column. They pass through shared memory, so that a warp's stores run along rows.
     // Mostly two of a pair, or four neighbours, lie together and are one store.
     template <bool ACROSS>
-    __device__ __forceinline__ void store(const ENGINE& engine, int index, int team, int border) const {
+    __device__ __forceinline__ void store(ENGINE& engine, int index, int team, int border) const {
         constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
         const int lane = threadIdx.x % 32;
         Pair* const pass = shared.pass[threadIdx.x / 32];
@@ -805,7 +808,7 @@ struct Store {
     __device__ static void describe(const Worker&) {}
     __device__ static void take_rows(const Worker&, int, const Tile&) {}
     __device__ static void put_away(const Worker&, int, int, int) {}
-    __device__ __forceinline__ static void finish(const Worker& worker, const ENGINE& engine, int index, int team,
+    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, int index, int team,
                                                   int border) {
         if (worker.p.fold.count > 1)
             worker.store<true>(engine, index, team, border);

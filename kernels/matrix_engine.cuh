@@ -59,7 +59,8 @@ struct WgmmaEngine {
     float sum[PIECES][SEGMENT / 2], chain[PIECES][SEGMENT / 2];
 
     // Rows of which a team passes one half of its tiles' on together, eight of each warp.
-    static constexpr int PASS_ROWS = 32;
+    static constexpr int PASS_ROWS = 32, COLUMN_WARPS = 1;  // and warps that share a row
+    __device__ static int column_warp() { return 0; }
     __device__ static int pass_row() { return threadIdx.x % TEAM / 4; }
     __device__ static int row_of_pass(int r, int half, int row) {
         return r * SLAB_ROWS + row / 8 * 16 + half * 8 + row % 8;
@@ -69,7 +70,7 @@ struct WgmmaEngine {
     __device__ static int first_column(int c) { return c * 8; }
     __device__ static int row(int r) { return first_row(r) + threadIdx.x % 32 / 4; }
     __device__ static int column(int c) { return first_column(c) + threadIdx.x % 4 * 2; }
-    __device__ float value(int r, int c, int i) const {
+    __device__ float& value(int r, int c, int i) {
         return sum[r * SEGMENTS + c / (SEGMENT / 8)][c % (SEGMENT / 8) * 4 + i];
     }
     // Registers go from the team that brings operands to those that multiply.
@@ -172,7 +173,8 @@ struct MmaEngineOf {
     static_assert(COLUMNS % 2 == 0, "inputs are read for two tiles of columns together");
     static_assert(SEGMENT % (COLUMNS * 8) == 0, "a warp stays in one segment");
 
-    static constexpr int PASS_ROWS = 8;
+    static constexpr int PASS_ROWS = 8, COLUMN_WARPS = 4;
+    __device__ static int column_warp() { return threadIdx.x % TEAM / 32; }
     __device__ static int pass_row() { return threadIdx.x % 32 / 4; }
     __device__ static int row_of_pass(int r, int half, int row) { return r * 16 + half * 8 + row; }
 
@@ -186,7 +188,7 @@ struct MmaEngineOf {
     __device__ static int first_column(int c) { return (threadIdx.x % TEAM / 32 * COLUMNS + c) * 8; }
     __device__ static int row(int r) { return first_row(r) + threadIdx.x % 32 / 4; }
     __device__ static int column(int c) { return first_column(c) + threadIdx.x % 4 * 2; }
-    __device__ float value(int r, int c, int i) const { return sum[r][c][i]; }
+    __device__ float& value(int r, int c, int i) { return sum[r][c][i]; }
     static constexpr int STAGING_TEAMS = 1;
     __device__ static void take() {}
     __device__ static void give() {}

@@ -9,7 +9,7 @@
 //                                those that no window takes among them
 //
 // Tiles begin with even outputs along y and x, and end with one unless the axis does, so that no window
-// lies in two tiles. A team passes its sums through a buffer of PASS_ROWS of its rows at a time:
+// lies in two tiles. The teams that have the same rows pass them through a buffer, PASS_ROWS at a time:
 //
 //     columns   0   1   2   3   ...            pitch
 //     row k     a   a   b   b                  a   a   b   b        windows a, b
@@ -36,7 +36,32 @@ __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, i
                                            int first_row, int first_pass);
 
 struct Pool {
-    static_assert(COLUMN_TEAMS == 1, "a team has all columns of its rows");
+    static constexpr int UNUSUAL = 2;  // order of a row whose parameters are not finite
+    // A sum by the statistics that were given, in front of tanh.
+    __device__ static double normalized(const Arguments& p, int64 channel, double sum) {
+        const double rate = 1 / sqrt(load_parameter<double>(p.var, channel) + p.eps);
+        return (sum - load_parameter<double>(p.mean, channel)) * rate * load_parameter<double>(p.scale, channel) +
+               load_parameter<double>(p.shift, channel);
+    }
+    // With them an infinity may become NaN, or all that is finite an infinity: each is looked at.
+    __device__ __noinline__ static float unusual(const Arguments& p, int64 channel, const float* at, int below) {
+        float kept = 0;
+        double largest = 0;
+        for (int i = 0; i < 4; ++i) {
+            const float sum = at[i / 2 * below + i % 2];
+            const double value = normalized(p, channel, sum);
+            if (i == 0 || value != value || value > largest) kept = sum, largest = value;
+            if (largest != largest) break;
+        }
+        return kept;
+    }
+
+    // Those of the threads that share a buffer: a team, or two with half of the columns each.
+    static constexpr int TOGETHER = COLUMN_TEAMS * TEAM;
+    __device__ static void sync(int team) {
+        named_barrier_wait(COLUMN_TEAMS == 2 ? FIRST_POOL : FIRST_TEAM + team, TOGETHER);
+    }
+    __device__ static int buffer_of(int team) { return ROW_TEAMS == 2 ? team : 0; }
 
     // Fills the list of windows, by all threads, and empties the block's part of the statistics.
     __device__ static void describe(const Worker& worker) {
@@ -51,48 +76,66 @@ struct Pool {
         }
         const int64 channels = p.groups * p.rows;
         if (p.partial)
-            for (int64 i = threadIdx.x; i < channels; i += THREADS) p.partial[blockIdx.x * channels + i] = {0, 0, 0};
+            for (int64 i = threadIdx.x; i < channels; i += THREADS)
+                p.partial[blockIdx.x * channels + i] = {0, 0, 0};
     }
     // Columns from one row of outputs to the next.
     __device__ static int pitch(const Arguments& p) {
         return p.segment_pitch == SEGMENT ? int(p.row_pitch) : SEGMENT;
     }
 
-    // What the team's rows are from the next tile on; the statistics of the former ones are put away.
+    // Adds the statistics of the rows so far, if there are any, to the block's.
+    __device__ static void put_away(const Worker& worker, int team, int row_tile, int group) {
+        const Arguments& p = worker.p;
+        if (row_tile < 0) return;
+        sync(team);  // the last tile is done
+        Tile tile;
+        tile.row_tile = row_tile;
+        const bool own = COLUMN_TEAMS == 1 || team == 0;
+        for (int i = threadIdx.x % TEAM; i < TEAM_ROWS && own && p.partial; i += TEAM) {
+            const int64 row = worker.first_row(tile, team) + i;
+            if (row >= p.rows) continue;
+            PartMoments& part = p.partial[(blockIdx.x * p.groups + group) * p.rows + row];
+            Moments all = moments_of(part);
+            for (int other = team; other < team + COLUMN_TEAMS; ++other)
+                for (int warp = 0; warp < ENGINE::COLUMN_WARPS; ++warp)
+                    all = merge(all, worker.shared.moments[other][warp][i]);
+            part = part_of(all);
+        }
+        sync(team);
+    }
+    // What the team's rows are from the next tile on.
     __device__ static void take_rows(const Worker& worker, int team, const Tile& tile) {
         const Arguments& p = worker.p;
         for (int i = threadIdx.x % TEAM; i < TEAM_ROWS; i += TEAM) {
             const int64 row = worker.first_row(tile, team) + i, channel = tile.group * p.rows + row;
             const double scale = row < p.rows ? load_parameter<double>(p.scale, channel) : 0;
             worker.shared.order[team][i] = scale > 0 ? 1 : scale < 0 ? -1 : 0;
-            worker.shared.moments[team][i] = {0, 0, 0};
-        }
-    }
-    __device__ static void put_away(const Worker& worker, int team, int row_tile, int group) {
-        const Arguments& p = worker.p;
-        if (row_tile < 0) return;
-        named_barrier_wait(FIRST_TEAM + team, TEAM);  // the last tile is done
-        if (!p.partial) return;
-        Tile tile;
-        tile.row_tile = row_tile;
-        for (int i = threadIdx.x % TEAM; i < TEAM_ROWS; i += TEAM) {
-            const int64 row = worker.first_row(tile, team) + i;
-            if (row >= p.rows) continue;
-            PartMoments& own = p.partial[(blockIdx.x * p.groups + group) * p.rows + row];
-            own = part_of(merge(moments_of(own), worker.shared.moments[team][i]));
+            if (row < p.rows && p.mean.data && is_special(normalized(p, channel, 0)))
+                worker.shared.order[team][i] = UNUSUAL;
+            for (int warp = 0; warp < ENGINE::COLUMN_WARPS; ++warp)
+                worker.shared.moments[team][warp][i] = {0, 0, 0};
         }
     }
 
-    __device__ __forceinline__ static void finish(const Worker& worker, const ENGINE& engine, int index, int team, int border) {
+    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, int index, int team,
+                                                  int border) {
         Shared& shared = worker.shared;
         Tile tile;
         worker.describe(index, tile);
+        // Two bits for each tile of columns: which of the thread's are outputs.
+        unsigned exists[(ENGINE::COLUMNS + 15) / 16] = {};
+#pragma unroll
+        for (int c = 0; c < ENGINE::COLUMNS; ++c) {
+            const Bits64 folds = *(const Bits64*)&shared.column_folds[border][team][ENGINE::column(c)];
+            exists[c / 16] |= ((folds.first ? 1u : 0u) | (folds.second ? 2u : 0u)) << c % 16 * 2;
+        }
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last rows any more
-                float* const to = shared.values[team][ENGINE::pass_row()];
+                sync(team);  // nobody reads the last rows any more
+                float* const to = shared.values[buffer_of(team)][ENGINE::pass_row()] + worker.first_column(team);
                 float zeros = 0;
 #pragma unroll
                 for (int c = 0; c < ENGINE::COLUMNS; ++c) {
@@ -100,75 +143,105 @@ struct Pool {
                     zeros = fmaf(second, 0.0f, fmaf(first, 0.0f, zeros));
                     *(Bits64*)(to + ENGINE::column(c)) = {__float_as_uint(first), __float_as_uint(second)};
                 }
-                if (__any_sync(~0u, zeros != zeros))
+                if (__any_sync(~0u, zeros != zeros)) {
                     repair_values(worker.p, shared, index, team, border, ENGINE::first_row(r) + half * 8,
                                   ENGINE::pass_row() - threadIdx.x % 32 / 4);
-                named_barrier_wait(FIRST_TEAM + team, TEAM);
-                if (worker.p.partial) gather(worker, team, border, r, half);
+                    __syncwarp();
+#pragma unroll
+                    for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+                        for (int i = 0; i < 2; ++i)
+                            engine.value(r, c, 2 * half + i) = to[ENGINE::column(c) + i];
+                }
+                if (worker.p.partial) gather(worker, engine, exists, to, team, border, r, half);
+                sync(team);
                 pool(worker, tile, team, r, half);
             }
         }
     }
 
-    // Adds what the buffer's rows have in this tile to their statistics.
-    __device__ static void gather(const Worker& worker, int team, int border, int r, int half) {
-        constexpr int LANES = TEAM / PASS_ROWS;  // of a row
-        Shared& shared = worker.shared;
-        const int own = threadIdx.x % TEAM / LANES, lane = threadIdx.x % LANES;
-        const float* const values = shared.values[team][own];
-        const int* const folds = shared.column_folds[border][team];
-        // From the first output on, so that a large mean takes nothing from the deviations.
-        const float origin = values[0];
-        float count = 0, sum = 0, m2 = 0;
-        for (int c = lane; c < TEAM_COLUMNS; c += LANES)
-            if (folds[c]) sum += values[c] - origin, count += 1;
-        count = sum_over<LANES>(count);
-        const float mean = sum_over<LANES>(sum) / count;
-        for (int c = lane; c < TEAM_COLUMNS; c += LANES) {
-            const float deviation = values[c] - origin - mean;
-            if (folds[c]) m2 = fmaf(deviation, deviation, m2);
+    // Adds what a row has in this tile to its statistics: four lanes have its columns.
+    __device__ __forceinline__ static void gather(const Worker& worker, ENGINE& engine, const unsigned* exists,
+                                                  const float* values, int team, int border, int r, int half) {
+        Moments own = moments(engine, exists, r, half);
+        // Squares that are too large for float are not for double.
+        if (__any_sync(~0u, own.count > 0 && is_special(float(own.m2)))) {
+            __syncwarp();
+            own = large_moments(values, worker.shared.column_folds[border][team]);
         }
-        m2 = sum_over<LANES>(m2);
-        Moments own_moments = {count, double(origin) + mean, m2};
-        if (__any_sync(~0u, is_special(m2))) own_moments = large_moments<LANES>(values, folds, lane, count);
-        if (lane > 0) return;
-        Moments& all = shared.moments[team][ENGINE::row_of_pass(r, half, own)];
-        all = merge(all, own_moments);
+        if (threadIdx.x % 4 > 0) return;
+        Moments& all =
+            worker.shared.moments[team][ENGINE::column_warp()][ENGINE::row_of_pass(r, half, ENGINE::pass_row())];
+        all = merge(all, own);
     }
-    // The same of numbers whose squares are too large for float.
-    template <int LANES>
-    __device__ static Moments large_moments(const float* values, const int* folds, int lane, float count) {
-        double sum = 0, m2 = 0;
-        for (int c = lane; c < TEAM_COLUMNS; c += LANES)
-            if (folds[c]) sum += values[c];
-        const double mean = sum_over<LANES>(sum) / count;
-        for (int c = lane; c < TEAM_COLUMNS; c += LANES)
-            if (folds[c]) m2 += (values[c] - mean) * (values[c] - mean);
-        return {count, mean, sum_over<LANES>(m2)};
+    // In two passes: what the rounded mean is off by corrects both.
+    __device__ __forceinline__ static Moments moments(ENGINE& engine, const unsigned* exists, int r, int half) {
+        int number = 0;
+        float sum = 0, rest = 0, squares = 0;
+#pragma unroll
+        for (int i = 0; i < (ENGINE::COLUMNS + 15) / 16; ++i) number += __popc(exists[i]);
+#pragma unroll
+        for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                sum += exists[c / 16] >> (c % 16 * 2 + i) & 1u ? engine.value(r, c, 2 * half + i) : 0.0f;
+        const float count = sum_over<4>(float(number)), mean = sum_over<4>(sum) / count;
+#pragma unroll
+        for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const float deviation = engine.value(r, c, 2 * half + i) - mean;
+                const float present = exists[c / 16] >> (c % 16 * 2 + i) & 1u ? deviation : 0.0f;
+                rest += present;
+                squares += present * present;
+            }
+        rest = sum_over<4>(rest) / count;
+        squares = sum_over<4>(squares) - count * rest * rest;
+        return {count, double(mean) + rest, squares};
+    }
+    // The same from the warp's rows of the buffer.
+    __device__ __noinline__ static Moments large_moments(const float* row, const int* folds) {
+        constexpr int WIDTH = ENGINE::COLUMNS * 8;
+        const int first = ENGINE::first_column(0);
+        double count = 0, sum = 0, squares = 0;
+        for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
+            if (folds[c]) sum += row[c], count += 1;
+        count = sum_over<4>(count);
+        const double mean = sum_over<4>(sum) / count;
+        for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
+            if (folds[c]) squares += (row[c] - mean) * (row[c] - mean);
+        return {count, mean, sum_over<4>(squares)};
     }
 
-    // Stores the extrema of the buffer's rows.
-    __device__ static void pool(const Worker& worker, const Tile& tile, int team, int r, int half) {
+    // Stores the extrema of the buffer's rows: a warp has a few rows, its lanes run along the windows.
+    __device__ __forceinline__ static void pool(const Worker& worker, const Tile& tile, int team, int r, int half) {
+        constexpr int HEIGHT = PASS_ROWS / (TOGETHER / 32);
         const Arguments& p = worker.p;
         Shared& shared = worker.shared;
         const int windows = int(p.tile[2]) / 2 * (int(p.tile[3]) / 2) * int(p.tile[0]), below = pitch(p);
-        float* const first = p.pooled + tile.start[0] * p.pooled_batch + tile.start[2] / 2 * p.pooled_pitch +
-                             tile.start[3] / 2;
-        for (int own = threadIdx.x % TEAM / 32; own < PASS_ROWS; own += TEAM / 32) {
-            const int team_row = ENGINE::row_of_pass(r, half, own);
-            const int64 row = worker.first_row(tile, team) + team_row;
-            if (row >= p.rows) continue;
-            float* const to = first + (tile.group * p.rows + row) * p.pooled_row;
-            const float* const values = shared.values[team][own];
-            const int order = shared.order[team][team_row];
-            for (int i = threadIdx.x % 32; i < windows; i += 32) {
-                const Window& window = shared.window[i];
-                int place[4];
-                Packed::unpack(window.place, place);
-                if (place[0] >= tile.size[0] || place[2] + 1 >= tile.size[2] || place[3] + 1 >= tile.size[3]) continue;
-                const float* const at = values + window.column;
-                const float above = extremum(at[0], at[1], order);
-                to[window.offset] = extremum(above, extremum(at[below], at[below + 1], order), order);
+        const int first = threadIdx.x % TOGETHER / 32 * HEIGHT;  // of the warp's rows, which are channels in turn
+        const int first_row = ENGINE::row_of_pass(r, half, first), row = worker.first_row(tile, team) + first_row;
+        const int rows = int(p.rows) - row;
+        float* const to = p.pooled + tile.start[0] * p.pooled_batch + (tile.group * p.rows + row) * p.pooled_row +
+                          tile.start[2] / 2 * p.pooled_pitch + tile.start[3] / 2;
+        for (int i = threadIdx.x % 32; i < windows; i += 32) {
+            const Window& window = shared.window[i];
+            int place[4];
+            Packed::unpack(window.place, place);
+            if (place[0] >= tile.size[0] || place[2] + 1 >= tile.size[2] || place[3] + 1 >= tile.size[3]) continue;
+            const float* const from = shared.values[buffer_of(team)][first] + window.column;
+#pragma unroll
+            for (int k = 0; k < HEIGHT; ++k) {
+                const int order = shared.order[team][first_row + k];
+                const float* const at = from + k * (COLUMNS + 8);
+                const Bits64 upper = *(const Bits64*)at, lower = *(const Bits64*)(at + below);
+                const float above =
+                    extremum(__uint_as_float(upper.first), __uint_as_float(upper.second), order);
+                const float under =
+                    extremum(__uint_as_float(lower.first), __uint_as_float(lower.second), order);
+                float kept = extremum(above, under, order);
+                if (order == UNUSUAL && k < rows) kept = unusual(p, tile.group * p.rows + row + k, at, below);
+                if (k < rows) to[window.offset + k * p.pooled_row] = kept;
             }
         }
     }
@@ -186,7 +259,7 @@ __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, i
     for (int i = threadIdx.x % 32; i < 8 * WIDTH; i += 32) {
         const int column = ENGINE::first_column(0) + i % WIDTH;
         const int channel = worker.first_row(tile, team) + first_row + i / WIDTH;
-        float& value = shared.values[team][first_pass + i / WIDTH][column];
+        float& value = shared.values[Pool::buffer_of(team)][first_pass + i / WIDTH][worker.first_column(team) + column];
         if (channel >= p.rows || !shared.column_folds[border][team][column] || !is_special(value)) continue;
         int place[4];
         Packed::unpack(shared.column_place[team][column], place);

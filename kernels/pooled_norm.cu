@@ -28,6 +28,13 @@ struct Affine {
     float scale, shift;
 };
 
+// A number in two floats: differences from it lose nothing where it is large.
+struct Number {
+    float high, low;
+    __device__ explicit Number(double value) : high(float(value)), low(float(value - high)) {}
+    __device__ float from(float value) const { return (value - high) - (is_special(low) ? 0.0f : low); }
+};
+
 struct Arguments {
     const float* pooled;         // [sample][channel][space]
     const PartMoments* partial;  // [part][channel]; null where mean and var are given
@@ -74,26 +81,48 @@ __device__ inline double block_sum(double value) {
 extern "C" __global__ void __launch_bounds__(THREADS) normalize(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     float* const values = (float*)memory;
-    const int space = int(p.space), channels = int(p.channels / p.groups), count = channels * space;
+    const int space = int(p.space), channels = int(p.channels / p.groups);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64 sample = blockIdx.x / p.groups, first = blockIdx.x % p.groups * channels;
-    const float* const pooled = p.pooled + (sample * p.channels + first) * space;
+    const double count = double(channels) * space;
+    // A warp has every so many-th channel. Sums of a lane's values of one channel are short.
     double sum = 0;
-    for (int i = threadIdx.x; i < count; i += THREADS) {
-        const Affine affine = p.affine[first + i / space];
-        const float value = tanhf(fmaf(float(pooled[i] - affine.mean), affine.scale, affine.shift));
-        values[i] = value;
-        sum += value;
+    for (int own = warp; own < channels; own += THREADS / 32) {
+        const Affine affine = p.affine[first + own];
+        const Number center(affine.mean);
+        const float* const from = p.pooled + (sample * p.channels + first + own) * space;
+        float part = 0;
+#pragma unroll 4
+        for (int i = lane; i < space; i += 32) {
+            const float value = tanhf(fmaf(center.from(from[i]), affine.scale, affine.shift));
+            values[own * space + i] = value;
+            part += value;
+        }
+        sum += part;
     }
     const double mean = block_sum(sum) / count;
+    const Number center(mean);
     double m2 = 0;
-    for (int i = threadIdx.x; i < count; i += THREADS) m2 += (values[i] - mean) * (values[i] - mean);
-    const double rate = 1 / sqrt(block_sum(m2) / count + p.eps);
-    Output* const out = p.out + sample * p.out_batch;
-    for (int i = threadIdx.x; i < count; i += THREADS) {
-        const int own = i / space, place = i - own * space, y = place / int(p.width), x = place - y * int(p.width);
+    for (int own = warp; own < channels; own += THREADS / 32) {
+        float part = 0;
+#pragma unroll 4
+        for (int i = lane; i < space; i += 32) {
+            const float deviation = center.from(values[own * space + i]);
+            part = fmaf(deviation, deviation, part);
+        }
+        m2 += part;
+    }
+    const float rate = float(1 / sqrt(block_sum(m2) / count + p.eps));
+    const bool dense = p.out_axis[1] == 1 && p.out_axis[0] == p.width;
+    for (int own = warp; own < channels; own += THREADS / 32) {
         const int64 channel = first + own;
-        const double value = (values[i] - mean) * rate * load_parameter<double>(p.gn_weight, channel) +
-                             load_parameter<double>(p.gn_bias, channel);
-        out[channel * p.out_channel + y * p.out_axis[0] + x * p.out_axis[1]] = narrow<Output>(value);
+        const float scale = load_parameter<float>(p.gn_weight, channel), shift = load_parameter<float>(p.gn_bias, channel);
+        Output* const out = p.out + sample * p.out_batch + channel * p.out_channel;
+#pragma unroll 4
+        for (int i = lane; i < space; i += 32) {
+            const int y = dense ? 0 : i / int(p.width), x = i - y * int(p.width);
+            const float value = fmaf(center.from(values[own * space + i]) * rate, scale, shift);
+            out[y * p.out_axis[0] + x * p.out_axis[1]] = narrow<Output>(value);
+        }
     }
 }

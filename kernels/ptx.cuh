@@ -408,7 +408,8 @@ struct Wgmma;
 #define WGMMA_D13                                                                              \
     WGMMA_D8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "    \
              "%47, %48, %49, %50, %51"
-#define WGMMA_D15 WGMMA_D13 ", %52, %53, %54, %55, %56, %57, %58, %59"
+#define WGMMA_D14 WGMMA_D13 ", %52, %53, %54, %55"
+#define WGMMA_D15 WGMMA_D14 ", %56, %57, %58, %59"
 #define WGMMA_D16 WGMMA_D15 ", %60, %61, %62, %63"
 #define WGMMA_U(i) "+f"(d[4 * i]), "+f"(d[4 * i + 1]), "+f"(d[4 * i + 2]), "+f"(d[4 * i + 3])
 #define WGMMA_R1 WGMMA_U(0)
@@ -416,7 +417,8 @@ struct Wgmma;
 #define WGMMA_R4 WGMMA_R2, WGMMA_U(2), WGMMA_U(3)
 #define WGMMA_R8 WGMMA_R4, WGMMA_U(4), WGMMA_U(5), WGMMA_U(6), WGMMA_U(7)
 #define WGMMA_R13 WGMMA_R8, WGMMA_U(8), WGMMA_U(9), WGMMA_U(10), WGMMA_U(11), WGMMA_U(12)
-#define WGMMA_R15 WGMMA_R13, WGMMA_U(13), WGMMA_U(14)
+#define WGMMA_R14 WGMMA_R13, WGMMA_U(13)
+#define WGMMA_R15 WGMMA_R14, WGMMA_U(14)
 #define WGMMA_R16 WGMMA_R15, WGMMA_U(15)
 
 #define WGMMA(TYPE, N, SHAPE, TRANSPOSE, UNITS, A, B, S)                                            \
@@ -441,5 +443,6 @@ WGMMA_TYPES(16, 2, "8", "9", "10")
 WGMMA_TYPES(32, 4, "16", "17", "18")
 WGMMA_TYPES(64, 8, "32", "33", "34")
 WGMMA_TYPES(104, 13, "52", "53", "54")
+WGMMA_TYPES(112, 14, "56", "57", "58")
 WGMMA_TYPES(120, 15, "60", "61", "62")
 WGMMA_TYPES(128, 16, "64", "65", "66")

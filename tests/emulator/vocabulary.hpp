@@ -34,6 +34,7 @@ inline float __uint_as_float(unsigned bits) {
     return value;
 }
 
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline unsigned __umulhi(unsigned a, unsigned b) {
     return unsigned((unsigned long long)a * b >> 32);
 }

@@ -598,20 +598,18 @@ class KernelPath:
         strides = strides._replace(out=(0, 0, 0), out_axes=[0, 0])
         convolve = self._matrix(plan.convolution, convolution, strides, None, dtype.itemsize)
         extrema = device.workspace(pooled_shape, np.dtype(np.float32))
-        pooled, moments = device.address(extrema), 0
-        if statistics[0] is None:
-            partials = device.workspace((blocks, channels, 2), np.dtype(np.float64))
-            moments = device.address(partials)
+        given = statistics[0] is not None
+        # In the place of the first block's statistics lies what `combine` makes of all.
+        moments = device.workspace((1 if given else blocks, channels, 2), np.dtype(np.float64))
+        pooled, affine = device.address(extrema), device.address(moments)
+        partials = 0 if given else affine
         bits = int(np.float64(eps).view(np.int64))
-        affine_fields = [
-            field for a in (*parameters[:2], *statistics) for field in self._parameter(a)
-        ]
+        fields = [field for a in (*parameters[:2], *statistics) for field in self._parameter(a)]
         layout = channels * space, space, width
-        convolve(input, kernel, None, None, pooled, moments, *affine_fields, bits, *layout)
-        affine = device.workspace((channels, 2), np.dtype(np.float64))
+        convolve(input, kernel, None, None, pooled, partials, *fields, bits, *layout)
         arguments = _packed(
             (
-                *(pooled, moments, device.address(affine), device.address(out)),
+                *(pooled, partials, affine, device.address(out)),
                 *(field for a in (*statistics, *parameters) for field in self._parameter(a)),
                 *(blocks, channels, num_groups, space, width),
                 *_strides(out),

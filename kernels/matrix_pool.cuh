@@ -88,7 +88,6 @@ struct Pool {
     __device__ static void put_away(const Worker& worker, int team, int row_tile, int group) {
         const Arguments& p = worker.p;
         if (row_tile < 0) return;
-        sync(team);  // the last tile is done
         Tile tile;
         tile.row_tile = row_tile;
         const bool own = COLUMN_TEAMS == 1 || team == 0;
@@ -102,7 +101,7 @@ struct Pool {
                     all = merge(all, worker.shared.moments[other][warp][i]);
             part = part_of(all);
         }
-        sync(team);
+        sync(team);  // nobody reads what is known of the rows any more
     }
     // What the team's rows are from the next tile on.
     __device__ static void take_rows(const Worker& worker, int team, const Tile& tile) {

@@ -38,7 +38,7 @@ struct Number {
 struct Arguments {
     const float* pooled;         // [sample][channel][space]
     const PartMoments* partial;  // [part][channel]; null where mean and var are given
-    Affine* affine;              // [channel]
+    Affine* affine;              // [channel], may lie in the place of the first part
     Output* out;
     Parameter mean, var, bn_weight, bn_bias, gn_weight, gn_bias;
     int64 parts, channels, groups, space, width;

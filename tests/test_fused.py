@@ -10,7 +10,7 @@ from hypothesis import given
 
 import reference
 from backends import NumpyBackend, every_backend, every_kernel, examples
-from bounds import assert_close, fused_error
+from bounds import assert_close, assert_same_bits, fused_error
 from strategies import BFLOAT16, FUSED, Case, floating, fused_operations, values
 
 
@@ -87,6 +87,26 @@ def test_saturated_and_constant_stages(backend: NumpyBackend, style: str) -> Non
     check(backend, case.with_arrays(input=change[style](case["input"])))
     check(backend, case.with_arrays(bn_weight=change[style](case["bn_weight"])))
     check(backend, case.with_arrays(bn_bias=change[style](case["bn_bias"])))
+
+
+@every_kernel
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_means_far_from_zero(backend: NumpyBackend, dtype: Any) -> None:
+    """Channels whose mean is thousands of times their deviation, through several tiles."""
+    case = fused_case((2, 3, 9, 40), (3, 70, 1, 1), dtype, num_groups=7)
+    noise = case["input"].astype(np.float64) * 2e-4
+    check(
+        backend,
+        case.with_arrays(
+            input=(1 + noise).astype(dtype), kernel=np.abs(case["kernel"]) + dtype(0.25)
+        ),
+    )
+
+
+@every_kernel
+def test_the_same_bits_in_every_run(backend: NumpyBackend) -> None:
+    case = fused_case((3, 24, 20, 18), (24, 40, 5, 5), num_groups=4, padding=1)
+    assert_same_bits(backend.compute(case), backend.compute(case))
 
 
 @every_backend

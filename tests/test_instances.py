@@ -27,8 +27,10 @@ DTYPES = {element: dtype for dtype, element in {**_plan._ELEMENTS, **_plan._SIGN
 INSTANCES = _plan.instances("sm_90a")
 CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
 DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
-MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu"]
-OTHERS = [i for i in INSTANCES if not i.source.endswith(("_conv.cu", "pack_weights.cu"))]
+POOLED = [i for i in INSTANCES if ("POOLS", "1") in i.defines]
+MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu" and i not in POOLED]
+FUSED = ("_conv.cu", "pack_weights.cu", "pooled_norm.cu")
+OTHERS = [i for i in INSTANCES if not i.source.endswith(FUSED)]
 
 
 def dtype_of(element: str) -> np.dtype[Any]:
@@ -264,6 +266,7 @@ def several(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(_matrix, "_candidates", suitable)
     monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    monkeypatch.setattr(_plan, "_plan_fused", _plan._plan_fused.__wrapped__)
 
 
 @pytest.mark.emulator
@@ -288,6 +291,32 @@ def test_matrix_instance(instance: Instance) -> None:
     assert ("phases" in kind or "transposed" in kind) == (sum.phases > 1)
     assert ("fold" in kind) == (sum.fold.count > 1)
     assert ("three" in kind) == (sum.axes[0].most_taps > 1)
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("several")
+@pytest.mark.parametrize("instance", POOLED, ids=str)
+def test_pooled_instance(instance: Instance) -> None:
+    """The fused operation, with odd sizes and more rows than a block has."""
+    kernel, (dtype, precision), shape = parts_of(instance)
+    channels = shape.rows + 8
+    case = test_fused.fused_case(
+        (1, 22, 5, shape.columns // 2 + 5),
+        (22, channels, 3, 5),
+        dtype_of(_plan._ELEMENTS[dtype]),
+        num_groups=channels,
+        groups=2,
+        precision=precision,
+    )
+    backend = Recorder(kernel)
+    test_fused.check(backend, case)
+    (plan,) = backend.plans
+    assert plan.launch.instance == instance
+    assert [launch.instance.function for launch in backend.launches] == [
+        *("pack_weights", "matrix_conv", "combine", "normalize")
+    ]
+    assert {launch.instance for launch in backend.launches[2:]} <= set(INSTANCES)
+    assert plan.launch.grid < 2 * plan.tiling.count, "each block has one tile"
 
 
 def other_case(instance: Instance) -> Case:

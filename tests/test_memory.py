@@ -49,3 +49,31 @@ def test_workspace(function: str, mode: tuple[np.dtype[Any], str], kernel: str) 
             assert pool.used_bytes() == before[0], "a call keeps memory"
             # A new pool takes from the device what is in use at once.
             assert pool.total_bytes() - before[1] == -(-plan.packed // UNIT) * UNIT
+
+
+@pytest.mark.parametrize("kernel", ["portable", pytest.param("hopper", marks=pytest.mark.wgmma)])
+@pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
+def test_fused_workspace(mode: tuple[np.dtype[Any], str], kernel: str) -> None:
+    """No result of the convolution: its extrema, packed weights, 16 bytes a channel and block."""
+    import cupy
+
+    dtype, precision = mode
+    name = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
+        x, w = cupy.ones((8, 64, 32, 32), dtype), cupy.ones((64, 128, 5, 5), dtype)
+        parameters = [cupy.ones(128, np.float32) for _ in range(4)]
+        out = cupy.empty((8, 128, 17, 17), dtype)
+        processor = _launch._processor(cupy.cuda.runtime.getDevice())
+        geometry = conv_transpose(x.shape, w.shape, padding=1)
+        with _plan.forced(kernel):
+            plan = _plan.plan_fused(geometry, out.shape, 8, np.dtype(dtype), precision, processor)
+        assert plan is not None
+        before = pool.used_bytes(), pool.total_bytes()
+        for _ in range(2):
+            with cupyconv.precision(precision), _plan.forced(kernel):
+                getattr(cupyconv, name)(x, w, *parameters, num_groups=8, padding=1, out=out)
+            assert pool.used_bytes() == before[0], "a call keeps memory"
+            parts = plan.convolution.packed, 4 * out.size, 16 * 128 * plan.convolution.launch.grid
+            taken = sum(-(-part // UNIT) * UNIT for part in parts)
+            assert pool.total_bytes() - before[1] == taken

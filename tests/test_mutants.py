@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis import strategies as st
 
 import test_convolution
+import test_fused
 import test_norms
 import test_pooling
 from backends import EmulatorBackend
@@ -57,6 +58,8 @@ DEPTHWISE_CONV = "depthwise_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
 PACK = "pack_weights.cu"
+MATRIX_POOL = "matrix_pool.cuh"
+POOLED_NORM = "pooled_norm.cu"
 NORM = "normalize.cu"
 POOL = "max_pool2d.cu"
 
@@ -610,6 +613,89 @@ DEPTHWISE = {
 }  # fmt: skip
 
 
+# Odd sizes and several tiles; parameters of both signs, and one that is infinite.
+FUSED_CASES = {
+    "own": test_fused.fused_case((3, 9, 12, 37), (9, 20, 3, 3), num_groups=4, padding=1),
+    "given": test_fused.fused_case((2, 9, 12, 37), (9, 20, 3, 3), num_groups=4, given=True),
+    "wide": test_fused.fused_case((1, 9, 4, 475), (9, 20, 3, 3), num_groups=20, padding=1),
+    "groups": test_fused.fused_case(
+        (1, 18, 12, 37), (18, 20, 3, 3), num_groups=4, groups=2, given=True
+    ),
+}
+# Of no window all sums are infinite.
+FUSED_CASES["infinite"] = test_fused.fused_case(
+    (2, 9, 12, 37), (9, 20, 1, 1), num_groups=4, given=True
+)
+few = np.full((2, 9, 12, 37), 0.5, np.float32)
+few[:, 0, ::5, ::7] = -np.inf
+FUSED_CASES["infinite"] = FUSED_CASES["infinite"].with_arrays(
+    input=few,
+    kernel=np.ones((9, 20, 1, 1), np.float32),
+    bn_weight=np.ones(20, np.float32),
+    bn_bias=np.full(20, np.inf, np.float32),
+)
+
+FUSED: dict[str, Mutant] = {
+    "one extremum for both signs": Mutant(
+        MATRIX_POOL, "= scale > 0 ? 1 : scale < 0 ? -1 : 0;", "= 1;",
+        "wrong", by="hopper", case="own",
+    ),
+    "statistics of what is no output": Mutant(
+        MATRIX_POOL, "1u ? deviation : 0.0f;", "1u ? deviation : 1.0f;",
+        "wrong", by="hopper", case="own",
+    ),
+    "statistics of the last tile": Mutant(
+        MATRIX_POOL, "        all = merge(all, own);", "        all = own;",
+        "wrong", by="hopper", case="own",
+    ),
+    "statistics of one team": Mutant(
+        MATRIX_POOL, "other < team + COLUMN_TEAMS", "other < team + 1",
+        "wrong", by="hopper", case="own",
+    ),
+    "statistics of one warp": Mutant(
+        MATRIX_POOL, "warp < ENGINE::COLUMN_WARPS; ++warp)\n                    all",
+        "warp < 1; ++warp)\n                    all",
+        "wrong", by="portable", case="own",
+    ),
+    "statistics of the first block": Mutant(
+        POOLED_NORM, "part < p.parts", "part < 1",
+        "wrong", by="hopper", case="own",
+    ),
+    "a window of half a column": Mutant(
+        MATRIX_POOL, "place[3] + 1 >= tile.size[3]", "place[3] >= tile.size[3]",
+        "wrong|out of bounds|another thread", by="hopper", case="wide",
+    ),
+    "the row below is the same": Mutant(
+        MATRIX_POOL, "*(const Bits64*)(at + below)", "*(const Bits64*)at",
+        "wrong", by="portable", case="given",
+    ),
+    "no barrier before sums are read": Mutant(
+        MATRIX_POOL, "                sync(team);\n                pool(", "                pool(",
+        "race|nothing wrote", by="hopper", case="given",
+    ),
+    "no barrier before sums are written": Mutant(
+        MATRIX_POOL, "sync(team);  // nobody reads the last rows any more", "",
+        "race", by="hopper", case="given",
+    ),
+    "no barrier before rows are new": Mutant(
+        MATRIX_POOL, "sync(team);  // nobody reads what is known of the rows any more", "",
+        "race|wrong", by="hopper", case="groups",
+    ),
+    "infinite parameters that nobody sees": Mutant(
+        MATRIX_POOL, "p.mean.data && is_special", "p.mean.data && false && is_special",
+        "wrong", by="hopper", case="infinite",
+    ),
+    "a mean in one float": Mutant(
+        POOLED_NORM, "low(float(value - high))", "low(1e-3f)",
+        "wrong", by="hopper", case="given",
+    ),
+    "no barrier between sums": Mutant(
+        POOLED_NORM, "    __syncthreads();  // a former sum has been read\n", "",
+        "race", by="hopper", case="given",
+    ),
+}  # fmt: skip
+
+
 def verdict(backend: EmulatorBackend, case: Case) -> str | None:
     """What the suite says against the result of a case, or nothing."""
     try:
@@ -617,6 +703,8 @@ def verdict(backend: EmulatorBackend, case: Case) -> str | None:
             test_convolution.check(backend, case)
         elif case.function == "max_pool2d":
             test_pooling.check(backend, case)
+        elif case.function == test_fused.FUSED:
+            test_fused.check(backend, case)
         else:
             test_norms.check(backend, case)
     except AssertionError as error:
@@ -707,5 +795,23 @@ def test_is_rejected_with_one_input_channel(name: str) -> None:
     mutant = DEPTHWISE[name]
     assert mutant.case
     found = verdict(EmulatorBackend(mutant.by, mutant.patch()), DEPTHWISE_CASES[mutant.case])
+    assert found, "nothing rejects it"
+    assert re.search(mutant.caught, found), found
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("kernel", ["portable", "hopper"])
+@pytest.mark.parametrize("name", FUSED_CASES)
+def test_the_fused_operation_is_right(name: str, kernel: str) -> None:
+    """In the cases in which its mutants are not."""
+    assert verdict(EmulatorBackend(kernel), FUSED_CASES[name]) is None
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", FUSED)
+def test_is_rejected_in_the_fused_operation(name: str) -> None:
+    mutant = FUSED[name]
+    assert mutant.case
+    found = verdict(EmulatorBackend(mutant.by, mutant.patch()), FUSED_CASES[mutant.case])
     assert found, "nothing rejects it"
     assert re.search(mutant.caught, found), found

@@ -38,7 +38,7 @@ __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, i
 struct Pool {
     static constexpr int UNUSUAL = 2;  // order of a row whose parameters are not finite
     // A sum by the statistics that were given, in front of tanh.
-    __device__ static double normalized(const Arguments& p, int64 channel, double sum) {
+    __device__ __noinline__ static double normalized(const Arguments& p, int64 channel, double sum) {
         const double rate = 1 / sqrt(load_parameter<double>(p.var, channel) + p.eps);
         return (sum - load_parameter<double>(p.mean, channel)) * rate * load_parameter<double>(p.scale, channel) +
                load_parameter<double>(p.shift, channel);
@@ -86,19 +86,22 @@ struct Pool {
 
     // Adds the statistics of the rows so far, if there are any, to the block's.
     __device__ static void put_away(const Worker& worker, int team, int row_tile, int group) {
-        const Arguments& p = worker.p;
-        if (row_tile < 0) return;
+        if (row_tile >= 0) put_away(worker.p, worker.shared, team, row_tile, group);
+    }
+    // Called from two places, and seldom.
+    __device__ __noinline__ static void put_away(const Arguments& p, Shared& shared, int team, int row_tile,
+                                                 int group) {
         Tile tile;
         tile.row_tile = row_tile;
         const bool own = COLUMN_TEAMS == 1 || team == 0;
         for (int i = threadIdx.x % TEAM; i < TEAM_ROWS && own && p.partial; i += TEAM) {
-            const int64 row = worker.first_row(tile, team) + i;
+            const int64 row = Worker::first_row(tile, team) + i;
             if (row >= p.rows) continue;
             PartMoments& part = p.partial[(blockIdx.x * p.groups + group) * p.rows + row];
             Moments all = moments_of(part);
             for (int other = team; other < team + COLUMN_TEAMS; ++other)
                 for (int warp = 0; warp < ENGINE::COLUMN_WARPS; ++warp)
-                    all = merge(all, worker.shared.moments[other][warp][i]);
+                    all = merge(all, shared.moments[other][warp][i]);
             part = part_of(all);
         }
         sync(team);  // nobody reads what is known of the rows any more

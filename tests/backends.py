@@ -117,6 +117,10 @@ FORCED = [
     ),
 ]
 every_kernel = pytest.mark.parametrize("backend", BACKENDS + FORCED)
+# The fused operation has kernels of its own on matrix units alone.
+every_matrix_kernel = pytest.mark.parametrize(
+    "backend", BACKENDS + [p for p in FORCED if str(p.id).endswith(("portable", "hopper"))]
+)
 
 # From so many elements on, an example is for the other backends: the emulator would take minutes.
 LARGE = 20_000

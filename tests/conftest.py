@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from emulator.device import build_ahead
+
 # On a CI server Hypothesis would by itself draw the same examples in each run; here it never does.
 base = settings(settings.get_profile("default"), deadline=None, print_blob=True)
 settings.register_profile("default", base, max_examples=500)
@@ -93,6 +95,18 @@ def pytest_collection_modifyitems(
     items[:] = [item for item in items if item not in needy]
     config.hook.pytest_deselected(items=needy)
     set_aside = len(needy)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let a second core compile what the tests of instances will run on the emulator."""
+    parameters = [
+        item.callspec.params
+        for item in session.items
+        if item.get_closest_marker("emulator") and hasattr(item, "callspec")
+    ]
+    instances = [own["instance"] for own in parameters if "instance" in own]
+    if len(instances) > 1:
+        build_ahead(instances)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 import reference
-from backends import NumpyBackend, every_backend, every_kernel, examples
+from backends import NumpyBackend, every_backend, every_matrix_kernel, examples
 from bounds import assert_close, assert_same_bits, fused_error
 from strategies import BFLOAT16, FUSED, Case, floating, fused_operations, values
 
@@ -48,7 +48,7 @@ def fused_case(
     return Case(FUSED, arrays, options)
 
 
-@every_kernel
+@every_matrix_kernel
 @given(case=fused_operations())
 def test_definition(backend: NumpyBackend, case: Case) -> None:
     check(backend, case)
@@ -72,13 +72,13 @@ EXAMPLES = [
 ]
 
 
-@every_kernel
+@every_matrix_kernel
 @examples(EXAMPLES)
 def test_definition_on_examples(backend: NumpyBackend, case: Case) -> None:
     check(backend, case)
 
 
-@every_kernel
+@every_matrix_kernel
 @pytest.mark.parametrize("style", ["constant", "large", "small"])
 def test_saturated_and_constant_stages(backend: NumpyBackend, style: str) -> None:
     """Statistics without variance, and a tanh that is 1 all over."""
@@ -89,7 +89,7 @@ def test_saturated_and_constant_stages(backend: NumpyBackend, style: str) -> Non
     check(backend, case.with_arrays(bn_bias=change[style](case["bn_bias"])))
 
 
-@every_kernel
+@every_matrix_kernel
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_means_far_from_zero(backend: NumpyBackend, dtype: Any) -> None:
     """Channels whose mean is thousands of times their deviation, through several tiles."""
@@ -103,7 +103,7 @@ def test_means_far_from_zero(backend: NumpyBackend, dtype: Any) -> None:
     )
 
 
-@every_kernel
+@every_matrix_kernel
 def test_the_same_bits_in_every_run(backend: NumpyBackend) -> None:
     case = fused_case((3, 24, 20, 18), (24, 40, 5, 5), num_groups=4, padding=1)
     assert_same_bits(backend.compute(case), backend.compute(case))

@@ -411,7 +411,7 @@ MATRIX = {
     ),
     "no barrier behind the tables": Mutant(
         MATRIX_CONV,
-        "worker.describe_columns();\n    __syncthreads();", "worker.describe_columns();",
+        "Epilogue::describe(worker);\n    __syncthreads();", "Epilogue::describe(worker);",
         "race|nothing wrote", by="portable", case="odd",
     ),
     "no order behind the pass to rows": Mutant(
@@ -652,11 +652,6 @@ FUSED: dict[str, Mutant] = {
         MATRIX_POOL, "other < team + COLUMN_TEAMS", "other < team + 1",
         "wrong", by="hopper", case="own",
     ),
-    "statistics of one warp": Mutant(
-        MATRIX_POOL, "warp < ENGINE::COLUMN_WARPS; ++warp)\n                    all",
-        "warp < 1; ++warp)\n                    all",
-        "wrong", by="portable", case="own",
-    ),
     "statistics of the first block": Mutant(
         POOLED_NORM, "part < p.parts", "part < 1",
         "wrong", by="hopper", case="own",
@@ -664,10 +659,6 @@ FUSED: dict[str, Mutant] = {
     "a window of half a column": Mutant(
         MATRIX_POOL, "place[3] + 1 >= tile.size[3]", "place[3] >= tile.size[3]",
         "wrong|out of bounds|another thread", by="hopper", case="wide",
-    ),
-    "the row below is the same": Mutant(
-        MATRIX_POOL, "*(const Bits64*)(at + below)", "*(const Bits64*)at",
-        "wrong", by="portable", case="given",
     ),
     "no barrier before sums are read": Mutant(
         MATRIX_POOL, "                sync(team);\n                pool(", "                pool(",

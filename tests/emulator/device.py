@@ -8,9 +8,11 @@ import hashlib
 import os
 import subprocess
 import tempfile
+import threading
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -40,13 +42,19 @@ class KernelError(AssertionError):
     """What a kernel did wrong."""
 
 
+# One for each library, so that none is built twice at once.
+locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
 def built(text: str, *flags: str) -> Path:
     """Return the shared library of a C++ text, from an earlier build where nothing changed."""
     headers = "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.?pp")))
     compiler = os.environ.get("CXX", "g++")
     key = hashlib.sha256("\0".join((compiler, text, headers, *FLAGS, *flags)).encode()).hexdigest()
     library = BUILD / f"{key[:32]}.so"
-    if not library.exists():
+    with locks[key]:
+        if library.exists():
+            return library
         BUILD.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD) as folder:
             source, code, result = (Path(folder) / f"kernel.{kind}" for kind in ("cpp", "o", "so"))
@@ -73,13 +81,29 @@ def runtime() -> ctypes.CDLL:
     return library
 
 
+def build(instance: Instance, source: str) -> Path:
+    """Return the shared library of an instance, whose `source` may be a changed one."""
+    text = f'#include "vocabulary.hpp"\n{source}\nEMULATED_KERNEL({instance.function})\n'
+    defines = [f"-D{name}={value}" for name, value in instance.defines]
+    return built(text, *INSTRUMENTED, *defines)
+
+
+def build_ahead(instances: Iterable[Instance]) -> None:
+    """Build them by another thread, one after another, while tests run."""
+
+    def run() -> None:
+        for instance in instances:
+            with contextlib.suppress(KernelError):  # the test that needs it tells
+                build(instance, _compile.source(instance.source))
+
+    threading.Thread(target=run, daemon=True).start()
+
+
 @cache
 def kernel(instance: Instance, source: str) -> ctypes.CDLL:
     """Return the library of an instance, whose `source` may be a changed one."""
     runtime()
-    text = f'#include "vocabulary.hpp"\n{source}\nEMULATED_KERNEL({instance.function})\n'
-    defines = [f"-D{name}={value}" for name, value in instance.defines]
-    library = ctypes.CDLL(str(built(text, *INSTRUMENTED, *defines)))
+    library = ctypes.CDLL(str(build(instance, source)))
     library.emulated_size.restype = ctypes.c_size_t
     return library
 

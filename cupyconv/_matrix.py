@@ -112,7 +112,10 @@ class Shape:
 
 
 def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
-    """Return the shapes that kernels are built for, by turns a large and a small one."""
+    """Return the shapes that kernels are built for.
+
+    These are by turns a large and a small one, then large ones of narrower segments.
+    """
     small = {
         "portable": (Shape(2, 1, 64, 1), Shape(2, 2, 64, 1)),
         # Half of the shared memory does not hold enough weights of two slabs and two parts.

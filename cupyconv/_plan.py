@@ -277,6 +277,15 @@ def storage(dtype: np.dtype) -> str:
     return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
 
 
+def _mode(dtype: np.dtype, precision: str) -> Mode | None:
+    """Return how matrix units multiply numbers of `dtype`, None where they do not."""
+    return MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
+
+
+def _engine(processor: Processor) -> str:
+    return "hopper" if processor.target == "sm_90a" else "portable"
+
+
 def plan_conv(
     geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
 ) -> ConvPlan:
@@ -293,7 +302,7 @@ def _plan_conv(
     kernel: str | None,
 ) -> ConvPlan:
     plan: ConvPlan | None = None
-    mode = MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
+    mode = _mode(dtype, precision)
     if kernel in (None, "depthwise"):
         plan = _plan_depthwise(geometry, dtype, processor)
     asked = kernel in ("portable", "hopper")
@@ -302,8 +311,7 @@ def _plan_conv(
         and mode
         and (asked or (kernel is None and _is_dense(geometry, mode, processor)))
     ):
-        engine = "hopper" if processor.target == "sm_90a" else "portable"
-        plan = _plan_matrix(geometry, mode, processor, kernel or engine)
+        plan = _plan_matrix(geometry, mode, processor, kernel or _engine(processor))
     return plan or _plan_direct(geometry, dtype)
 
 
@@ -485,7 +493,7 @@ def _plan_fused(
     processor: Processor,
     kernel: str | None,
 ) -> FusedPlan | None:
-    mode = MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
+    mode = _mode(dtype, precision)
     if mode is None or kernel in ("direct", "depthwise"):
         return None
     if kernel is None:
@@ -493,8 +501,7 @@ def _plan_fused(
         folds = _matrix.sum_of(convolution, mode, SHARED[processor.target]).fold.count
         if folds > 1 or not _is_dense(convolution, mode, processor):
             return None
-    engine = "hopper" if processor.target == "sm_90a" else "portable"
-    plan = _plan_matrix(convolution, mode, processor, kernel or engine, window=2)
+    plan = _plan_matrix(convolution, mode, processor, kernel or _engine(processor), window=2)
     samples, channels, *space = pooled
     shared = 4 * channels // num_groups * math.prod(space)
     blocks = samples * num_groups

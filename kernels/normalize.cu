@@ -22,6 +22,7 @@
 // statistics: segments * sets blocks, combine: sets blocks, given and normalize: any number; all are
 // grid-strided.
 
+#include "moments.cuh"
 #include "view.cuh"
 
 constexpr int THREADS = 256;
@@ -47,18 +48,6 @@ struct Arguments {
     View input_view, out_view;  // offset of a value in the arrays
     double eps;
 };
-
-// Mean and sum of squared deviations of `count` values.
-struct Moments {
-    double count, mean, m2;
-};
-
-__device__ inline Moments merge(const Moments& a, const Moments& b) {
-    if (b.count == 0) return a;
-    if (a.count == 0) return b;
-    const double count = a.count + b.count, delta = b.mean - a.mean, share = b.count / count;
-    return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
-}
 
 // Merges the moments of all threads by a fixed tree; the result is valid in thread 0.
 __device__ inline Moments merge_block(Moments own) {

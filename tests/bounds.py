@@ -87,7 +87,26 @@ def statistics_error(norm: Normalized) -> NDArray[np.float64]:
 def norm_error(norm: Normalized) -> NDArray[np.float64]:
     """statistics_error, and what flushing to zero costs: in rows, before the last rounding."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return statistics_error(norm) + FLUSH
+        error = statistics_error(norm) + FLUSH
+        return _of_settled(norm, error, statistics_error(_plain(norm)))
+
+
+def _plain(norm: Normalized) -> Normalized:
+    return norm._replace(weight=np.ones_like(norm.weight), bias=np.zeros_like(norm.bias))
+
+
+def _of_settled(
+    norm: Normalized, error: NDArray[np.float64], plain: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The error where the value is finite, else 0; infinite where even the sign is open.
+
+    That is where an infinite weight multiplies a (x - mean)/std that may be positive, zero or
+    negative within its own error, ``plain``: infinity, NaN and -infinity are all right.
+    """
+    known = np.isfinite(norm.value)
+    assert np.isfinite(error[known]).all(), "no bound on the error where the reference is finite"
+    open_sign = np.isinf(norm.weight) & (np.abs(norm.unit) <= plain) & (plain > 0)
+    return np.where(open_sign, np.inf, np.where(known, error, 0.0))
 
 
 def propagated_norm_error(
@@ -106,15 +125,25 @@ def propagated_norm_error(
     evaluation itself rounds to the intermediates' type (``unit``) fewer than eight times, numbers
     of the size of |w|*(|x| + |mean|)/std + |b|, on top of the statistics' own error; that these
     two are taken at x and not at x' is of second order, and the factor 1.01 covers it.
+
+    Where the error is infinite, nothing is known of x, nor then of z or of any statistics.
     """
-    gain, std = np.abs(norm.weight), norm.std
+    lost = np.isinf(error)
+    error = np.where(lost, 0.0, error)
+    std = norm.std
     moved = error / std
     if norm.own:
+        lost = lost.any(axis=1, keepdims=True)
         rms = _rms(error)
         moved = error + error.mean(axis=1, keepdims=True) + np.abs(norm.unit) * rms
         moved = moved / np.maximum(std - rms, np.sqrt(norm.eps))
-    rounding = 8 * unit * (gain * (np.abs(norm.x) + np.abs(norm.mean)) / std + np.abs(norm.bias))
-    return 1.01 * (gain * moved + rounding + statistics_error(norm))
+
+    def total(norm: Normalized) -> NDArray[np.float64]:
+        gain = np.abs(norm.weight)
+        size = gain * (np.abs(norm.x) + np.abs(norm.mean)) / std + np.abs(norm.bias)
+        return 1.01 * (gain * moved + 8 * unit * size + statistics_error(norm))
+
+    return np.where(lost, np.inf, _of_settled(norm, total(norm), total(_plain(norm))))
 
 
 def fused_error(fused: Fused, dtype: DTypeLike, precision: str = "float32") -> NDArray[np.float64]:
@@ -134,7 +163,8 @@ def fused_error(fused: Fused, dtype: DTypeLike, precision: str = "float32") -> N
         y = fused.batch.value
         error = propagated_norm_error(fused.batch, reference.channel_rows(error), unit)
         image = np.maximum(np.tanh(y + error) - np.tanh(y), np.tanh(y) - np.tanh(y - error))
-        error = np.where(np.isfinite(y), image, 0.0) + 8 * unit * np.abs(np.tanh(y)) + FLUSH
+        image = np.where(np.isfinite(y), image, error)  # 0, or open
+        error = image + 8 * unit * np.abs(np.tanh(y)) + FLUSH
         error = reference.from_channel_rows(error, fused.activated.shape)
         error = reference.max_pool2d(error, 2).reshape(fused.group.x.shape)
         return propagated_norm_error(fused.group, error, unit) + FLUSH
@@ -186,6 +216,16 @@ def _within(
         high = np.where(np.isfinite(expected), (expected + error).astype(dtype), nearest)
         value = actual.astype(np.float64)
         return ((low <= value) & (value <= high)) | (np.isnan(value) & np.isnan(expected))
+
+
+def assert_normalized(
+    actual: Array, expected: Array, error: NDArray[np.float64], dtype: DTypeLike
+) -> None:
+    """assert_close, but nothing is asked where the error is infinite (see _of_settled)."""
+    settled = np.isfinite(error)
+    checked = np.array(actual)
+    checked[~settled] = expected[~settled]
+    assert_close(checked, expected, np.where(settled, error, 0.0), dtype)
 
 
 def assert_convolution(

@@ -105,7 +105,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if item.get_closest_marker("emulator") and hasattr(item, "callspec")
     ]
     instances = [own["instance"] for own in parameters if "instance" in own]
-    if len(instances) > 1:
+    if len(instances) > 1 and not session.config.option.collectonly:
         build_ahead(instances)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import bounds
 import reference
-from bounds import assert_close, assert_same_bits
+from bounds import assert_close, assert_normalized, assert_same_bits
 
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 COMPLEX = [np.complex64, np.complex128]
@@ -169,6 +169,23 @@ def test_the_bound_of_a_norm_tells_stable_statistics_from_others(offset: float) 
         one_pass = np.square(rows).mean(axis=1, keepdims=True) - mean**2
         rejects(normalized(one_pass), expected.value, error, np.float64)
         rejects(normalized(two_passes * 50 / 49), expected.value, error, np.float64)
+
+
+def test_only_an_open_sign_makes_an_infinite_weight_pass_as_anything() -> None:
+    """x within its error of the mean, times infinity; what is farther away must be right."""
+    x, weight = np.array([[[1.0], [1 + 1e-8], [3.0]]]), np.array([np.inf, np.inf, np.inf])
+    given = {"mean": np.ones(3), "var": np.ones(3), "weight": weight}
+    norm = reference.batch_norm(x, **given)
+    value = norm.value.astype(np.float32)
+    assert np.isinf(bounds.norm_error(norm)).tolist() == [[True], [False], [False]]
+    error = bounds.propagated_norm_error(norm, np.full(norm.x.shape, 1e-7), 2.0**-24)
+    assert np.isinf(error).tolist() == [[True], [True], [False]]
+    for odd in (np.nan, np.inf, -np.inf):
+        value[:2] = odd
+        assert_normalized(value, norm.value, error, np.float32)
+    value[2] = np.nan
+    with pytest.raises(AssertionError):
+        assert_normalized(value, norm.value, error, np.float32)
 
 
 @pytest.mark.parametrize("given", [False, True])

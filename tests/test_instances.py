@@ -29,8 +29,8 @@ CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
 DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
 POOLED = [i for i in INSTANCES if ("POOLS", "1") in i.defines]
 MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu" and i not in POOLED]
-FUSED = ("_conv.cu", "pack_weights.cu", "pooled_norm.cu")
-OTHERS = [i for i in INSTANCES if not i.source.endswith(FUSED)]
+HAVE_OWN_TESTS = ("_conv.cu", "pack_weights.cu", "pooled_norm.cu")
+OTHERS = [i for i in INSTANCES if not i.source.endswith(HAVE_OWN_TESTS)]
 
 
 def dtype_of(element: str) -> np.dtype[Any]:

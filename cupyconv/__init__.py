@@ -1,5 +1,6 @@
 """NumPy-style N-d convolutions for CuPy and NumPy arrays."""
 
+from ._config import show_config
 from ._convolution import (
     conv,
     conv1d,
@@ -11,6 +12,7 @@ from ._convolution import (
     conv_transpose3d,
     depthwise_conv2d,
 )
+from ._explain import explain
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._normalization import batch_norm, group_norm
 from ._pooling import max_pool2d
@@ -28,7 +30,9 @@ __all__ = [
     "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm",
     "conv_transpose3d",
     "depthwise_conv2d",
+    "explain",
     "group_norm",
     "max_pool2d",
     "precision",
+    "show_config",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -31,19 +32,51 @@ CONVOLVED = _REAL | _COMPLEX | _INTEGER
 NORMALISED = _REAL | _INTEGER
 
 
+class Blueprint(np.ndarray):
+    """An array with a layout but no memory: what `explain` gives to functions. It is never read.
+
+    `path` is where its calls go.
+    """
+
+    path: Any
+    _next = 2**40  # an address, of which nothing but overlaps is asked
+
+    def __new__(
+        cls,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        strides: tuple[int, ...] | None = None,
+        address: int | None = None,
+    ) -> Blueprint:
+        """Return an array at an address of its own, in C order, where nothing else is said."""
+        if address is None:
+            address = cls._next
+            cls._next += -(-math.prod(shape) * dtype.itemsize // 512) * 512 + 512
+        anywhere = _Layout(address, shape, strides, dtype.itemsize, read_only=False)
+        return np.asarray(anywhere).view(dtype).view(cls)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.shape}, {self.dtype})"
+
+    __str__ = __repr__
+
+
 def is_cupy(array: object) -> bool:
     """Return whether `array` is a CuPy array, without importing CuPy."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(array, cupy.ndarray)
 
 
-def _is_numpy(array: object) -> bool:
+def is_numpy(array: object) -> bool:
+    """Return whether `array` is a NumPy array with no meaning beyond that."""
     # Masked arrays and matrices have a meaning of their own that would silently be lost.
     return isinstance(array, np.ndarray) and not isinstance(array, (np.ma.MaskedArray, np.matrix))
 
 
 def kind_of(array: Array) -> Callable[[tuple[int, ...], np.dtype], Array]:
     """Return the class of NumPy's or of CuPy's arrays, which makes new ones."""
+    if isinstance(array, Blueprint):
+        return Blueprint
     return sys.modules["cupy"].ndarray if is_cupy(array) else np.ndarray
 
 
@@ -88,7 +121,7 @@ def check(
     for argument, array in arrays.items():
         if is_cupy(array):
             kinds[argument] = "CuPy"
-        elif _is_numpy(array):
+        elif is_numpy(array):
             kinds[argument] = "NumPy"
         else:
             raise TypeError(
@@ -138,6 +171,16 @@ def _result_dtype(
 def result_dtype(name: str, input: Array, weight: Array, weight_name: str = "weight") -> np.dtype:
     """Return NumPy's result type of input and weight; errors call the latter `weight_name`."""
     return _result_dtype(name, input.dtype, weight.dtype, weight_name)
+
+
+def named(dtype: Any) -> np.dtype:
+    """Return the dtype of a name, ``"bfloat16"`` among them."""
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        dtype = ml_dtypes.bfloat16
+    found: np.dtype = np.dtype(dtype)
+    return found
 
 
 def floating(dtype: np.dtype) -> np.dtype:
@@ -201,19 +244,28 @@ def output(
 class _Layout:
     """Address, shape and strides of an array, in the form that NumPy reads but never follows."""
 
-    def __init__(self, address: int, array: Array) -> None:
+    def __init__(
+        self,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...] | None,
+        itemsize: int,
+        read_only: bool = True,
+    ) -> None:
         self.__array_interface__ = {
             "version": 3,
-            "data": (address, True),
-            "shape": array.shape,
-            "strides": array.strides,
-            "typestr": f"|V{array.dtype.itemsize}",
+            "data": (address, read_only),
+            "shape": shape,
+            "strides": strides,
+            "typestr": f"|V{itemsize}",
         }
 
 
 def _layout(array: Array) -> np.ndarray:
     """Return a NumPy array with the layout of `array`, whose elements must not be touched."""
-    return np.asarray(_Layout(array.data.ptr, array)) if is_cupy(array) else array
+    if is_cupy(array):
+        array = _Layout(array.data.ptr, array.shape, array.strides, array.itemsize)
+    return np.asarray(array)
 
 
 @lru_cache(maxsize=4096)

@@ -248,6 +248,13 @@ def _merged(geometry: ConvGeometry, strides: _ConvStrides) -> tuple[ConvGeometry
     return g, s
 
 
+def laid_out(
+    geometry: ConvGeometry, input: Array, weight: Array, out: Array
+) -> tuple[ConvGeometry, _ConvStrides]:
+    """Return a convolution as the planner is asked for it, and the strides of its arrays."""
+    return _merged(geometry, _conv_strides(geometry, input, weight, out))
+
+
 def _padded(values: Sequence[int], length: int) -> tuple[int, ...]:
     return (*values, *(0,) * (length - len(values)))
 
@@ -333,7 +340,7 @@ class KernelPath:
 
         It holds no address, and nothing that comes from the contents of an array.
         """
-        geometry, strides = _merged(geometry, _conv_strides(geometry, input, weight, out))
+        geometry, strides = laid_out(geometry, input, weight, out)
         plan = plan_conv(geometry, out.dtype, precision, self.device.processor())
         if isinstance(plan, DirectPlan):
             convolve = self._direct(plan, geometry, strides, bias)
@@ -572,7 +579,7 @@ class KernelPath:
         num_groups = group_norm.sets_per_sample
         processor = self.device.processor()
         plan = plan_fused(convolution, pooled_shape, num_groups, dtype, precision, processor)
-        if plan is None:
+        if isinstance(plan, str):
             return None
         return partial(self._fused, plan, convolution, pooled_shape, num_groups)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from . import _numpy_path
-from ._arrays import Array, Convolution, Fused, is_cupy
+from ._arrays import Array, Blueprint, Convolution, Fused, is_cupy
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import CupyDevice, KernelPath
 
@@ -71,4 +71,6 @@ def _cupy_path() -> Path:
 
 def path_of(array: Array) -> Path:
     """Return the path of `array`; it is for blocks in which its device is the current one."""
-    return _cupy_path() if is_cupy(array) else numpy_path
+    if is_cupy(array):
+        return _cupy_path()
+    return array.path if isinstance(array, Blueprint) else numpy_path

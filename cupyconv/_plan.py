@@ -259,6 +259,8 @@ class FusedPlan:
 
 # How a convolution runs.
 ConvPlan: TypeAlias = DirectPlan | DepthwisePlan | MatrixPlan
+# Why a kernel does not take a call, in words that go on from "not this one: ".
+Refusal: TypeAlias = str
 
 
 def _fits_32_bits(geometry: ConvGeometry) -> bool:
@@ -301,18 +303,33 @@ def _plan_conv(
     processor: Processor,
     kernel: str | None,
 ) -> ConvPlan:
-    plan: ConvPlan | None = None
-    mode = _mode(dtype, precision)
+    found = candidates(geometry, dtype, precision, processor, kernel)
+    return next(plan for _, plan in found if not isinstance(plan, str))
+
+
+def candidates(
+    geometry: ConvGeometry,
+    dtype: np.dtype,
+    precision: str,
+    processor: Processor,
+    kernel: str | None = None,
+) -> Iterator[tuple[str, ConvPlan | Refusal]]:
+    """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none."""
     if kernel in (None, "depthwise"):
-        plan = _plan_depthwise(geometry, dtype, processor)
-    asked = kernel in ("portable", "hopper")
-    if (
-        plan is None
-        and mode
-        and (asked or (kernel is None and _is_dense(geometry, mode, processor)))
-    ):
-        plan = _plan_matrix(geometry, mode, processor, kernel or _engine(processor))
-    return plan or _plan_direct(geometry, dtype)
+        yield "depthwise", _plan_depthwise(geometry, dtype, processor)
+    if kernel in (None, "portable", "hopper"):
+        engine = kernel or _engine(processor)
+        mode = _mode(dtype, precision)
+        few = _too_few(geometry, mode, processor) if mode and kernel is None else None
+        if mode is None:
+            yield engine, _no_mode(dtype)
+        else:
+            yield engine, few or _plan_matrix(geometry, mode, processor, engine)
+    yield "direct", _plan_direct(geometry, dtype)
+
+
+def _no_mode(dtype: np.dtype) -> Refusal:
+    return f"matrix units do not multiply {dtype}"
 
 
 def _depthwise_conv(dtype: str, shape: _depthwise.Shape) -> Instance:
@@ -328,17 +345,29 @@ def _depthwise_conv(dtype: str, shape: _depthwise.Shape) -> Instance:
     )
 
 
+_MANY_AXES = "it has more than three spatial axes"
+_LARGE = "its sizes exceed 32 bits"
+
+
 def _plan_depthwise(
     geometry: ConvGeometry, dtype: np.dtype, processor: Processor
-) -> DepthwisePlan | None:
-    """Return the plan for one input channel in each group, None for what it cannot take."""
+) -> DepthwisePlan | Refusal:
+    """Return the plan for one input channel in each group, or why there is none."""
     g = geometry
-    if g.channels != 1 or dtype.name not in _FLOATS or g.rank > 3 or not _fits_32_bits(g):
-        return None
+    if g.channels != 1:
+        return f"its groups have {g.channels} input channels"
+    if dtype.name not in _FLOATS:
+        return f"it is not for {dtype}"
+    if g.rank > 3:
+        return _MANY_AXES
+    if not _fits_32_bits(g):
+        return _LARGE
     shared = SHARED[processor.target]
     layout = _depthwise.layout(g, dtype.itemsize, shared, processor.multiprocessors)
-    if layout is None or layout.count > MAX_GRID // 2:
-        return None
+    if layout is None:
+        return "its kernel, or its stride, is too large for tiles"
+    if layout.count > MAX_GRID // 2:
+        return _LARGE
     instance = _depthwise_conv(dtype.name, layout.shape)
     return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
 
@@ -352,16 +381,29 @@ _DIRECT_RATE = 64
 _DIRECT_ROWS = 8
 
 
-def _is_dense(geometry: ConvGeometry, mode: Mode, processor: Processor) -> bool:
-    """Whether matrix units have enough to do; the batch does not count, as it changes no bits."""
+def direct_rate(geometry: ConvGeometry) -> float:
+    """Return the multiply-adds a cycle that a multiprocessor makes by the direct kernel."""
+    return _DIRECT_RATE * min(1, geometry.rows / _DIRECT_ROWS)
+
+
+def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusal | None:
+    """Return why matrix units have not enough to do, None where they have.
+
+    The batch does not count, as it changes no bits.
+    """
     g = geometry
+    if g.rank > 3:
+        return _MANY_AXES
     place = g.channels * g.rows * math.prod(axis.kernel / axis.phases for axis in g.axes)
     products = g.groups * place * math.prod(axis.size_out for axis in g.axes)
-    if g.rank > 3 or place < _DENSE_PLACE or products < _DENSE_PRODUCTS:
-        return False
+    if place < _DENSE_PLACE:
+        return f"a group has {place:g} products at each place, fewer than {_DENSE_PLACE}"
+    if products < _DENSE_PRODUCTS:
+        return f"a sample has {products:g} products, fewer than {_DENSE_PRODUCTS}"
     useful = _matrix.sum_of(g, mode, SHARED[processor.target]).efficiency
-    rate = _DIRECT_RATE * min(1, g.rows / _DIRECT_ROWS)
-    return useful * mode.rate / mode.products >= rate
+    if useful * mode.rate / mode.products < direct_rate(g):
+        return f"only {useful:.1%} of the matrix units' products would be its own"
+    return None
 
 
 def _matrix_instances(
@@ -389,18 +431,23 @@ _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 def _plan_matrix(
     geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str, window: int = 1
-) -> MatrixPlan | None:
-    """Return the plan on matrix units, None for what they cannot take.
+) -> MatrixPlan | Refusal:
+    """Return the plan on matrix units, or why there is none.
 
     A `window` of 2 pools the outputs two by two along y and x.
     """
     g = geometry
     capable = {"portable": processor.target != "sm_75", "hopper": processor.target == "sm_90a"}
-    if not capable[engine] or g.rank > 3 or not g.channels or not _fits_32_bits(g):
-        return None
+    if not capable[engine]:
+        return f"{processor.target} has not the instructions"
+    if g.rank > 3:
+        return _MANY_AXES
+    if not g.channels:
+        return "it has no input channels"
     # Room for what folding and whole tiles add to coordinates.
-    if max(axis.size_out + axis.phases + axis.step for axis in g.axes) >= INT32_LIMIT // 2:
-        return None
+    reach = max(axis.size_out + axis.phases + axis.step for axis in g.axes)
+    if not _fits_32_bits(g) or reach >= INT32_LIMIT // 2:
+        return _LARGE
     multiprocessors = processor.multiprocessors
     shared = SHARED[processor.target]
     sum = _matrix.sum_of(g, mode, shared, folds=window == 1)
@@ -408,12 +455,12 @@ def _plan_matrix(
         g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
         >= INT32_LIMIT // 4
     ):
-        return None  # a thread of the packing kernel counts in 32 bits
+        return _LARGE  # a thread of the packing kernel counts in 32 bits
     if window > 1 and sum.phases > 1:
-        return None  # a window would lie in several tiles
+        return "with a stride above 1, windows of the pool would lie in several tiles"
     tiling = _matrix.tiling(sum, g.batch, g.groups, engine, shared, multiprocessors, window)
     if tiling is None:
-        return None
+        return "no tile fits shared memory"
     shape = tiling.shape
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
     pack, convolve = _matrix_instances(mode, shape, engine, window)
@@ -421,7 +468,7 @@ def _plan_matrix(
     tiles = tiling.count * g.groups
     blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
-        return None
+        return _LARGE
     pack_blocks = max(1, min(-(-slots // _PACK_THREADS), 16 * multiprocessors))
     pack_blocks = -(-pack_blocks // sum.phases) * sum.phases
     return MatrixPlan(
@@ -472,11 +519,11 @@ def plan_fused(
     dtype: np.dtype,
     precision: str,
     processor: Processor,
-) -> FusedPlan | None:
-    """Return how the fused operation runs in two steps; None where it is composed of its parts.
+) -> FusedPlan | Refusal:
+    """Return how the fused operation runs in two steps, or why it is composed of its parts.
 
-    These are float64 and integers, calls that do not suit the matrix units, strides, groups whose
-    values do not fit shared memory.
+    The latter are float64 and integers, calls that do not suit the matrix units, strides, groups
+    whose values do not fit shared memory.
     """
     return _plan_fused(
         convolution, pooled, num_groups, dtype, precision, processor, forced_kernel()
@@ -492,22 +539,28 @@ def _plan_fused(
     precision: str,
     processor: Processor,
     kernel: str | None,
-) -> FusedPlan | None:
+) -> FusedPlan | Refusal:
     mode = _mode(dtype, precision)
-    if mode is None or kernel in ("direct", "depthwise"):
-        return None
+    if mode is None:
+        return _no_mode(dtype)
+    if kernel in ("direct", "depthwise"):
+        return f"the {kernel} kernel does not pool"
     if kernel is None:
-        # What folds outputs into rows is better off with that than without its own pooling.
-        folds = _matrix.sum_of(convolution, mode, SHARED[processor.target]).fold.count
-        if folds > 1 or not _is_dense(convolution, mode, processor):
-            return None
+        few = _too_few(convolution, mode, processor)
+        if few:
+            return few
+        if _matrix.sum_of(convolution, mode, SHARED[processor.target]).fold.count > 1:
+            return "to fold neighbouring outputs into rows is worth more than to pool at once"
     plan = _plan_matrix(convolution, mode, processor, kernel or _engine(processor), window=2)
     samples, channels, *space = pooled
     shared = 4 * channels // num_groups * math.prod(space)
     blocks = samples * num_groups
-    # What the kernel declares beside it, and counts in 32 bits.
-    if plan is None or shared > SHARED[processor.target] - 1024 or blocks > MAX_GRID:
-        return None
+    if isinstance(plan, str):
+        return plan
+    if shared > SHARED[processor.target] - 1024:  # what the kernel declares beside it
+        return "a group of a sample does not fit shared memory"
+    if blocks > MAX_GRID:
+        return _LARGE
     return FusedPlan(
         plan,
         Launch(_pooled_norm("combine", dtype.name), -(-channels // _NORM_WARPS), _THREADS),

@@ -33,9 +33,11 @@ FUNCTIONS = {
     "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm",
     "conv_transpose3d",
     "depthwise_conv2d",
+    "explain",
     "group_norm",
     "max_pool2d",
     "precision",
+    "show_config",
 }
 
 # Prints where the package lies, whether its kernels hold an unresolved include of their own, and

@@ -1,0 +1,325 @@
+"""Explanations: they are those of the call itself, and cost neither memory nor a GPU."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cupyconv
+from benchmarks.cases import Convolution, load
+from benchmarks.precisions import PRECISIONS
+from cupyconv import _chips, _explain, _plan
+from cupyconv._chips import CHIPS
+from cupyconv._explain import Explanation
+from strategies import (
+    BFLOAT16,
+    Case,
+    batch_norms,
+    convolutions,
+    fused_operations,
+    group_norms,
+    max_pools,
+)
+from test_plan import launches_of
+
+explain = cupyconv.explain
+FUSED = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
+C = (128,)
+KERNELBENCH = {"num_groups": 8, "padding": 1, "target": "sm_90a"}  # level 2, problem 11
+KERNELBENCH_SHAPES = ((512, 64, 32, 32), (64, 128, 5, 5), C, C, C, C)
+
+any_case = st.one_of(
+    convolutions(), convolutions(), batch_norms(), group_norms(), max_pools(), fused_operations()
+)
+
+
+def explained(case: Case, target: str, **more: Any) -> Explanation:
+    call = getattr(cupyconv, case.function)
+    return explain(call, **case.arrays, **case.options, target=target, **more)
+
+
+@given(case=any_case, target=st.sampled_from(tuple(CHIPS)))
+def test_what_is_explained_is_what_is_done(case: Case, target: str) -> None:
+    """The launches are those of the call on such a GPU, the result is that of the call."""
+    found = explained(case, target)
+    assert list(found.launches) == launches_of(case, CHIPS[target].processor)
+    result = getattr(cupyconv, case.function)(**case.arrays, **case.options)
+    assert (found.out_shape, found.dtype) == (result.shape, result.dtype)
+    given = {name: a for name, a in case.arrays.items() if a is not None}
+    assert found.shapes == {name: a.shape for name, a in given.items()}
+    assert found.bytes == result.nbytes + sum(a.nbytes for a in given.values())
+    assert (found.kernel == "none") == (not result.size) == (not found.launches)
+    assert found.limit_ms >= 0
+    assert found.expected_share > 0
+
+
+@given(case=any_case)
+def test_shapes_do_as_well_as_contiguous_arrays(case: Case) -> None:
+    whole = {n: None if a is None else np.zeros(a.shape, a.dtype) for n, a in case.arrays.items()}
+    dtypes = {a.dtype for a in whole.values() if a is not None}
+    if len(dtypes) > 1:
+        return
+    (dtype,) = dtypes
+    shapes = {n: None if a is None else a.shape for n, a in whole.items()}
+    by_array = explained(case.with_arrays(**whole), "sm_90a")
+    call = getattr(cupyconv, case.function)
+    by_shape = explain(call, **shapes, **case.options, target="sm_90a", dtype=dtype)
+    assert by_shape == by_array
+
+
+def test_nothing_is_made_for_a_call_of_any_size() -> None:
+    """2**53 bytes: no memory has them."""
+    found = explain(cupyconv.conv2d, (2**20, 8, 2**14, 2**14), (8, 8, 3, 3), target="sm_90a")
+    assert found.bytes > 2**53
+    assert found.limit_ms > 1e6
+
+
+def test_every_function_that_takes_arrays_can_be_explained() -> None:
+    def annotations(function: Any) -> dict[str, Any]:
+        return {n: str(p.annotation) for n, p in inspect.signature(function).parameters.items()}
+
+    functions = [getattr(cupyconv, name) for name in cupyconv.__all__]
+    takers = [f for f in functions if any("Array" in a for a in annotations(f).values())]
+    takers.remove(explain)
+    assert set(_explain.FUNCTIONS) == set(takers)
+    named = {n for f in takers for n, a in annotations(f).items() if "Array" in a}
+    assert named == _explain._ARRAYS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (((2, 3, 8), (4, 2, 3)), {}),
+        (((2, 3, 8), (4, 3, 9)), {}),
+        (((2, 3, 8), (4, 3, 3), (5,)), {}),
+        (((2, 3, 8), (4, 3, 3)), {"stride": 0}),
+        (((2, 3, 8), (4, 3, 3)), {"padding": "full"}),
+        (((2, 3, 8), (4, 3, 3)), {"precision": "float16"}),
+        (((2, 3, 8), (4, 3, 3)), {"stride": 1.5}),
+    ],
+)
+def test_errors_are_those_of_the_call(arguments: Any, options: Any) -> None:
+    def message(call: Any) -> tuple[type[Exception], str]:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            call()
+        return caught.type, str(caught.value)
+
+    arrays = [np.zeros(shape, np.float32) for shape in arguments]
+    assert message(
+        lambda: explain(cupyconv.conv1d, *arguments, target="sm_80", **options)
+    ) == message(lambda: cupyconv.conv1d(*arrays, **options))
+
+
+def test_an_out_that_cannot_be_written_is_refused_as_in_the_call() -> None:
+    x, w = np.zeros((1, 1, 8), np.float32), np.zeros((1, 1, 1), np.float32)
+    for out in (x, np.zeros((1, 1, 7), np.float32), np.broadcast_to(np.float32(0), (1, 1, 8))):
+        with pytest.raises(ValueError, match="conv1d: out must"):
+            explain(cupyconv.conv1d, x, w, out=out, target="sm_80")
+
+
+def test_what_explain_itself_refuses() -> None:
+    shapes = (1, 1, 8), (1, 1, 3)
+    with pytest.raises(TypeError, match=r"explain: function must be one of cupyconv's batch_norm"):
+        explain(np.convolve, *shapes, target="sm_80")
+    with pytest.raises(ValueError, match=r"explain: target must be one of \('sm_75', .*'sm_35'"):
+        explain(cupyconv.conv1d, *shapes, target="sm_35")
+    with pytest.raises(TypeError, match=r"explain: weight must be an array or a shape, got 3"):
+        explain(cupyconv.conv1d, shapes[0], 3, target="sm_80")
+    with pytest.raises(ValueError, match=r"explain: input must not be negative"):
+        explain(cupyconv.conv1d, (1, 1, -8), shapes[1], target="sm_80")
+    with pytest.raises(TypeError, match=r"conv1d: input must have one of the dtypes"):
+        explain(cupyconv.conv1d, *shapes, target="sm_80", dtype=bool)
+    with pytest.raises(TypeError, match="missing a required argument: 'weight'"):
+        explain(cupyconv.conv1d, shapes[0], target="sm_80")
+
+
+def test_without_a_gpu_a_target_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> None:
+        raise RuntimeError("no device")
+
+    monkeypatch.setattr(_explain, "current", nowhere)
+    with pytest.raises(ValueError, match=r"there is no GPU here, name a target, one of \('sm_75'"):
+        explain(cupyconv.conv1d, (1, 1, 8), (1, 1, 3))
+
+
+def test_kernels_and_reasons() -> None:
+    def kernel_of(*args: Any, **options: Any) -> tuple[str, dict[str, str]]:
+        found = explain(*args, **{"target": "sm_90a", **options})
+        return found.kernel, found.refused
+
+    few = {"depthwise": "its groups have 64 input channels"}
+    dense = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3))
+    assert kernel_of(*dense) == ("hopper", few)
+    assert kernel_of(*dense, target="sm_80") == ("portable", few)
+    turing = "sm_75 has not the instructions"
+    assert kernel_of(*dense, target="sm_75") == ("direct", {**few, "portable": turing})
+    double = {**few, "hopper": "matrix units do not multiply float64"}
+    assert kernel_of(*dense, dtype="float64") == ("direct", double)
+    assert kernel_of(cupyconv.conv2d, (8, 64, 56, 56), (64, 1, 3, 3), groups=64) == (
+        "depthwise",
+        {},
+    )
+    assert kernel_of(cupyconv.conv2d, (8, 2, 6, 6), (4, 2, 1, 1)) == (
+        "direct",
+        {
+            "depthwise": "its groups have 2 input channels",
+            "hopper": "a group has 8 products at each place, fewer than 40",
+        },
+    )
+    kernel, refused = kernel_of(cupyconv.conv, (2, 8, 4, 4, 4, 4), (8, 8, 2, 2, 2, 2))
+    assert kernel == "direct"
+    assert refused["hopper"] == "it has more than three spatial axes"
+    assert kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8) == ("fused", {})
+    composed = kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8, dtype="float64")
+    assert composed[0] == "direct + normalize + max_pool2d + normalize"
+    assert composed[1]["fused"] == "matrix units do not multiply float64"
+    with _plan.forced("portable"):
+        assert kernel_of(*dense) == ("portable", {})
+
+
+def test_precision_is_that_of_the_call_or_of_the_block() -> None:
+    shapes = (8, 64, 56, 56), (64, 64, 3, 3)
+    exact = explain(cupyconv.conv2d, *shapes, target="sm_90a")
+    fast = explain(cupyconv.conv2d, *shapes, target="sm_90a", precision="tf32")
+    with cupyconv.precision("tf32"):
+        assert explain(cupyconv.conv2d, *shapes, target="sm_90a") == fast
+    assert dict(exact.launches[0].instance.defines)["PARTS"] == "2"
+    assert dict(fast.launches[0].instance.defines)["PARTS"] == "1"
+    assert fast.expected_ms < exact.expected_ms
+
+
+def test_workspace_is_the_most_at_a_time() -> None:
+    dense = explain(cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3), target="sm_90a")
+    assert dense.workspace == 2 * 4 * 64 * 64 * 9  # the packed weights, in two parts
+    mixed = explain(cupyconv.conv1d, np.zeros((1, 3, 5), np.float16), (2, 3, 3), target="sm_80")
+    assert mixed.workspace == 4 * 15  # the input in float32
+    # Fused: pooled values, packed weights, and the statistics of channels and blocks.
+    fused = explain(FUSED, *KERNELBENCH_SHAPES, **KERNELBENCH)
+    blocks = fused.launches[1].grid
+    pooled = 4 * math.prod(fused.out_shape)
+    assert fused.workspace == pooled + 2 * 4 * 64 * 128 * 25 + 16 * 128 * blocks
+    # Composed: the values that have been pooled are given back before the last norm.
+    composed = explain(FUSED, *KERNELBENCH_SHAPES, **KERNELBENCH, dtype="float64")
+    values = 8 * 512 * 128 * 34 * 34
+    assert values < composed.workspace < 1.3 * values
+
+
+def test_work() -> None:
+    dense = explain(cupyconv.conv2d, (8, 64, 56, 56), (32, 64, 3, 3), target="sm_90a", padding=1)
+    assert dense.operations == 2 * 8 * 64 * 32 * 9 * 56 * 56
+    assert dense.bytes == 4 * (8 * 64 * 56 * 56 + 32 * 64 * 9 + 8 * 32 * 56 * 56)
+    strided = explain(
+        cupyconv.conv_transpose2d, (8, 64, 56, 56), (64, 32, 4, 4), target="sm_90a", stride=2
+    )
+    assert strided.operations == pytest.approx(2 * 8 * 64 * 32 * 16 * 56 * 56, rel=0.04)
+    assert explain(cupyconv.max_pool2d, (8, 8, 8), 2, target="sm_90a").operations == 0
+    whole = explain(cupyconv.conv2d, (8, 64, 56, 56), (32, 64, 3, 3), target="sm_80", dtype="int8")
+    assert whole.limited_by == "bytes"  # nothing is said of the rate of integers
+
+
+def test_limits_follow_from_the_rates() -> None:
+    """By operations: three products in float32, one in TF32; complex numbers take four each."""
+
+    def limit(**options: Any) -> float:
+        shapes = (8, 512, 56, 56), (512, 512, 3, 3)
+        found = explain(cupyconv.conv2d, *shapes, **{"target": "sm_90a", **options})
+        assert found.limited_by == "operations"
+        return found.limit_ms
+
+    assert limit() == pytest.approx(3 * limit(precision="tf32"))
+    assert limit(precision="tf32") == pytest.approx(2 * limit(dtype="float16"))
+    assert limit(dtype=BFLOAT16) == limit(dtype="bfloat16") == limit(dtype="float16")
+    assert limit(dtype="complex128") == pytest.approx(4 * limit(dtype="float64"))
+    assert limit(dtype="complex64") == pytest.approx(2 * limit(dtype="float64"))
+    # No bfloat16 and no TF32 on matrix units.
+    assert limit(target="sm_75", dtype="bfloat16") == limit(target="sm_75")
+    assert limit(target="sm_75", precision="tf32") == limit(target="sm_75")
+    assert limit(target="sm_75") == pytest.approx(8 * limit(target="sm_75", dtype="float16"))
+
+
+TABLES = Path(__file__).parents[1] / "docs" / "benchmarks"
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
+def test_limits_and_times_of_the_benchmark(precision: str) -> None:
+    """What an H200 took, as the committed tables have it."""
+    cases = {case.id: case for case in load() if isinstance(case, Convolution)}
+    mode = PRECISIONS[precision]
+    limits, times = [], []
+    for row in json.loads((TABLES / f"{precision}.json").read_text())["rows"]:
+        case = cases.get(row["id"])
+        if case is None:
+            continue
+        options = {"output_padding": case.output_padding} if case.transposed else {}
+        found = explain(
+            getattr(cupyconv, case.function),
+            case.input,
+            case.weight,
+            stride=case.stride,
+            padding=case.padding,
+            dilation=case.dilation,
+            groups=case.groups,
+            target="sm_90a",
+            dtype=mode.dtype,
+            precision="tf32" if precision == "tf32" else "float32",
+            **options,
+        )
+        limits.append(found.limit_ms / row["limit_ms"])
+        times.append(row["ours"]["ms"] / found.expected_ms)
+    assert len(times) > 60
+    assert 0.9 < min(limits) <= np.median(limits) < 1.1
+    assert np.mean(np.abs(np.log2(times)) < 1) >= 0.75  # as its documentation says
+    assert 1 < np.median(times) < 1.5
+
+
+def test_text_has_all_of_it() -> None:
+    found = explain(FUSED, *KERNELBENCH_SHAPES, **KERNELBENCH)
+    text = str(found)
+    assert text == repr(found)
+    assert text.splitlines()[0].endswith(" on H200 (sm_90a, 132 multiprocessors)")
+    rows = re.findall(r"^  (\w*) +(.*)$", text, re.M)
+    assert ("result", "(512, 128, 17, 17), float32") in rows
+    assert ("kernel", "fused") in rows
+    assert [name for name, _ in rows].count("launch") == len(found.launches) == 4
+    for launch in found.launches:
+        assert f"{launch.grid} blocks of {launch.block} threads" in text
+    assert f"{found.limit_ms:.3g} ms, by operations" in text
+    assert f"{found.expected_ms:.3g} ms, {found.expected_share:.0%} of the limit" in text
+    assert "242 GFLOP, 211 MB" in text
+    assert "77.7 MB" in text
+    strided = str(explain(FUSED, *KERNELBENCH_SHAPES, **{**KERNELBENCH, "stride": 2}))
+    assert "\n             not fused: to fold" in strided
+
+
+def test_a_blueprint_says_what_it_is() -> None:
+    """Its elements lie nowhere: to print them would read them."""
+    blueprint = _explain.Blueprint((2, 3), np.dtype(np.float32))
+    assert str(blueprint) == repr(blueprint) == "Blueprint((2, 3), float32)"
+
+
+@pytest.mark.gpu
+def test_on_a_gpu() -> None:
+    import cupy
+
+    x, w = cupy.ones((8, 64, 57, 58), np.float32)[::2, :, ::-1], cupy.ones((64, 64, 3, 3), "f4")
+    found = explain(cupyconv.conv2d, x, w, padding=1)
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    assert found.gpu == properties["name"].decode()
+    assert found.multiprocessors == properties["multiProcessorCount"]
+    out = cupyconv.conv2d(x, w, padding=1)
+    assert (found.out_shape, found.dtype) == (out.shape, out.dtype)
+    with pytest.raises(ValueError, match="share memory"):
+        explain(cupyconv.conv2d, x, w, padding=1, out=x)
+    if "H200" in found.gpu:
+        chip, known = _chips.current(), CHIPS["sm_90a"]
+        assert chip.clock == pytest.approx(known.clock, rel=0.02)
+        assert chip.bandwidth == pytest.approx(known.bandwidth, rel=0.05)

@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed-cuda$(CUDA)
 
-.PHONY: demo test format docs clean
+.PHONY: demo test plain emulated format docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m demo
@@ -21,7 +21,14 @@ test: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not emulator"
+	$(BIN)/python -m pytest -m timed
+	$(MAKE) --jobs 2 --output-sync=target plain emulated
+
+# The two halves of the tests, side by side.
+plain:
+	$(BIN)/python -m pytest -m "not emulator and not timed"
+
+emulated:
 	HYPOTHESIS_PROFILE=emulator $(BIN)/python -m pytest -m emulator
 
 format: $(INSTALLED)

@@ -1,5 +1,5 @@
 """Draw a section of cases: ``python -m benchmarks.draw dense > benchmarks/dense_seeded.json``,
-and the same with ``depthwise``.
+and the same with ``depthwise`` and ``fused``.
 
 They hold rules that were tuned on known shapes to others. Nobody picks them, they come from a seed:
 a case is drawn again until it is within the bounds, and the whole set until it covers what it
@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .cases import Convolution, Shape
+from .cases import Case, Convolution, Fused, Shape
 
 T = TypeVar("T")
 
@@ -86,7 +86,33 @@ DEPTHWISE = (
     Depthwise(2, BATCHES, (7, 56), SPACE),
 )
 
-Layer = TypeVar("Layer", Stratum, Depthwise)
+
+@dataclass(frozen=True)
+class Fusion:
+    """The same for fused operations."""
+
+    count: int
+    batches: Sequence[int]
+    sizes: tuple[int, int]
+    kernels: Sequence[Shape]
+    stride: int = 1
+
+
+FUSED_OPERATIONS = (10**9, 300 * 10**9)
+FUSED_ELEMENTS = 80 * 10**6  # at most, of the convolution's result: the check holds all of it
+FUSED_CHANNELS = (32, 48, 64, 96, 100, 128, 192, 256)
+FUSED_KERNELS = ((3, 3), (5, 5), (3, 7))
+DOUBLING = ((4, 4),)  # with stride 2, as in most decoders
+
+FUSED = (
+    Fusion(1, (1,), (24, 256), FUSED_KERNELS),
+    Fusion(1, (4,), (24, 256), FUSED_KERNELS),
+    Fusion(3, (16, 32, 64, 128), (12, 72), FUSED_KERNELS),
+    Fusion(1, (16, 32, 64, 128), (12, 72), DOUBLING, stride=2),
+)
+
+Layer = TypeVar("Layer", Stratum, Depthwise, Fusion)
+Drawn = TypeVar("Drawn", Convolution, Fused)
 
 
 def dense() -> list[Convolution]:
@@ -99,16 +125,21 @@ def depthwise() -> list[Convolution]:
     return _drawn("e", DEPTHWISE, Draws.depthwise, depthwise_fits, depthwise_covers)
 
 
+def fused() -> list[Fused]:
+    """Return the fused operations of `SEED`."""
+    return _drawn("f", FUSED, Draws.fused, fused_fits, fused_covers)
+
+
 def _drawn(
     prefix: str,
     strata: Sequence[Layer],
-    case: Callable[[Draws, str, Layer], Convolution],
-    fits: Callable[[Convolution], bool],
-    covers: Callable[[Sequence[Convolution]], bool],
-) -> list[Convolution]:
+    case: Callable[[Draws, str, Layer], Drawn],
+    fits: Callable[[Drawn], bool],
+    covers: Callable[[Sequence[Drawn]], bool],
+) -> list[Drawn]:
     draws = Draws(SEED)
 
-    def fitting(id: str, stratum: Layer) -> Convolution:
+    def fitting(id: str, stratum: Layer) -> Drawn:
         while True:
             found = case(draws, id, stratum)
             if fits(found):
@@ -182,6 +213,26 @@ class Draws:
             bias=self.pick((False, True)),
         )
 
+    def fused(self, id: str, stratum: Fusion) -> Fused:
+        kernel = self.pick(stratum.kernels)
+        channels, rows = self.pick(FUSED_CHANNELS), self.pick(FUSED_CHANNELS)
+        batch = self.pick(stratum.batches)
+        space = (self.size(*stratum.sizes) for _ in kernel)
+        halves = self.pick((0, 1, 2))
+        return Fused(
+            section="fused_seeded",
+            id=id,
+            input=(batch, channels, *space),
+            weight=(channels, rows, *kernel),
+            stride=(stratum.stride,) * len(kernel),
+            padding=tuple(halves * same // 2 for same in same_padding(kernel, 1)),
+            output_padding=(self.pick(range(stratum.stride)),) * len(kernel),
+            groups=1,
+            # All of a sample in one group, a channel in each, and what lies between.
+            num_groups=self.pick([n for n in range(1, rows + 1) if rows % n == 0]),
+            statistics=self.pick(("batch", "batch", "given")),
+        )
+
 
 def dense_fits(case: Convolution) -> bool:
     """Return whether a case is dense and within the bounds."""
@@ -250,6 +301,34 @@ def depthwise_covers(cases: Sequence[Convolution]) -> bool:
     )
 
 
+def fused_fits(case: Fused) -> bool:
+    """Return whether a fused operation is within the bounds."""
+    low, high = FUSED_OPERATIONS
+    return (
+        low <= case.operations <= high
+        and math.prod(case.convolution.output) <= FUSED_ELEMENTS
+        and min(case.output) > 0
+    )
+
+
+def fused_covers(cases: Sequence[Fused]) -> bool:
+    """Return whether a set of fused operations holds every sort of case that it should."""
+    channels = [case.weight[:2] for case in cases]
+    return (
+        {case.weight[2:] for case in cases} == {*FUSED_KERNELS, *DOUBLING}
+        and {case.statistics for case in cases} == {"batch", "given"}
+        and any(c < rows for c, rows in channels)
+        and any(c > rows for c, rows in channels)
+        and any(rows % 32 for _, rows in channels)
+        and any(case.num_groups == 1 for case in cases)
+        and any(case.num_groups == case.output[1] for case in cases)
+        and len({case.num_groups for case in cases}) >= 4
+        and 2 * sum(case.input[-1] % 2 for case in cases) >= len(cases)
+        # Pooling drops a row of some, a column of others.
+        and all(any(case.convolution.output[axis] % 2 for case in cases) for axis in (2, 3))
+    )
+
+
 def small_images(cases: Sequence[Convolution]) -> list[Convolution]:
     """Return the cases with 14×14 to 56×56 positions in and 256 or more channels in and out."""
     return [
@@ -266,30 +345,35 @@ def same_padding(kernel: Shape, dilation: int) -> Shape:
     return tuple(dilation * (size - 1) // 2 for size in kernel)
 
 
-def text(cases: Sequence[Convolution]) -> str:
+def text(cases: Sequence[Case]) -> str:
     """Return a section's file: a line for each case."""
     return "[\n" + ",\n".join(json.dumps(_item(case)) for case in cases) + "\n]\n"
 
 
-def _item(case: Convolution) -> dict[str, Any]:
-    return {
-        "id": case.id,
-        "transposed": case.transposed,
-        "input": case.input,
-        "weight": case.weight,
-        "output": case.output,
+def _item(case: Case) -> dict[str, Any]:
+    shapes = {"input": case.input, "weight": case.weight, "output": case.output}
+    lattice = {
         "stride": case.stride,
         "padding": case.padding,
         "output_padding": case.output_padding,
-        "dilation": case.dilation,
-        "groups": case.groups,
-        "bias": case.bias,
+    }
+    sizes = {
         "gflop": round(case.operations / 1e9, 2),
         "gbyte_f32": round(4 * case.elements / 1e9, 3),
     }
+    if isinstance(case, Fused):
+        norms = {"num_groups": case.num_groups, "statistics": case.statistics}
+        head = {"id": case.id, "operation": "fused"}
+        return {**head, **shapes, **lattice, "groups": case.groups, **norms, **sizes}
+    rest = {"dilation": case.dilation, "groups": case.groups, "bias": case.bias}
+    return {"id": case.id, "transposed": case.transposed, **shapes, **lattice, **rest, **sizes}
 
 
-SECTIONS: dict[str, Callable[[], list[Convolution]]] = {"dense": dense, "depthwise": depthwise}
+SECTIONS: dict[str, Callable[[], Sequence[Case]]] = {
+    "dense": dense,
+    "depthwise": depthwise,
+    "fused": fused,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -111,18 +111,24 @@ def test_a_new_file_is_found(tmp_path: Path) -> None:
     assert (case.section, case.id, case.input) == ("more", "more/1", tuple(item["input"]))
 
 
+def section(name: str) -> list[Any]:
+    return [case for case in ALL if case.section == name]
+
+
 def drawn(prefix: str = "d") -> list[Convolution]:
-    return [
-        case for case in ALL if isinstance(case, Convolution) and case.id.startswith(f"{prefix}/")
-    ]
+    return section({"d": "dense_seeded", "e": "depthwise_seeded"}[prefix])
 
 
-@pytest.mark.parametrize(("name", "prefix"), [("dense", "d"), ("depthwise", "e")])
-def test_drawing_again_gives_the_committed_file(name: str, prefix: str) -> None:
+def drawn_fused() -> list[Fused]:
+    return section("fused_seeded")
+
+
+@pytest.mark.parametrize("name", draw.SECTIONS)
+def test_drawing_again_gives_the_committed_file(name: str) -> None:
     committed = (ROOT / "benchmarks" / f"{name}_seeded.json").read_text(encoding="utf-8")
     again = draw.SECTIONS[name]()
     assert draw.text(again) == committed
-    assert again == drawn(prefix)
+    assert again == section(f"{name}_seeded")
 
 
 def test_drawn_cases_are_within_the_bounds() -> None:
@@ -193,6 +199,54 @@ def test_what_drawn_depthwise_cases_cover() -> None:
     assert 4 <= sum(case.input[-1] % 2 for case in found) <= 8
 
 
+def test_drawn_fused_operations_are_within_the_bounds() -> None:
+    found = drawn_fused()
+    assert [case.id for case in found] == [f"f/{number:02}" for number in range(1, 7)]
+    assert chosen("fused") == {case.id for case in found} | {"2/11", "2/11-given"}
+    for case in found:
+        assert 1e9 <= case.operations <= 300e9
+        # The check holds the convolution's result several times over, in float64.
+        assert 8 * math.prod(case.convolution.output) <= 0.64e9
+        assert case.output[1] % case.num_groups == 0
+
+
+def test_what_drawn_fused_operations_cover() -> None:
+    """Other channel counts, kernels, odd sizes, small batches and group norms than KernelBench's,
+    and the kernel of 4×4 with stride 2 that doubles a size.
+    """
+    found = drawn_fused()
+    assert [case.input[0] for case in found[:2]] == [1, 4]
+    assert all(case.input[0] >= 16 for case in found[2:])
+    assert [case.weight[2:] for case in found if max(case.stride) == 2] == [(4, 4)]
+    assert {case.weight[2:] for case in found[:5]} == {(3, 3), (5, 5), (3, 7)}
+    assert len({case.weight[:2] for case in found}) == 6
+    assert (64, 128) not in {case.weight[:2] for case in found}
+    assert any(count % 16 for case in found for count in case.weight[:2])
+    groups = [case.num_groups for case in found]
+    assert 1 in groups and len(set(groups)) >= 4
+    assert any(case.num_groups == case.output[1] for case in found)
+    assert sum(case.input[-1] % 2 for case in found) >= 3
+    assert {case.statistics for case in found} == {"batch", "given"}
+    for axis in (2, 3):
+        dropped = {case.convolution.output[axis] - 2 * case.output[axis] for case in found}
+        assert dropped == {0, 1}
+
+
+def test_fused_sets_that_cover_too_little_are_drawn_again() -> None:
+    assert draw.fused_covers(drawn_fused())
+    assert not draw.fused_covers([replace(c, statistics="batch") for c in drawn_fused()])
+    assert not draw.fused_covers([replace(c, num_groups=1) for c in drawn_fused()])
+    assert not draw.fused_covers(drawn_fused()[:5])
+    first, *_ = drawn_fused()
+    assert draw.fused_fits(first)
+    assert not draw.fused_fits(replace(first, input=(1, 100, 9, 9)))
+    assert not draw.fused_fits(replace(first, input=(100, 100, 99, 65)))
+    pointwise = replace(first, weight=(100, 256, 1, 1), padding=(0, 0))
+    assert draw.fused_fits(replace(pointwise, input=(20, 100, 99, 99)))
+    assert not draw.fused_fits(replace(pointwise, input=(40, 100, 99, 99)))
+    assert not draw.fused_fits(replace(first, input=(1000, 100, 1, 1)))  # no window to pool
+
+
 def test_sets_that_cover_too_little_are_drawn_again() -> None:
     assert draw.dense_covers(drawn())
     assert not draw.dense_covers([replace(case, bias=True) for case in drawn()])
@@ -216,10 +270,10 @@ def test_depthwise_sets_that_cover_too_little_are_drawn_again() -> None:
     assert not draw.depthwise_fits(replace(first, input=(1000, first.groups, 112, 112)))
 
 
-@pytest.mark.parametrize(("name", "prefix"), [("dense", "d"), ("depthwise", "e")])
-def test_the_command_that_draws(capsys: pytest.CaptureFixture[str], name: str, prefix: str) -> None:
+@pytest.mark.parametrize("name", draw.SECTIONS)
+def test_the_command_that_draws(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert draw.main([name]) == 0
-    assert capsys.readouterr().out == draw.text(drawn(prefix))
+    assert capsys.readouterr().out == draw.text(section(f"{name}_seeded"))
 
 
 # Limits and statistics -----------------------------------------------------------------------

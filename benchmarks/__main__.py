@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import secrets
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from cupyconv._plan import KERNELS
 
 from . import cases as cases_
+from . import mine
 from .precisions import PRECISIONS
 from .report import AUTO, Report, render, table
 
@@ -29,6 +31,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="cases to run, all by default: ids, sections, kinds, patterns such as '1/7*', "
         f"'{cases_.HOST}' for the host time of a small call; before the options",
+    )
+    add(
+        "--mine",
+        nargs="+",
+        default=[],
+        metavar="CASE",
+        help="your own cases: lines in quotes such as 'conv2d 8x64x56x56 128x64x3x3 stride=2 "
+        "padding=1', or files of such lines; without NAME, they alone",
     )
     add(
         "--precision",
@@ -59,7 +69,27 @@ def parser() -> argparse.ArgumentParser:
     add("--markdown", action="store_true", help="print Markdown")
     add("--list", action="store_true", help="print the cases and their names, and run nothing")
     add("--read", type=Path, metavar="FILE", help="print the tables of a file of --json")
+    add(
+        "--draw",
+        type=_picture,
+        metavar="FILE",
+        help="draw a roofline plot and the speed-up over PyTorch: NAME.svg (or .png) gives "
+        "NAME-roofline.svg and NAME-speedup.svg; needs matplotlib; with --read too",
+    )
     return result
+
+
+def _picture(text: str) -> Path:
+    """Return where to draw; what is missing is said now, not at the end of a long run."""
+    forms = (".svg", ".png")
+    path = Path(text)
+    if path.suffix not in forms:
+        raise argparse.ArgumentTypeError(f"{text!r} must end in {' or '.join(forms)}")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("drawing needs matplotlib: pip install matplotlib")
+    return path
 
 
 def listing(cases: Sequence[cases_.Case], host: bool) -> str:
@@ -70,13 +100,27 @@ def listing(cases: Sequence[cases_.Case], host: bool) -> str:
     return table(rows, markdown=False, left=3)
 
 
+def show(report: Report, markdown: bool, picture: Path | None) -> None:
+    """Print the tables, and draw the pictures where they are asked for."""
+    print(render(report, markdown))
+    if picture:
+        from . import pictures
+
+        for path in pictures.draw(report, picture):
+            print(f"\ndrawn: {path}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = (parse := parser()).parse_args(arguments)
     if options.read:
-        print(render(Report.read(options.read), options.markdown))
+        show(Report.read(options.read), options.markdown, options.draw)
         return 0
     try:
-        cases, host = cases_.select(cases_.load(), options.names)
+        own = mine.load(options.mine)
+        cases, host = [], False
+        if options.names or not own:
+            cases, host = cases_.select(cases_.load(), options.names)
+        cases += own
     except ValueError as error:
         parse.error(str(error))
     if options.list:
@@ -110,7 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ),
         save=(lambda report: report.write(options.json)) if options.json else (lambda report: None),
     )
-    print(f"\n{render(report, options.markdown)}")
+    print()
+    show(report, options.markdown, options.draw)
     failures = report.failures()
     if failures:
         print("\nNot timed, as ours is wrong or failed:", *failures, sep="\n- ", file=sys.stderr)

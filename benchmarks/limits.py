@@ -59,9 +59,12 @@ class Sized(Protocol):
 
 def limit(case: Sized, precision: Precision, ceilings: Ceilings) -> Limit:
     """Return the larger of bytes over the copy rate and operations over the matrix rate."""
-    return _limit(
-        case, precision, ceilings.copy, ceilings.rates[precision.rate] / precision.products
-    )
+    return _limit(case, precision, ceilings.copy, matrix_rate(precision, ceilings))
+
+
+def matrix_rate(precision: Precision, ceilings: Ceilings) -> float:
+    """Return the operations a second that matrix units give a precision."""
+    return ceilings.rates[precision.rate] / precision.products
 
 
 def plain_limit(case: Case, precision: Precision, ceilings: Ceilings) -> Limit | None:
@@ -72,9 +75,14 @@ def plain_limit(case: Case, precision: Precision, ceilings: Ceilings) -> Limit |
 
 
 def _limit(case: Sized, precision: Precision, copy: float, rate: float) -> Limit:
-    memory = case.elements * precision.itemsize / copy
+    memory = nbytes(case, precision) / copy
     arithmetic = case.operations / rate
     return Limit(1e3 * max(memory, arithmetic), "bytes" if memory > arithmetic else "operations")
+
+
+def nbytes(case: Sized, precision: Precision) -> int:
+    """Return the bytes that must be read or written."""
+    return case.elements * precision.itemsize
 
 
 def measure(stopwatch: Stopwatch, seed: int, torch: Torch | None) -> Ceilings:

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from . import cases, limits
 from .limits import Ceilings
-from .precisions import RATES
+from .precisions import PRECISIONS, RATES
 from .timing import geometric_mean
 
 Summary: TypeAlias = Callable[[Sequence[float | None]], str]
@@ -34,12 +35,18 @@ class Timing:
 
 @dataclass(frozen=True)
 class Row:
-    """A case in one precision. ``plain_limit_ms`` is float32's limit without matrix units."""
+    """A case in one precision. ``plain_limit_ms`` is float32's limit without matrix units.
+
+    ``operations`` and ``nbytes`` are what the limit is made of: multiplications and additions, and
+    the bytes of input, weight, bias and output once each.
+    """
 
     section: str
     id: str
     precision: str
     shapes: str
+    operations: int
+    nbytes: int
     limit_ms: float
     limited_by: str
     plain_limit_ms: float | None
@@ -110,12 +117,17 @@ class Report:
     def read(cls, path: Path) -> Report:
         record = json.loads(path.read_text(encoding="utf-8"))
         record["ceilings"] = Ceilings(**record["ceilings"])
-        record["rows"] = [_row(row) for row in record["rows"]]
+        known = {case.id: case for case in cases.load()}
+        record["rows"] = [_row(row, known) for row in record["rows"]]
         record["host"] = [HostRow(**row) for row in record["host"]]
         return cls(**record)
 
 
-def _row(record: dict[str, Any]) -> Row:
+def _row(record: dict[str, Any], known: dict[str, cases.Case]) -> Row:
+    if "operations" not in record:  # as in records of before, all of whose cases are known
+        case = known[record["id"]]
+        record["operations"] = case.operations
+        record["nbytes"] = limits.nbytes(case, PRECISIONS[record["precision"]])
     peers = {name: _timing(timing) for name, timing in record["peers"].items()}
     return Row(**{**record, "ours": _timing(record["ours"]), "peers": peers})
 

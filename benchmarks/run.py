@@ -159,6 +159,8 @@ def measure(
         id=case.id,
         precision=precision.name,
         shapes=str(case),
+        operations=case.operations,
+        nbytes=limits.nbytes(case, precision),
         limit_ms=limit.ms,
         limited_by=limit.by,
         plain_limit_ms=None if plain is None else plain.ms,

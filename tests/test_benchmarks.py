@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -21,7 +22,7 @@ import pytest
 import cupyconv
 import reference as definition
 from benchmarks import __main__ as program
-from benchmarks import cases, data, draw, jobs, limits, peers, reference, run, timing
+from benchmarks import cases, data, draw, jobs, limits, mine, peers, reference, run, timing
 from benchmarks import report as reports
 from benchmarks.cases import Convolution, Fused
 from benchmarks.limits import Ceilings
@@ -274,6 +275,133 @@ def test_depthwise_sets_that_cover_too_little_are_drawn_again() -> None:
 def test_the_command_that_draws(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert draw.main([name]) == 0
     assert capsys.readouterr().out == draw.text(section(f"{name}_seeded"))
+
+
+# A user's own cases --------------------------------------------------------------------------
+
+FUSED = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
+
+
+def line(case: cases.Case, times: str = "x") -> str:
+    """A case as its user would write it."""
+
+    def numbers(values: Sequence[int]) -> str:
+        same = len(set(values)) == 1
+        return str(values[0]) if same else times.join(map(str, values))
+
+    fused = isinstance(case, Fused)
+    words = [FUSED if fused else case.function]
+    words += [times.join(map(str, shape)) for shape in (case.input, case.weight)]
+    words += [f"{name}={numbers(getattr(case, name))}" for name in ("stride", "padding")]
+    if fused or case.transposed:
+        words.append(f"output_padding={numbers(case.output_padding)}")
+    words.append(f"groups={case.groups}")
+    if fused:
+        words += [f"num_groups={case.num_groups}", f"statistics={case.statistics}"]
+    else:
+        words += [f"dilation={numbers(case.dilation)}", f"bias={'yes' if case.bias else 'no'}"]
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("times", ["x", "×", ","])
+def test_every_case_can_be_written_as_a_line(times: str) -> None:
+    for case in ALL:
+        assert mine.parse(line(case, times), case.id) == replace(case, section="mine")
+
+
+def test_what_a_line_leaves_out() -> None:
+    (plain,) = mine.load(["conv2d 8x64x56x56 128x64x3x3"])
+    assert str(plain) == "8×64×56×56 * 128×64×3×3"
+    assert plain.output == (8, 128, 54, 54)
+    (depthwise,) = mine.load(["depthwise_conv2d 8x96x14x15 192x1x7x7 stride=2,1 bias=yes"])
+    assert isinstance(depthwise, Convolution)
+    assert (depthwise.function, depthwise.groups, depthwise.bias) == ("conv2d", 96, True)
+    assert (depthwise.kind, depthwise.output) == ("depthwise", (8, 192, 4, 9))
+    (fused,) = mine.load(["fused 8x64x33x29 64x96x3x3 num_groups=8"])
+    assert fused == mine.load([f"{FUSED} 8x64x33x29 64x96x3x3 num_groups=8"])[0]
+    assert str(fused) == "8×64×33×29 * 64×96×3×3 T, 8 groups, batch statistics"
+
+
+def test_lines_and_files_together(tmp_path: Path) -> None:
+    path = tmp_path / "shapes of mine.txt"
+    path.write_text(
+        "# the encoder\n\nconv1d 1x3x100 8x3x5 stride=2  # its first layer\n"
+        "  conv3d\t1x4x8x8x8 8x2x3x3x3   groups=2\n",
+        encoding="utf-8",
+    )
+    found = mine.load(["conv_transpose1d 2x8x40 8x3x4", str(path), "conv2d 1x1x9x9 1x1x3x3"])
+    assert [case.id for case in found] == ["mine/1", "mine/2", "mine/3", "mine/4"]
+    assert [str(case) for case in found] == [
+        "2×8×40 * 8×3×4 T",
+        "1×3×100 * 8×3×5 s2",
+        "1×4×8×8×8 * 8×2×3×3×3 g2",
+        "1×1×9×9 * 1×1×3×3",
+    ]
+    assert {case.section for case in found} == {"mine"}
+
+
+SHAPES_2D = "8x64x56x56 128x64x3x3"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "'' is no file and no function; there are conv1d, conv2d"),
+        ("shapes.txt", "'shapes.txt' is no file and no function"),
+        (f"conv4d {SHAPES_2D}", "'conv4d' is no file and no function"),
+        ("conv2d 8x64x56x56", "conv2d: needs two shapes, of input and weight"),
+        (f"conv2d {SHAPES_2D} 128", "'128' is no shape"),
+        (f"conv2d {SHAPES_2D} 1x128", "needs two shapes, of input and weight.* got 3"),
+        ("conv2d 8x64x0x56 128x64x3x3", "'8x64x0x56' is no shape of positive sizes"),
+        ("conv2d 8x64x-5x56 128x64x3x3", "'8x64x-5x56' is no shape"),
+        (f"conv2d {SHAPES_2D} stride = 2", "'stride' is no shape"),
+        ("conv2d 64x56x56 128x64x3x3", r"input must have 4 axes.*\(64, 56, 56\)"),
+        ("conv1d 8x64x56 128x64x3x3", r"weight must have 3 axes.*\(128, 64, 3, 3\)"),
+        (f"conv2d {SHAPES_2D} pading=1", "has no option 'pading'; it has stride, padding,"),
+        (f"conv2d {SHAPES_2D} output_padding=0", "has no option 'output_padding'"),
+        (f"depthwise_conv2d {SHAPES_2D} groups=64", "has no option 'groups'"),
+        (f"conv2d {SHAPES_2D} stride=2 stride=1", "stride is given twice"),
+        (
+            f"conv2d {SHAPES_2D} stride=two",
+            "stride must be an integer, or one for .*got stride=two",
+        ),
+        (f"conv2d {SHAPES_2D} stride=2,", "stride must be an integer, or one for .*got stride=2,"),
+        (f"conv2d {SHAPES_2D} padding=same", "padding must be an integer, or one for "),
+        (f"conv2d {SHAPES_2D} stride=0", "stride must be positive, got stride=0"),
+        (f"conv2d {SHAPES_2D} padding=-1", "padding must not be negative, got padding=-1"),
+        (f"conv2d {SHAPES_2D} stride=1,2,3", r"one value for each of 2 .*\(1, 2, 3\)"),
+        (f"conv2d {SHAPES_2D} groups=1,1", "groups must be an integer, got groups=1,1"),
+        (f"conv2d {SHAPES_2D} groups=0", "groups must be positive, got groups=0"),
+        (f"conv2d {SHAPES_2D} bias=true", "bias must be no or yes, got bias=true"),
+        ("conv2d 8x64x56x56 128x32x3x3", "64 channels with groups=1"),
+        ("conv2d 1x2x3x3 4x2x5x5", "the kernel must not be larger than the padded input"),
+        ("depthwise_conv2d 8x6x9x9 12x2x3x3", r"\(C_out, 1, \*kernel\).*\(12, 2, 3, 3\)"),
+        ("conv_transpose2d 8x32x9x9 64x32x3x3", "input must have weight.shape.0. channels"),
+        ("conv_transpose1d 1x2x9 2x3x3 output_padding=1", "output_padding must be smaller than"),
+        ("fused 8x64x9x9 64x96x3x3", "needs num_groups, the groups of its group norm"),
+        ("fused 8x64x9x9 64x96x3x3 num_groups=7", "num_groups must divide the channels"),
+        ("fused 8x64x9x9 64x96x3x3 num_groups=8 dilation=1", "has no option 'dilation'"),
+        ("fused 8x64x9x9 64x96x3x3 num_groups=8 statistics=own", "must be batch or given"),
+        ("fused 8x64x1x1 64x96x1x1 num_groups=8", "every spatial size of the output must be"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said(text: str, wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=wrong) as raised:
+        mine.load(["conv1d 1x1x3 1x1x3", text])
+    assert str(raised.value).startswith(f"--mine {text!r}: ")
+    if text:
+        path = tmp_path / "shapes"
+        path.write_text(f"# none yet\n\nconv1d 1x1x3 1x1x3\n{text}\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=wrong) as raised:
+            mine.load([str(path)])
+        assert str(raised.value).startswith(f"{path}, line 4: ")
+
+
+def test_a_file_of_no_case(tmp_path: Path) -> None:
+    path = tmp_path / "shapes"
+    path.write_text("\n# later\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="there is no case in this file"):
+        mine.load(["conv1d 1x1x3 1x1x3", str(path)])
 
 
 # Limits and statistics -----------------------------------------------------------------------
@@ -591,6 +719,66 @@ def no_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "count_nan", lambda array: int(np.isnan(array).sum()))
 
 
+@pytest.fixture
+def numpy_for_cupy(monkeypatch: pytest.MonkeyPatch, no_gpu_memory: None) -> mock.MagicMock:
+    """Whole runs on NumPy arrays, with a stopwatch that makes times up; returns CuPy's ``cuda``."""
+    cuda = mock.MagicMock()
+    cuda.runtime.getDeviceProperties.return_value = {"name": b"GPU"}
+    # NumPy, but for the type of the arrays: none is one of CuPy's.
+    stand_in = SimpleNamespace(**{**vars(np), "ndarray": (), "cuda": cuda})
+    monkeypatch.setitem(sys.modules, "cupy", stand_in)
+
+    def uniform(shape: Any, dtype: Any, seed: int, low: float = -1.0) -> Any:
+        return np.random.default_rng(seed).uniform(low, 1, shape).astype(dtype)
+
+    monkeypatch.setattr(jobs, "uniform", uniform)
+    monkeypatch.setattr(run, "missing", lambda: None)
+    monkeypatch.setattr(run, "versions", dict)
+    monkeypatch.setattr(run, "Stopwatch", Stopwatch)
+    monkeypatch.setattr(peers, "load", lambda: None)
+    monkeypatch.setattr(limits, "measure", lambda *arguments: H200)
+    return cuda
+
+
+def small(case: Fused) -> Fused:
+    """A case with its channels, kernel and groups on a small image of a small batch."""
+    batch, channels, *space = case.input
+    return replace(case, input=(min(batch, 2), channels, *(min(size, 7) for size in space)))
+
+
+@pytest.mark.usefixtures("numpy_for_cupy")
+@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("case", drawn_fused(), ids=lambda case: case.id)
+def test_fused_operations_are_checked_and_timed(case: Fused, name: str) -> None:
+    precision = PRECISIONS[name]
+    row = run.measure(small(case), precision, H200, Stopwatch(), None, run.Options(seed=3))
+    assert (row.ours.failure, row.ours.ms, row.repeats) == (None, 1.0, 7)
+    assert row.ours.error is not None and row.ours.error > 0
+    assert row.limit_ms == limits.limit(small(case), precision, H200).ms
+    assert (row.plain_limit_ms is not None) == (name == "float32")
+
+
+@pytest.mark.usefixtures("numpy_for_cupy")
+def test_a_wrong_fused_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
+
+    def other_groups(*arguments: Any, num_groups: int, **options: Any) -> Any:
+        return right(*arguments, num_groups=2 * num_groups, **options)
+
+    monkeypatch.setattr(cupyconv, right.__name__, other_groups)
+    stopwatch = Stopwatch()
+    row = run.measure(
+        small(drawn_fused()[0]),
+        PRECISIONS["float32"],
+        H200,
+        stopwatch,
+        None,
+        run.Options(seed=3),
+    )
+    assert "in norm, above" in str(row.ours.failure)
+    assert (row.ours.ms, stopwatch.rounds) == (None, 0)
+
+
 def measured(
     monkeypatch: pytest.MonkeyPatch, one: jobs.Job, peer: Any, **options: Any
 ) -> tuple[Row, Stopwatch]:
@@ -611,6 +799,7 @@ def test_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row.peers["broken"] == Timing(failure="RuntimeError: no engine")
     assert (row.peers["torch"].ms, row.ratio("torch"), row.ratio("broken")) == (2.0, 2.0, None)
     assert row.limit_ms == limits.limit(one.case, one.precision, H200).ms
+    assert (row.operations, row.nbytes) == (one.case.operations, 4 * one.case.elements)
     row, _ = measured(monkeypatch, one, None, repeats=3)
     assert (row.repeats, row.peers) == (3, {})
 
@@ -702,7 +891,7 @@ def test_a_kernel_is_forced_for_the_whole_run(
 
 def row(id: str, ours: Timing, peers: dict[str, Timing], precision: str = "float32") -> Row:
     plain = 1.0 if precision == "float32" else None
-    return Row("file", id, precision, "1×2 * 3×2", 0.5, "bytes", plain, 9, ours, peers)
+    return Row("file", id, precision, "1×2 * 3×2", 2000, 100, 0.5, "bytes", plain, 9, ours, peers)
 
 
 @pytest.fixture
@@ -751,6 +940,27 @@ def test_a_record_without_a_kernel_can_be_read(report: Report, tmp_path: Path) -
     assert record.pop("kernel") == Report.read(path).kernel == "direct"
     path.write_text(json.dumps(record), encoding="utf-8")
     assert Report.read(path) == report
+
+
+def test_a_record_without_operations_and_bytes_has_those_of_its_cases(
+    report: Report, tmp_path: Path
+) -> None:
+    case = BY_ID["1/65"]
+    rows = [
+        replace(
+            row(case.id, Timing(1.0), {}, name),
+            operations=case.operations,
+            nbytes=case.elements * size,
+        )
+        for name, size in {"float32": 4, "float16": 2}.items()
+    ]
+    path = tmp_path / "run.json"
+    replace(report, rows=rows).write(path)
+    record = json.loads(path.read_text(encoding="utf-8"))
+    for one in record["rows"]:
+        del one["operations"], one["nbytes"]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    assert Report.read(path).rows == rows
 
 
 def test_failures_are_ours_alone(report: Report) -> None:
@@ -848,6 +1058,51 @@ def test_list() -> None:
     assert command("--list").stdout.count("\n") == len(ALL) + 3
 
 
+def test_list_of_own_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["--mine", "conv1d 1x3x100 8x3x5", "conv1d 1x3x100 8x3x7"]
+    for names, ids in {
+        (): ["mine/1", "mine/2"],
+        ("1/65",): ["1/65", "mine/1", "mine/2"],
+        ("host",): ["mine/1", "mine/2", "host"],
+    }.items():
+        assert program.main([*names, "--list", *own]) == 0
+        listed = capsys.readouterr().out.splitlines()[2:]
+        assert [line.split()[0] for line in listed] == ids
+
+
+OWN = {
+    "conv1d": "conv1d 2x3x20 4x3x5 stride=2 bias=yes",
+    "conv2d": "conv2d 2x4x9x8 6x2x3x3 padding=1,0 groups=2",
+    "conv3d": "conv3d 1x2x5x6x7 3x2x3x1x2 dilation=1,2,1",
+    "conv_transpose1d": "conv_transpose1d 2x3x9 3x4x5 stride=3 output_padding=2",
+    "conv_transpose2d": "conv_transpose2d 2x4x5x6 4x3x3x3 stride=2 groups=2 bias=yes",
+    "conv_transpose3d": "conv_transpose3d 1x2x3x4x3 2x3x2x3x2 padding=1",
+    "depthwise_conv2d": "depthwise_conv2d 2x6x9x9 12x1x3x3 padding=1",
+    "fused": "fused 2x4x7x6 4x6x3x4 num_groups=3 stride=2 output_padding=1",
+}
+
+
+@pytest.mark.usefixtures("numpy_for_cupy")
+def test_a_run_of_own_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables, record and pictures, as of any other cases."""
+    assert set(OWN) | {FUSED} == set(mine.OPTIONS) | set(mine.SHORT)
+    path, picture = tmp_path / "run.json", tmp_path / "own.svg"
+    options = ["--precision", "float32", "float16", "--json", str(path), "--draw", str(picture)]
+    assert program.main(["--mine", *OWN.values(), *options]) == 0
+    report = Report.read(path)
+    assert report.failures() == report.host == []
+    ids = [f"mine/{i}" for i in range(1, 9)]
+    assert [(row.id, row.precision) for row in report.rows] == [
+        (id, name) for name in ("float32", "float16") for id in ids
+    ]
+    printed = capsys.readouterr().out
+    assert reports.render(report) in printed
+    # Only ours ran here.
+    drawn = {file.name for file in tmp_path.iterdir()} - {path.name}
+    assert drawn == {"own-roofline.svg"}
+    assert f"drawn: {tmp_path / 'own-roofline.svg'}" in printed.splitlines()
+
+
 def test_without_a_gpu() -> None:
     done = command("1/65", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2
@@ -862,10 +1117,24 @@ def test_wrong_arguments() -> None:
         ("--repeats", "0"): "--repeats must be positive",
         ("--json", "benchmarks/run.json"): "must not lie among the cases",
         ("--kernel", "cudnn"): "argument --kernel: invalid choice",
+        ("--mine", "conv2d 1x2"): "error: --mine 'conv2d 1x2': conv2d: needs two shapes",
+        ("--draw", "run.pdf"): "'run.pdf' must end in .svg or .png",
+        ("--draw", "nowhere/run.svg"): "there is no folder 'nowhere'",
     }.items():
         done = command(*arguments)
         assert done.returncode == 2
         assert text in done.stderr
+
+
+def test_without_matplotlib(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That drawing will not work is said before anything runs."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(run, "run", lambda *arguments: pytest.fail("it ran"))
+    with pytest.raises(SystemExit, match="2"):
+        program.main(["--draw", "run.svg"])
+    assert "drawing needs matplotlib: pip install matplotlib" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kernel", ["auto", "direct", "portable", "hopper"])
@@ -904,7 +1173,7 @@ def test_reading_a_record(report: Report, tmp_path: Path) -> None:
 def test_nothing_heavy_is_imported_for_a_listing() -> None:
     code = (
         "import sys; from benchmarks.__main__ import main; main(['--list']); "
-        "print(*({'torch', 'cupy', 'tqdm'} & set(sys.modules)), file=sys.stderr)"
+        "print(*({'torch', 'cupy', 'tqdm', 'matplotlib'} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

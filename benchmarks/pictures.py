@@ -159,7 +159,7 @@ def _achieved(axes: Axes, row: Row, shape: str) -> None:
         axes.plot([x, x], [theirs, ours], color="#c4c4c4", linewidth=0.8, zorder=2)
         style = {"markerfacecolor": "white", "markersize": 4.5, "zorder": 3}
         axes.plot(x, theirs, shape, color=ORANGE, gid=f"{EAGER}-{id}", **style)
-    axes.plot(x, ours, shape, color=BLUE, gid=f"ours-{id}", markersize=5, mew=0, zorder=4)
+    axes.plot(x, ours, shape, color=BLUE, gid=f"ours-{id}", markersize=4.5, zorder=4)
 
 
 def _rate(row: Row, name: str) -> float | None:

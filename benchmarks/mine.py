@@ -32,9 +32,22 @@ OPTIONS = {
     FUSED: ("num_groups", "stride", "padding", "output_padding", "groups", "statistics"),
 }
 STEPS = {"stride": 1, "padding": 0, "output_padding": 0, "dilation": 1}  # with their defaults
-WORDS = {"bias": ("no", "yes"), "statistics": ("batch", "given")}
 
-_SHAPE = re.compile(r"[1-9][0-9]*(?:[x×,][1-9][0-9]*)+")
+# What an option may be, in words and as a pattern.
+_INTEGER = "-?[0-9]+"
+RULES = {
+    **dict.fromkeys(
+        STEPS,
+        (
+            "an integer, or one for each spatial axis, such as 2,1",
+            f"{_INTEGER}([x×,]{_INTEGER})*",
+        ),
+    ),
+    **dict.fromkeys(("groups", "num_groups"), ("an integer", _INTEGER)),
+    "bias": ("yes or no", "yes|no"),
+    "statistics": ("batch or given", "batch|given"),
+}
+_SHAPE = re.compile("[1-9][0-9]*([x×,][1-9][0-9]*)+")
 
 
 def load(arguments: Sequence[str]) -> list[Case]:
@@ -107,20 +120,14 @@ def _options(name: str, words: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _value(name: str, key: str, text: str) -> Any:
-    if key in WORDS:
-        rule, right = f"{' or '.join(WORDS[key])}", text in WORDS[key]
-    elif key in STEPS:
-        rule = "an integer, or one for each spatial axis, such as 2,1"
-        right = re.fullmatch("-?[0-9]+(?:[x×,]-?[0-9]+)*", text) is not None
-    else:
-        rule, right = "an integer", re.fullmatch("-?[0-9]+", text) is not None
-    if not right:
+def _value(name: str, key: str, text: str) -> int | Shape | str:
+    rule, pattern = RULES[key]
+    if not re.fullmatch(pattern, text):
         raise ValueError(f"{name}: {key} must be {rule}, got {key}={text}")
-    if key in WORDS:
-        return text
-    numbers = tuple(map(int, re.findall("-?[0-9]+", text)))
-    return numbers if len(numbers) > 1 else numbers[0]
+    numbers = tuple(map(int, re.findall(_INTEGER, text)))
+    if len(numbers) > 1:
+        return numbers
+    return numbers[0] if numbers else text
 
 
 def _convolution(

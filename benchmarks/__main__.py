@@ -116,11 +116,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         show(Report.read(options.read), options.markdown, options.draw)
         return 0
     try:
-        own = mine.load(options.mine)
-        cases, host = [], False
-        if options.names or not own:
-            cases, host = cases_.select(cases_.load(), options.names)
-        cases += own
+        cases, host = mine.load(options.mine), False
+        if options.names or not cases:
+            named, host = cases_.select(cases_.load(), options.names)
+            cases = named + cases
     except ValueError as error:
         parse.error(str(error))
     if options.list:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -31,10 +32,15 @@ from .timing import geometric_mean
 INK, FADED, PALE, FAINT = "#222222", "#777777", "#dddddd", "#f3f3f3"
 BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#c96a00", "#00805e", "#a34d7f"
 SHAPES = ("o", "s", "^", "D", "v", "P")  # of the points of a section
+OURS = "ours"
+POINTS: dict[str, dict[str, Any]] = {
+    OURS: {"color": BLUE, "zorder": 4},
+    EAGER: {"color": ORANGE, "markerfacecolor": "white", "zorder": 3},
+}
 OTHERS = (("D", GREEN), ("^", PURPLE))  # peers beside the one that has bars
 
 WIDTH = 8.0  # inches
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "text.color": INK,
     "axes.spines.left": False,
@@ -88,7 +94,7 @@ def roofline(report: Report) -> Figure | None:
         name: Roof.of(name, report.ceilings) for name in dict.fromkeys(r.precision for r in rows)
     }
     shapes = dict(zip(dict.fromkeys(r.section for r in rows), itertools.cycle(SHAPES)))
-    lowest = min(rate for row in rows for name in ("ours", EAGER) if (rate := _rate(row, name)))
+    lowest = min(rate for row in rows for name in (OURS, EAGER) if (rate := _rate(row, name)))
     intensities = [row.operations / row.nbytes for row in rows]
     ridges = [roof.matrix / roof.copy for roof in panels.values()]
     x = (min(*intensities, *ridges) / 2, 2 * max(*intensities, *(2 * ridge for ridge in ridges)))
@@ -153,18 +159,18 @@ def _roof(axes: Axes, roof: Roof, precision: str) -> None:
 
 def _achieved(axes: Axes, row: Row, shape: str) -> None:
     """Draw a case: our point, the peer's, and a line between them."""
-    x, ours, theirs = row.operations / row.nbytes, _rate(row, "ours"), _rate(row, EAGER)
-    id = f"{row.id}-{row.precision}"
-    if theirs is not None:
-        axes.plot([x, x], [theirs, ours], color="#c4c4c4", linewidth=0.8, zorder=2)
-        style = {"markerfacecolor": "white", "markersize": 4.5, "zorder": 3}
-        axes.plot(x, theirs, shape, color=ORANGE, gid=f"{EAGER}-{id}", **style)
-    axes.plot(x, ours, shape, color=BLUE, gid=f"ours-{id}", markersize=4.5, zorder=4)
+    x = row.operations / row.nbytes
+    rates = {name: rate for name in (EAGER, OURS) if (rate := _rate(row, name)) is not None}
+    if len(rates) > 1:
+        axes.plot([x, x], list(rates.values()), color="#c4c4c4", linewidth=0.8, zorder=2)
+    for name, rate in rates.items():
+        id = f"{name}-{row.id}-{row.precision}"
+        axes.plot(x, rate, shape, gid=id, markersize=4.5, **POINTS[name])
 
 
 def _rate(row: Row, name: str) -> float | None:
     """Return the TFLOP/s of ours or of a peer."""
-    ms = (row.ours if name == "ours" else row.peers.get(name, Timing())).ms
+    ms = (row.ours if name == OURS else row.peers.get(name, Timing())).ms
     return None if ms is None else row.operations / (1e9 * ms)
 
 
@@ -212,7 +218,11 @@ def speedup(report: Report) -> Figure | None:
         axes.set(xscale="log", xlim=limits, ylim=(-0.5, len(own) - 0.5))
         _bars(axes, own, others)
         for place, (ratio, row) in enumerate(own):
-            style = {"y": bottom + bar * (place + 0.5), "va": "center_baseline", "size": SMALL}
+            style: dict[str, Any] = {
+                "y": bottom + bar * (place + 0.5),
+                "va": "center_baseline",
+                "size": SMALL,
+            }
             _write(figure, ids, words=row.id, **style)
             _write(figure, shapes, words=row.shapes, **style)
             _write(figure, WIDTH - 0.15, words=f"{ratio:.2f}", ha="right", **style)
@@ -240,14 +250,14 @@ def _bars(
         patch.set_gid(f"bar-{id}")
         for name, (shape, colour) in others.items():
             if (other := row.ratio(name)) is not None:
-                style = {"markerfacecolor": "white", "markersize": 3.8, "zorder": 5}
-                axes.plot(other, place, shape, color=colour, gid=f"{name}-{id}", **style)
+                (point,) = axes.plot(other, place, shape, color=colour, gid=f"{name}-{id}")
+                point.set(markerfacecolor="white", markersize=3.8, zorder=5)
     axes.axvline(1, color=INK, linewidth=1.4, zorder=3)
     mean = geometric_mean(ratio for ratio, _ in pairs)
     if len(pairs) > 1 and mean is not None:
         axes.axvline(mean, color=INK, linewidth=1.1, dashes=(4, 3), zorder=4)
-        place = (mean, len(pairs) - 0.5)
-        _label(axes, f"geometric mean {mean:.2f}", place, (0, 3), ha="center")
+        top = (mean, len(pairs) - 0.5)
+        _label(axes, f"geometric mean {mean:.2f}", top, (0, 3), ha="center")
 
 
 # The sheet -----------------------------------------------------------------------------------
@@ -267,15 +277,19 @@ def _axes(figure: Figure, left: float, bottom: float, width: float, height: floa
     return axes
 
 
-def _write(figure: Figure, x: float, y: float, words: str, **style: object) -> None:
+def _write(figure: Figure, x: float, y: float, words: str, **style: Any) -> None:
     figure.text(x / WIDTH, y / figure.get_figheight(), words, **style)
 
 
 def _label(
-    axes: Axes, words: str, place: tuple[float, float], points: tuple[float, float], **style: object
+    axes: Axes, words: str, place: tuple[float, float], points: tuple[float, float], **style: Any
 ) -> None:
     """Write some points away from a place of the axes."""
-    away = {"xytext": points, "textcoords": "offset points", "annotation_clip": False}
+    away: dict[str, Any] = {
+        "xytext": points,
+        "textcoords": "offset points",
+        "annotation_clip": False,
+    }
     axes.annotate(words, place, fontsize=SMALL, **away, **style)
 
 

@@ -16,7 +16,12 @@ author = "The cupyconv developers"
 copyright = author
 release = metadata.version("cupyconv")
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
 exclude_patterns = ["build"]
 default_role = "autolink"  # `name` is a link where it is a public name, else emphasis
 highlight_language = "none"
@@ -25,10 +30,29 @@ autodoc_typehints = "none"  # the docstrings say more than the annotations
 autosummary_generate = False
 numpydoc_show_class_members = False
 
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",  # written by each build
+    "filename_pattern": r"\.py$",
+    "ignore_pattern": r"gallery\.py$",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "run_stale_examples": True,  # the library may have changed where the script has not
+    "remove_config_comments": True,
+    "image_srcset": ["2x"],
+    "doc_module": ("cupyconv",),
+    "capture_repr": (),
+    "notebook_extensions": set(),
+    "download_all_examples": False,
+    "show_signature": False,
+    "write_computation_times": False,
+    "min_reported_time": 60,
+}
+
 html_theme = "furo"
 html_title = f"cupyconv {release}"
 html_static_path = ["static"]
-html_css_files = ["wide.css"]
+html_css_files = ["wide.css", "gallery.css"]
 html_copy_source = False
 html_show_sphinx = False
 

@@ -89,7 +89,7 @@ def checkerboard(image, stride=2, border=8):
     """Standard deviation of the sublattices' means, relative to the mean of the image."""
     inner = image[..., border:-border, border:-border]
     means = [inner[..., i::stride, j::stride].mean() for i in range(stride) for j in range(stride)]
-    return float(np.std([float(mean) for mean in means]) / inner.mean())
+    return float(np.std([float(mean) for mean in means])) / float(inner.mean())
 
 
 small = halve(face)

@@ -7,9 +7,9 @@ many pixels. The picture is a convolution of the sky with that spread, the point
 and each pixel is a count of photons, with their Poisson noise. Richardson [1]_ and Lucy [2]_ found
 the iteration that climbs to the sky under which the picture is most likely:
 
-.. math::
+.. code-block:: none
 
-   x \leftarrow \frac{x}{A^T 1} \; A^T\!\left(\frac{y}{A x}\right)
+   x  ←  x / Aᵀ1 · Aᵀ(y / Ax)
 
 *y* is the picture, *x* the sky, *A* the convolution. All that it takes beside *A* is the transpose
 of *A*, and the transpose has to be exact, up to the border of the picture. That is what
@@ -31,11 +31,12 @@ from gallery import BLUE, GREY, ORANGE, plots, show, to_host, xp
 # -----------------------
 #
 # The atmosphere's share is a Moffat profile, the usual model of a star's image. The drift is a path
-# that is slow at first. The kernel is not symmetric, so it would show if a flip were missing or one
-# too many.
+# that is slow at first. The library does not flip kernels, so the image of a star is the weight
+# turned by 180°. The transpose takes the same weight and undoes the turn: nothing is flipped by
+# hand, here or later. The kernel is not symmetric, so a mistake would show.
 
 RADIUS = 8
-FRAME = 112  # pixels of the detector along an axis
+FRAME = 96  # pixels of the detector along an axis
 PHOTONS = 2000  # of a white pixel
 
 
@@ -104,7 +105,7 @@ picture = xp.asarray(rng.poisson(to_host(see(sky))).astype(float))
 def richardson_lucy(picture, iterations, padding=0):
     """Yield the estimates of the sky."""
     received = spread_back(xp.ones_like(picture), padding)
-    estimate = xp.full_like(received, picture.mean())
+    estimate = xp.full_like(received, float(picture.mean()))
     for _ in range(iterations):
         estimate = estimate / received * spread_back(picture / see(estimate, padding), padding)
         yield estimate
@@ -126,7 +127,7 @@ def log_likelihood(estimate):
     return float((picture * xp.log(expected) - expected).mean())
 
 
-ITERATIONS = 40
+ITERATIONS = 36
 estimates = list(richardson_lucy(picture, ITERATIONS))
 quality = [psnr(estimate) for estimate in estimates]
 likelihood = [log_likelihood(estimate) for estimate in estimates]

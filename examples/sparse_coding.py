@@ -3,16 +3,16 @@ Sparse coding, layer by layer
 =============================
 
 An image is often the sum of few patterns, put in few places. *Convolutional sparse coding* looks
-for them: given atoms :math:`d_k`, small kernels, it finds maps :math:`z_k`, nearly all zero, with
+for them: given the atoms *d*, small kernels, it finds a map *z* for each, nearly all zero, that
+minimise
 
-.. math::
+.. code-block:: none
 
-   \min_z \; \tfrac12 \, \bigl\| m \cdot (D z - y) \bigr\|^2 + \lambda \sum_k \| z_k \|_1,
-   \qquad D z = \sum_k d_k * z_k
+   ½ ‖m · (D z - y)‖² + λ Σ |z|        D z = Σ d * z, the sum over the atoms
 
 *D* is a transposed convolution from many channels to one, and its transpose is the convolution with
 the same weight [1]_ [2]_. The mask *m* marks the pixels of the picture *y* that are known. Where it
-is zero, :math:`D z` fills the hole with what the patterns around it suggest.
+is zero, *D z* fills the hole with what the patterns around it suggest.
 
 The problem is solved by steps of one form: a convolution each way and a threshold. Unrolled, they
 are the layers of a network [3]_.
@@ -41,7 +41,7 @@ from gallery import BLUE, ORANGE, plots, show, to_host, xp
 # the squares of its pixels. A convolution of stride 4 codes overlapping blocks, and with padding 4
 # each pixel is in four of them, at the border as well: a kernel whose size is a multiple of the
 # stride covers evenly. With atoms divided by 2 the squares of all coefficients then add up to those
-# of the picture, :math:`D D^T = 1`. The norm of *D* is one, and steps of length one are safe.
+# of the picture: *D Dᵀ* is the identity. The norm of *D* is one, and steps of length one are safe.
 
 BLOCK, STRIDE = 8, 4
 basis = scipy.fft.idct(np.eye(BLOCK), norm="ortho", axis=1)
@@ -59,7 +59,7 @@ def synthesise(code):
     return cupyconv.conv_transpose2d(code, atoms, stride=STRIDE, padding=BLOCK - STRIDE)
 
 
-photograph = xp.asarray(skimage.data.camera()[None, 40:232, 150:342] / 255, dtype=xp.float32)
+photograph = xp.asarray(skimage.data.camera()[None, 48:208, 168:328] / 255, dtype=xp.float32)
 error = float(abs(synthesise(analyse(photograph)) - photograph).max())
 print(f"largest error of D Dᵀ y: {error:.1e}")
 
@@ -101,8 +101,9 @@ def layer(code):
     return shrink(code - analyse(xp.where(known, synthesise(code) - picture, 0)))
 
 
-def objective(code):
-    residual = xp.where(known, synthesise(code) - picture, 0)
+def objective(code, image):
+    """Of a code and the image that it stands for."""
+    residual = xp.where(known, image - picture, 0)
     return float(0.5 * (residual**2).sum() + (THRESHOLD * abs(code)).sum())
 
 
@@ -141,25 +142,26 @@ codes = {
     method.__name__.upper(): list(itertools.islice(method(start), LAYERS))
     for method in (ista, fista)
 }
-objectives = {name: [objective(code) for code in outputs] for name, outputs in codes.items()}
-quality = {name: [psnr(synthesise(code)) for code in outputs] for name, outputs in codes.items()}
+images = {name: [synthesise(code) for code in outputs] for name, outputs in codes.items()}
+objectives = {name: list(map(objective, codes[name], images[name])) for name in codes}
+quality = {name: list(map(psnr, images[name])) for name in codes}
 code = codes["FISTA"][-1]
 print(f"coefficients that are not zero: {100 * float((code != 0).mean()):.1f} %")
 
 panels = {"half of the pixels, with noise": picture[0]}
 for depth in (5, 15, LAYERS):
-    image = synthesise(codes["FISTA"][depth - 1])
-    panels[f"{depth} layers, {psnr(image):.1f} dB"] = image[0]
+    name = f"{depth} layers, {quality['FISTA'][depth - 1]:.1f} dB"
+    panels[name] = images["FISTA"][depth - 1][0]
 panels["the photograph"] = photograph[0]
-panels["one of the maps"] = -abs(code[9])
-show(panels, columns=3, vmin=None)
+panels["the map of an atom, black where it is large"] = 1 - abs(code[9]) / abs(code[9]).max()
+show(panels, columns=3, vmin=0, vmax=1)
 plt.show()
 
 # %%
-# The objective falls with each layer of ISTA, at a rate of one over their number. FISTA does not
-# promise that for each single layer, but its rate is the square of that: here it needs fewer than
-# half of the layers. A network that *learns* the weights and thresholds of its layers needs fewer
-# still [3]_; what it runs is what runs here.
+# The objective falls with each layer of ISTA. Its distance from the least one shrinks as one over
+# the number of layers, and as one over the square of that for FISTA, which does not promise that
+# each single layer helps: here it needs fewer than half of the layers. A network that *learns* the
+# weights and thresholds of its layers needs fewer still. What it runs is what runs here.
 
 left, right = plots("objective", "PSNR of the image, in dB", xlabel="layers")
 for name, colour in (("ISTA", BLUE), ("FISTA", ORANGE)):

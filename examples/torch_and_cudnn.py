@@ -112,8 +112,8 @@ plt.show()
 #    * - Precision
 #      - float32 convolutions use TF32 on GPUs that have it, unless
 #        ``torch.backends.cudnn.allow_tf32`` is false, for the process
-#      - float32 accuracy, unless ``precision="tf32"`` is given, or ``with cupyconv.precision("tf32"):``
-#        for a block
+#      - float32 accuracy, unless ``precision="tf32"`` is given, or for a block
+#        ``with cupyconv.precision("tf32"):``
 #    * - Same bits again
 #      - ``torch.backends.cudnn.deterministic = True``, ``benchmark = False``
 #      - always; there is nothing to set and nothing that measures itself

@@ -1,0 +1,256 @@
+"""The gallery: each script of ``examples/`` runs, and what its page says is so.
+
+A script runs once on each kind of arrays, at the size that its page shows. The figures are drawn by
+``test_documentation.py``, which builds the pages.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import scipy.ndimage
+import scipy.signal
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "gallery")
+
+Run = Callable[[str], SimpleNamespace]
+
+
+@pytest.fixture(scope="module", params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Run a script, or remember that it has run, and give its global names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES))
+        gallery = importlib.import_module("gallery")
+        patch.setattr(gallery, "xp", importlib.import_module(request.param))
+        plt.switch_backend("template")  # draws nothing
+
+        @functools.cache
+        def names(script: str) -> SimpleNamespace:
+            namespace = runpy.run_path(str(EXAMPLES / f"{script}.py"))
+            plt.close("all")
+            return SimpleNamespace(**namespace)
+
+        yield names
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_runs_on_the_arrays_that_it_is_given(run: Run, script: str) -> None:
+    page = run(script)
+    results = [value for value in vars(page).values() if isinstance(value, page.xp.ndarray)]
+    assert results
+
+
+# Enlargement without checkerboards -----------------------------------------------------------
+
+
+def white(page: SimpleNamespace, size: int) -> float:
+    return page.checkerboard(page.double(page.white, page.flat(size)))
+
+
+def test_a_flat_kernel_leaves_a_checkerboard_where_the_stride_does_not_divide_it(run: Run) -> None:
+    page = run("checkerboard")
+    assert white(page, 4) == 0
+    for size in (3, 5):
+        copies = [-(-size // 2), size // 2]  # of an output with even and with odd index
+        counts = np.outer(copies, copies)
+        assert white(page, size) == pytest.approx(counts.std() / counts.mean(), rel=1e-5)
+    assert page.checkerboard(page.doubled[4]) < 0.01
+    assert min(page.checkerboard(page.doubled[size]) for size in (3, 5)) > 0.25
+
+
+def test_learned_kernels_are_the_best_of_their_size(run: Run) -> None:
+    """The error on what they were learned from grows in every direction."""
+    page = run("checkerboard")
+    training = page.photograph[:, 256:]
+    rng = np.random.default_rng(0)
+
+    def error(kernel: object) -> float:
+        doubled = page.double(page.halve(training), kernel)
+        return float(((doubled - training)[:, 8:-8, 8:-8].astype(float) ** 2).mean())
+
+    for size in page.SIZES:
+        kernel = page.kernels[f"learned, {size} × {size}"]
+        for _ in range(5):
+            step = page.xp.asarray(0.05 * rng.standard_normal((size, size)))
+            assert error(kernel) < min(error(kernel + step), error(kernel - step))
+
+
+def test_what_the_page_says_of_the_learned_kernels(run: Run) -> None:
+    page = run("checkerboard")
+    names = [f"learned, {size} × {size}" for size in page.SIZES]
+    quality = [page.psnr(page.double(page.small, page.kernels[name]), page.face) for name in names]
+    pattern = [page.checkerboard(page.double(page.white, page.kernels[name])) for name in names]
+    assert np.argmax(quality) == 2
+    assert np.argmax(pattern) == 2
+    assert np.argmin(pattern) == 1
+    assert max(pattern) < 0.005
+    flat = [page.psnr(page.doubled[size], page.face) for size in page.SIZES]
+    assert min(np.subtract(quality, flat)) > 3
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4, 5])
+def test_bilinear_kernels_interpolate(run: Run, factor: int) -> None:
+    page = run("checkerboard")
+    image = np.random.default_rng(factor).random((7, 9))
+    kernel = page.bilinear(factor)[None, None]
+    out = page.cupyconv.conv_transpose2d(
+        page.xp.asarray(image)[None], kernel, stride=factor, padding=factor // 2
+    )
+    exact = scipy.ndimage.zoom(image, factor, order=1, mode="nearest", grid_mode=True)
+    inner = (slice(factor, -factor),) * 2
+    np.testing.assert_allclose(page.to_host(out[0])[inner], exact[inner], rtol=1e-13)
+
+
+def test_output_padding_hangs_on_one_tap(run: Run) -> None:
+    page = run("checkerboard")
+    exact = (page.places + 0.5) / 2
+    assert page.gain[3].tolist() == [1] * 15 + [0.5]
+    assert page.gain[4].tolist() == [0.75] + [1] * 14 + [0.75]
+    assert page.to_host(page.repeated[0]).tolist() == [1] * 16
+    assert page.line[4][1:-1].tolist() == exact[1:-1].tolist()
+    assert (page.line[3] - exact)[:-1].tolist() == [0.25] * 15  # half a pixel of the output
+
+
+# A filter of its own for each channel --------------------------------------------------------
+
+
+def weighted_mean(values: np.ndarray, exists: np.ndarray, **options: object) -> np.ndarray:
+    """By SciPy, of the values that exist."""
+    blur = functools.partial(scipy.ndimage.gaussian_filter, mode="constant", **options)
+    weight = blur(exists)
+    return blur(values * exists) / np.where(weight, weight, 1)
+
+
+def test_each_stain_has_its_own_gaussians(run: Run) -> None:
+    page = run("filtering")
+    stains = page.to_host(page.stains)
+    for i, sigma in enumerate((3.0, 4.8, 1.5, 2.4)):
+        stain = stains[i // 2]
+        exact = weighted_mean(stain, np.ones_like(stain), sigma=sigma, radius=12)
+        np.testing.assert_allclose(page.to_host(page.blurred[i]), exact, rtol=0, atol=1e-13)
+
+
+def test_maxima_are_the_largest_of_their_neighbourhood(run: Run) -> None:
+    page = run("filtering")
+    nuclei = page.to_host(page.nuclei)
+    largest = scipy.ndimage.maximum_filter(nuclei, 11, mode="constant", cval=-np.inf)
+    exact = np.nonzero((nuclei == largest) & (nuclei > 0.06))
+    np.testing.assert_array_equal((page.rows, page.columns), exact)
+    assert page.rows.size > 50
+
+
+def test_volumes_are_smoothed_in_millimetres_and_in_the_mask(run: Run) -> None:
+    page = run("filtering")
+    volumes, inside = page.to_host(page.volumes), page.to_host(page.inside)
+    sigma = 6 / 2.354820045 / np.array([2, 2, 2.2])
+    masked = page.to_host(page.masked)
+    for volume, result in zip(volumes, masked, strict=True):
+        exact = weighted_mean(volume.astype(float), inside.astype(float), sigma=sigma, radius=6)
+        # 39 products and a quotient, with rounded weights, each off by a few units of 2**-24.
+        np.testing.assert_allclose(result[inside], exact[inside], rtol=100 * 2**-24)
+    assert not masked[:, ~inside].any()
+
+
+def test_less_noise_goes_away_than_of_white_noise(run: Run) -> None:
+    page = run("filtering")
+    left = page.noise["smoothed in the mask"] / page.noise["unfiltered"]
+    assert page.norm < left < 0.25
+
+
+# Richardson-Lucy deblurring ------------------------------------------------------------------
+
+
+def adjoint_gap(forward: Callable, backward: Callable, x: object, y: object) -> float:
+    """How far <Ax, y> is from <x, Aᵀy>, relative to the sum of the terms' magnitudes."""
+    left, right = forward(x) * y, x * backward(y)
+    return float(abs(left.sum() - right.sum()) / abs(left).sum())
+
+
+@pytest.mark.parametrize("padding", [0, 3, 8])
+def test_spreading_back_is_the_adjoint_of_seeing(run: Run, padding: int) -> None:
+    page = run("deblurring")
+    rng = np.random.default_rng(padding)
+    size = page.FRAME + 2 * (page.RADIUS - padding)
+    x = page.xp.asarray(rng.standard_normal((3, size, size)))
+    y = page.xp.asarray(rng.standard_normal((3, page.FRAME, page.FRAME)))
+    forward = functools.partial(page.see, padding=padding)
+    backward = functools.partial(page.spread_back, padding=padding)
+    assert adjoint_gap(forward, backward, x, y) < 1e-12
+
+
+def test_each_iteration_keeps_the_photons_and_is_more_likely(run: Run) -> None:
+    page = run("deblurring")
+    received = page.spread_back(page.xp.ones_like(page.picture))
+    for estimate in page.estimates:
+        assert float((received * estimate).sum()) == pytest.approx(float(page.picture.sum()))
+        assert float(estimate.min()) >= 0
+    assert np.diff(page.likelihood).min() > 0
+
+
+def test_deblurring_brings_decibels_until_it_fits_the_noise(run: Run) -> None:
+    page = run("deblurring")
+    assert page.quality[page.best] > page.psnr(page.picture) + 6
+    assert page.quality[page.best] > page.psnr(page.bounded) + 1
+    assert 0 < page.best < page.ITERATIONS - 1
+    assert (np.diff(page.quality) > 0).tolist() == [
+        i < page.best for i in range(page.ITERATIONS - 1)
+    ]
+
+
+# Sparse coding, layer by layer ---------------------------------------------------------------
+
+
+def test_the_dictionary_is_a_tight_frame(run: Run) -> None:
+    page = run("sparse_coding")
+    rng = np.random.default_rng(0)
+    image = page.xp.asarray(rng.standard_normal((1, 40, 52)), dtype=np.float32)
+    code = page.xp.asarray(rng.standard_normal(page.analyse(image).shape), dtype=np.float32)
+    assert float(abs(page.synthesise(page.analyse(image)) - image).max()) < 1e-5
+    assert adjoint_gap(page.synthesise, page.analyse, code, image) < 1e-5
+    assert float((page.synthesise(code) ** 2).sum()) <= float((code**2).sum())
+
+
+def test_the_objective_falls_with_each_layer(run: Run) -> None:
+    page = run("sparse_coding")
+    ista, fista = page.objectives["ISTA"], page.objectives["FISTA"]
+    assert np.diff(ista).max() < 0
+    assert fista[page.LAYERS // 2 - 1] < ista[-1]
+    assert (np.array(fista) <= ista).all()
+
+
+def test_the_holes_are_filled_from_few_coefficients(run: Run) -> None:
+    page = run("sparse_coding")
+    assert page.quality["FISTA"][-1] > page.psnr(page.picture) + 15
+    assert float((page.code != 0).mean()) < 0.1
+
+
+# Coming from torch.nn.functional and cupy.cudnn ----------------------------------------------
+
+
+def test_the_vessels_are_those_that_scipy_finds(run: Run) -> None:
+    page = run("torch_and_cudnn")
+    green = page.photograph[..., 1] / 255
+    half = green.reshape(256, 2, 256, 2).mean(axis=(1, 3))
+    filters = page.to_host(page.filters)[:, 0].astype(float)
+    assert abs(filters.sum(axis=(1, 2))).max() < 1e-5
+    strongest = np.max([scipy.signal.correlate(half, f, "same") for f in filters], axis=0)
+    exact = scipy.ndimage.zoom(strongest, 2, order=1, mode="nearest", grid_mode=True)
+    found = page.to_host(page.found)[0, 0]
+    np.testing.assert_allclose(found[2:-2, 2:-2], exact[2:-2, 2:-2], rtol=0, atol=1e-4)
+
+
+def test_both_scripts_become_the_same(run: Run) -> None:
+    page = run("torch_and_cudnn")
+    assert bool((page.again == page.found).all())
+    exact = page.photograph.reshape(256, 2, 256, 2, 3).mean(axis=(1, 3)).transpose(2, 0, 1) / 255
+    np.testing.assert_allclose(page.to_host(page.halves)[0], exact, rtol=0, atol=1e-6)

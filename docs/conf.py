@@ -6,6 +6,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import matplotlib
+
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
@@ -30,6 +32,7 @@ autodoc_typehints = "none"  # the docstrings say more than the annotations
 autosummary_generate = False
 numpydoc_show_class_members = False
 
+matplotlib.rcParams["savefig.dpi"] = 160  # of the gallery's figures, which the page scales down
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",  # written by each build
@@ -39,7 +42,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "run_stale_examples": True,  # the library may have changed where the script has not
     "remove_config_comments": True,
-    "image_srcset": ["2x"],
+    "reset_modules": (),  # no script changes matplotlib's settings
     "doc_module": ("cupyconv",),
     "capture_repr": (),
     "notebook_extensions": set(),

@@ -155,8 +155,7 @@ plt.show()
 # share the other outputs, up to a fifth of a percent. Kernel 5 has enough taps to sharpen as well,
 # so its error is the smallest, but its pattern is the strongest. Kernel 4 leaves the least. The
 # mean of 2 × 2 pixels lies between the pixels, where a kernel of even size has its centre; the
-# other two are lopsided to make up for that. Other losses than least squares, or little data, come
-# less close.
+# other two are lopsided to make up for that.
 #
 # The bilinear kernel needs no learning. For an enlargement by *s* it has the size ``2*s - s % 2``
 # and sums that are exactly one, which makes it the usual first guess for a kernel that is then

@@ -89,7 +89,7 @@ for padding in (0, RADIUS):
 # and counts photons.
 
 field = skimage.data.hubble_deep_field().transpose(2, 0, 1) / 255
-TOP, LEFT = 640, 450
+TOP, LEFT = 652, 466
 SIZE = FRAME + 2 * RADIUS
 sky = xp.asarray(PHOTONS * field[:, TOP : TOP + SIZE, LEFT : LEFT + SIZE])
 picture = xp.asarray(rng.poisson(to_host(see(sky))).astype(float))

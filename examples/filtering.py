@@ -19,7 +19,6 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import nibabel
-import nibabel.testing
 import numpy as np
 import skimage.color
 import skimage.data
@@ -108,10 +107,11 @@ plt.show()
 # so a width in millimetres is a σ for each axis, and a separable filter is one
 # :func:`~cupyconv.conv3d` for each.
 
-series = nibabel.load(Path(nibabel.testing.data_path) / "example4d.nii.gz")
+folder = Path(nibabel.__file__).parent / "tests" / "data"
+series = nibabel.load(folder / "example4d.nii.gz")
 volumes = xp.asarray(series.get_fdata(dtype=np.float32).transpose(3, 0, 1, 2))
 voxel = np.array(series.header.get_zooms()[:3])
-print("volumes:", volumes.shape, "voxel in mm:", voxel)
+print("volumes:", volumes.shape, "voxel in mm:", voxel.round(2))
 
 FWHM = 6.0  # mm
 sigma = FWHM / np.sqrt(8 * np.log(2)) / voxel

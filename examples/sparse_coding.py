@@ -153,7 +153,7 @@ for depth in (5, 15, LAYERS):
     name = f"{depth} layers, {quality['FISTA'][depth - 1]:.1f} dB"
     panels[name] = images["FISTA"][depth - 1][0]
 panels["the photograph"] = photograph[0]
-panels["the map of an atom, black where it is large"] = 1 - abs(code[9]) / abs(code[9]).max()
+panels["where one of the atoms is"] = 1 - abs(code[9]) / abs(code[9]).max()
 show(panels, columns=3, vmin=0, vmax=1)
 plt.show()
 

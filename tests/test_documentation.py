@@ -15,6 +15,8 @@ import cupyconv
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.rst"))
 WITH_EXAMPLES = [page for page in PAGES if ">>>" in page.read_text(encoding="utf-8")]
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SCRIPTS = {path.stem for path in EXAMPLES.glob("*.py")} - {"gallery"}
 GPU_EXAMPLES = {
     page.stem: re.findall(
         r"^\.\. code-block:: python\n\n((?:(?: {3}.*)?\n)+)", page.read_text(encoding="utf-8"), re.M
@@ -62,7 +64,10 @@ def test_pictures(tmp_path: Path) -> None:
 
 
 def test_build(tmp_path: Path) -> None:
-    """As by ``make docs``: no warning, no reference that leads nowhere."""
+    """As by ``make docs``: no warning, no reference that leads nowhere; the gallery is drawn."""
     options = ("-q", "-n", "-W", "--keep-going", "-d", tmp_path / "doctrees")
     run(sys.executable, "-m", "sphinx", *options, DOCS, tmp_path / "html")
     assert (tmp_path / "html" / "index.html").exists()
+    for script in SCRIPTS:
+        assert (tmp_path / "html" / "gallery" / f"{script}.html").exists()
+        assert (tmp_path / "html" / "_images" / f"sphx_glr_{script}_002.png").exists()

@@ -39,24 +39,24 @@ def show(images: Mapping[str, Any], *, columns: int | None = None, **options: An
     columns = columns or len(images)
     rows = -(-len(images) // columns)
     height, width = next(iter(images.values())).shape[-2:]
-    panel = WIDTH / columns
+    panel, title = WIDTH / columns - 0.1, 0.34  # inches
     figure, axes = plt.subplots(
         rows,
         columns,
-        figsize=(WIDTH, rows * (panel * height / width + 0.3)),
+        figsize=(WIDTH, rows * (panel * height / width + title)),
         layout="constrained",
         squeeze=False,
     )
-    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03)
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.05)
     for ax in axes.flat:
         ax.set_axis_off()
-    for ax, (title, image) in zip(axes.flat, images.items(), strict=False):
+    for ax, (name, image) in zip(axes.flat, images.items(), strict=False):
         pixels = to_host(image)
         if pixels.ndim == 3:
             ax.imshow(pixels.transpose(1, 2, 0).clip(0, 1), interpolation="nearest")
         else:
             ax.imshow(pixels, **{"cmap": "gray", "interpolation": "nearest", **options})
-        ax.set_title(title, fontsize=9)
+        ax.set_title(name, fontsize=9)
     return axes
 
 

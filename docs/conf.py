@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -32,15 +33,16 @@ autodoc_typehints = "none"  # the docstrings say more than the annotations
 autosummary_generate = False
 numpydoc_show_class_members = False
 
+# Each build runs all scripts anew: the library may have changed, or a script may be gone.
+shutil.rmtree(HERE / "gallery", ignore_errors=True)
 matplotlib.rcParams["savefig.dpi"] = 160  # of the gallery's figures, which the page scales down
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
-    "gallery_dirs": "gallery",  # written by each build
+    "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
     "ignore_pattern": r"gallery\.py$",
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
-    "run_stale_examples": True,  # the library may have changed where the script has not
     "remove_config_comments": True,
     "reset_modules": (),  # no script changes matplotlib's settings
     "doc_module": ("cupyconv",),

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-# A NumPy or a CuPy array; CuPy has no complete type stubs, and is imported by its users alone.
+
+class CupyArray(Protocol):
+    """A CuPy array to a type checker: CuPy has no stubs, and is imported by its users alone."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+    @property
+    def size(self) -> int: ...
+    def get(self) -> NDArray[Any]: ...  # what tells it from a NumPy array
+
+
+# In what users call: a NumPy or a CuPy array, and of the two the kind that the input is of.
+AnyArray: TypeAlias = "NDArray[Any] | CupyArray"
+ArrayT = TypeVar("ArrayT", NDArray[Any], CupyArray)
+# Inside of the library, where the two are alike.
 Array: TypeAlias = Any
 # What writes a convolution of input, weight and bias to out.
 Convolution: TypeAlias = "Callable[[Array, Array, Array | None, Array], None]"
@@ -106,6 +123,28 @@ def layout(array: Array) -> tuple[object, ...] | None:
     return data.device_id, array.shape, array.strides, array.dtype, alignment
 
 
+# Who reads an array of another library in place, by the kind of device that DLPack names: memory of
+# the host, of a GPU, of the host but pinned, and of both.
+_DLPACK = {1: "numpy", 2: "cupy", 3: "numpy", 13: "cupy"}
+_INTERFACES = {"__cuda_array_interface__": "cupy", "__array_interface__": "numpy"}
+
+
+def _advice(argument: str, array: object) -> str:
+    """Return how to make an array of another library one of NumPy's or CuPy's, where it can be."""
+    if isinstance(array, (np.ndarray, np.generic)):  # of NumPy, and refused for their meaning
+        return ""
+    # An object may answer with any error of its own, which must not hide ours. DLPack is asked
+    # first: a tensor of PyTorch that needs a gradient does not tell of its other interfaces.
+    with suppress(Exception):
+        device, _ = array.__dlpack_device__()  # type: ignore[attr-defined]
+        return f"; {_DLPACK[device]}.from_dlpack({argument}) makes it one"
+    for interface, module in _INTERFACES.items():
+        with suppress(Exception):
+            getattr(array, interface)
+            return f"; {module}.asarray({argument}) makes it one"
+    return ""
+
+
 def check(
     name: str,
     required: Mapping[str, object],
@@ -126,6 +165,7 @@ def check(
         else:
             raise TypeError(
                 f"{name}: {argument} must be a NumPy or CuPy array, got {type(array).__name__}"
+                + _advice(argument, array)
             )
         dtype = array.dtype  # type: ignore[attr-defined]
         if dtype.name not in dtypes:

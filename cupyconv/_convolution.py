@@ -11,7 +11,7 @@ from . import _arguments as arguments
 from . import _arrays as arrays
 from . import _geometry, _plan, _precision
 from ._arguments import IntOrSequence, Padding
-from ._arrays import Array, Convolution
+from ._arrays import AnyArray, Array, ArrayT, Convolution
 from ._geometry import ConvGeometry
 from ._paths import Path, path_of
 
@@ -82,13 +82,13 @@ def _checked(
 def _run(
     name: str,
     describe: Callable[..., ConvGeometry],
-    input: Array,
+    input: ArrayT,
     weight: Array,
     bias: Array | None,
     options: tuple[object, ...],
     precision: str | None,
     out: Array | None,
-) -> Array:
+) -> ArrayT:
     """Return a convolution, whose geometry `describe` makes of the shapes and the `options`."""
     path = path_of(input)
     key = _key(name, path, input, weight, bias, out, (*options, precision))
@@ -98,29 +98,28 @@ def _run(
         inputs = {"input": input, "weight": weight, "bias": bias}
         arrays.check_out(name, out, shape, call.dtype, inputs)
     with arrays.on_device(input):
-        if out is None:
-            out = call.kind(shape, call.dtype)
-        if out.size:
+        result: ArrayT = call.kind(shape, call.dtype) if out is None else out
+        if result.size:
             if call.convolve is None:
-                operands = input, weight, bias, out
+                operands = input, weight, bias, result
                 call.convolve = path.prepare(call.geometry, *operands, call.precision)
                 _remember(key, call)
-            call.convolve(input, weight, bias, out)
-    return out
+            call.convolve(input, weight, bias, result)
+    return result
 
 
 def conv(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    input: ArrayT,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """N-dimensional convolution.
 
     The number of spatial axes is taken from `weight`.
@@ -197,17 +196,17 @@ def conv(
 
 
 def conv1d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    input: ArrayT,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """1-D convolution.
 
     Parameters
@@ -282,17 +281,17 @@ def conv1d(
 
 
 def conv2d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    input: ArrayT,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """2-D convolution.
 
     Parameters
@@ -369,17 +368,17 @@ def conv2d(
 
 
 def conv3d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    input: ArrayT,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """3-D convolution.
 
     Parameters
@@ -454,9 +453,9 @@ def conv3d(
 
 
 def conv_transpose(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    input: ArrayT,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     output_padding: IntOrSequence = 0,
@@ -464,8 +463,8 @@ def conv_transpose(
     dilation: IntOrSequence = 1,
     *,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """N-dimensional transposed convolution.
 
     The number of spatial axes is taken from `weight`.
@@ -548,9 +547,9 @@ def conv_transpose(
 
 
 def conv_transpose1d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    input: ArrayT,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     output_padding: IntOrSequence = 0,
@@ -558,8 +557,8 @@ def conv_transpose1d(
     dilation: IntOrSequence = 1,
     *,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """1-D transposed convolution.
 
     Parameters
@@ -640,9 +639,9 @@ def conv_transpose1d(
 
 
 def conv_transpose2d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    input: ArrayT,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     output_padding: IntOrSequence = 0,
@@ -650,8 +649,8 @@ def conv_transpose2d(
     dilation: IntOrSequence = 1,
     *,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """2-D transposed convolution.
 
     Parameters
@@ -735,9 +734,9 @@ def conv_transpose2d(
 
 
 def conv_transpose3d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    input: ArrayT,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     output_padding: IntOrSequence = 0,
@@ -745,8 +744,8 @@ def conv_transpose3d(
     dilation: IntOrSequence = 1,
     *,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """3-D transposed convolution.
 
     Parameters
@@ -828,16 +827,16 @@ def conv_transpose3d(
 
 
 def depthwise_conv2d(
-    input: Array,
-    weight: Array,
-    bias: Array | None = None,
+    input: ArrayT,
+    weight: AnyArray,
+    bias: AnyArray | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     *,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """2-D depthwise convolution: each channel has kernels of its own.
 
     Parameters

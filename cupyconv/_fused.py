@@ -5,30 +5,30 @@ from __future__ import annotations
 from . import _arrays as arrays
 from . import _geometry, _precision
 from ._arguments import IntOrSequence, Padding
-from ._arrays import Array
+from ._arrays import AnyArray, ArrayT
 from ._normalization import check_eps, shapes
 from ._paths import path_of
 
 
 def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
-    input: Array,
-    kernel: Array,
-    bn_weight: Array,
-    bn_bias: Array,
-    gn_weight: Array,
-    gn_bias: Array,
+    input: ArrayT,
+    kernel: AnyArray,
+    bn_weight: AnyArray,
+    bn_bias: AnyArray,
+    gn_weight: AnyArray,
+    gn_bias: AnyArray,
     *,
     num_groups: int,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     output_padding: IntOrSequence = 0,
     groups: int = 1,
-    mean: Array | None = None,
-    var: Array | None = None,
+    mean: AnyArray | None = None,
+    var: AnyArray | None = None,
     eps: float = 1e-5,
     precision: str | None = None,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """Transposed convolution, batch norm, tanh, 2x2 max pool of stride 2 and group norm.
 
     Parameters
@@ -142,15 +142,15 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     eps = check_eps(name, eps)
     precision = _precision.resolve(name, precision)
     dtype = arrays.floating(arrays.result_dtype(name, input, kernel, "kernel"))
-    out = arrays.output(name, out, pooling.out_shape, dtype, {**required, **statistics})
-    if out.size:
+    result: ArrayT = arrays.output(name, out, pooling.out_shape, dtype, {**required, **statistics})
+    if result.size:
         with arrays.on_device(input):
             path = path_of(input)
-            fused = path.fused(convolution, pooling, group_norm, precision, out)
+            fused = path.fused(convolution, pooling, group_norm, precision, result)
             if fused:
                 affine = bn_weight, bn_bias, gn_weight, gn_bias
-                fused(input, kernel, (mean, var), affine, eps, out)
-                return out
+                fused(input, kernel, (mean, var), affine, eps, result)
+                return result
             # Each intermediate is dropped as soon as the next one is there.
             working = arrays.accumulator(dtype)
             values = path.workspace(convolution.out_shape, working)
@@ -162,5 +162,5 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
             )
             pooled = path.workspace(pooling.out_shape, working)
             path.max_pool2d(pooling, values, pooled)
-            path.normalize(group_norm, pooled, None, None, gn_weight, gn_bias, eps, out)
-    return out
+            path.normalize(group_norm, pooled, None, None, gn_weight, gn_bias, eps, result)
+    return result

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from numbers import Real
 
 from . import _arrays as arrays
 from . import _geometry
-from ._arrays import Array
+from ._arrays import AnyArray, Array, ArrayT
 from ._paths import path_of
 
 
@@ -24,7 +25,7 @@ def check_eps(name: str, eps: object) -> float:
     return value
 
 
-def shapes(parameters: dict[str, Array | None]) -> dict[str, tuple[int, ...] | None]:
+def shapes(parameters: Mapping[str, Array | None]) -> dict[str, tuple[int, ...] | None]:
     """Return the shape of each parameter, None where it was not given."""
     return {
         argument: None if array is None else array.shape for argument, array in parameters.items()
@@ -32,15 +33,15 @@ def shapes(parameters: dict[str, Array | None]) -> dict[str, tuple[int, ...] | N
 
 
 def batch_norm(
-    input: Array,
-    mean: Array | None = None,
-    var: Array | None = None,
-    weight: Array | None = None,
-    bias: Array | None = None,
+    input: ArrayT,
+    mean: AnyArray | None = None,
+    var: AnyArray | None = None,
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
     *,
     eps: float = 1e-5,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """Batch normalisation: each channel brought to mean 0 and variance 1, then scaled and shifted.
 
     Parameters
@@ -102,24 +103,24 @@ def batch_norm(
         raise ValueError(f"{name}: mean and var must be given together, got {alone} alone")
     geometry = _geometry.batch_norm(name, input.shape, shapes(parameters), given=mean is not None)
     eps = check_eps(name, eps)
-    out = arrays.output(
+    result: ArrayT = arrays.output(
         name, out, input.shape, arrays.floating(input.dtype), {"input": input, **parameters}
     )
-    if out.size:
+    if result.size:
         with arrays.on_device(input):
-            path_of(input).normalize(geometry, input, mean, var, weight, bias, eps, out)
-    return out
+            path_of(input).normalize(geometry, input, mean, var, weight, bias, eps, result)
+    return result
 
 
 def group_norm(
-    input: Array,
+    input: ArrayT,
     num_groups: int,
-    weight: Array | None = None,
-    bias: Array | None = None,
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
     eps: float = 1e-5,
     *,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """Group normalisation: each sample's groups of channels brought to mean 0 and variance 1.
 
     Parameters
@@ -175,10 +176,10 @@ def group_norm(
     arrays.check(name, {"input": input}, {**parameters, "out": out}, arrays.NORMALISED)
     geometry = _geometry.group_norm(name, input.shape, num_groups, shapes(parameters))
     eps = check_eps(name, eps)
-    out = arrays.output(
+    result: ArrayT = arrays.output(
         name, out, input.shape, arrays.floating(input.dtype), {"input": input, **parameters}
     )
-    if out.size:
+    if result.size:
         with arrays.on_device(input):
-            path_of(input).normalize(geometry, input, None, None, weight, bias, eps, out)
-    return out
+            path_of(input).normalize(geometry, input, None, None, weight, bias, eps, result)
+    return result

@@ -5,20 +5,20 @@ from __future__ import annotations
 from . import _arrays as arrays
 from . import _geometry
 from ._arguments import IntOrSequence
-from ._arrays import Array
+from ._arrays import AnyArray, ArrayT
 from ._paths import path_of
 
 
 def max_pool2d(
-    input: Array,
+    input: ArrayT,
     kernel_size: IntOrSequence,
     stride: IntOrSequence | None = None,
     padding: IntOrSequence = 0,
     dilation: IntOrSequence = 1,
     ceil_mode: bool = False,
     *,
-    out: Array | None = None,
-) -> Array:
+    out: AnyArray | None = None,
+) -> ArrayT:
     """2-D max pooling: the largest value of each window.
 
     Parameters
@@ -74,8 +74,8 @@ def max_pool2d(
         name, input.shape, kernel_size, stride, padding, dilation, ceil_mode
     )
     dtype = input.dtype.newbyteorder("=")
-    out = arrays.output(name, out, geometry.out_shape, dtype, {"input": input})
-    if out.size:
+    result: ArrayT = arrays.output(name, out, geometry.out_shape, dtype, {"input": input})
+    if result.size:
         with arrays.on_device(input):
-            path_of(input).max_pool2d(geometry, input, out)
-    return out
+            path_of(input).max_pool2d(geometry, input, result)
+    return result

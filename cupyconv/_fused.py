@@ -44,8 +44,14 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
         Scale and shift of the group norm.
     num_groups : int
         Groups of the group norm; divides C_out.
-    stride, padding, output_padding, groups
+    stride : int or sequence of int, default 1
         Of the transposed convolution, as in `conv_transpose2d`.
+    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
+        Of the transposed convolution.
+    output_padding : int or sequence of int, default 0
+        Of the transposed convolution.
+    groups : int, default 1
+        Of the transposed convolution.
     mean, var : ndarray, shape ``(C_out,)``, optional
         Statistics of the batch norm; without them those of the convolution's result are taken.
     eps : float, default 1e-5

@@ -55,6 +55,10 @@ def max_pool2d(
     TypeError
         For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
 
+    See Also
+    --------
+    conv_transpose2d_batchnorm_tanh_maxpool_groupnorm : has one of 2x2 windows among its parts.
+
     Notes
     -----
     Along one axis ``size_out = (size_in + 2*padding - dilation*(kernel - 1) - 1) / stride + 1``,

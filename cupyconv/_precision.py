@@ -46,6 +46,10 @@ def precision(name: str) -> Iterator[None]:
     ValueError
         If `name` is not a known precision.
 
+    See Also
+    --------
+    conv : takes a precision as an argument as well.
+
     Examples
     --------
     >>> import numpy as np

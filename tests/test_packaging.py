@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import pytest
 import cupyconv
 
 ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "tests" / "typed_script.py"
 KERNELS = sorted(path.name for path in (ROOT / "kernels").glob("*.cu"))
 
 FUNCTIONS = {
@@ -128,6 +131,17 @@ def test_editable_install(editable, tree, environment):
 
 def test_source_tree(tree, environment):
     assert probe(environment, PYTHONPATH=str(tree)) == tree / "cupyconv"
+
+
+def test_types(wheel, environment, tmp_path):
+    """A script that uses every function passes mypy's strict mode, and is right to run as well."""
+    install(wheel, environment)
+    python = environment / "bin" / "python"
+    options = ("--strict", "--config-file=", "--cache-dir", tmp_path / "cache")
+    run(sys.executable, "-m", "mypy", *options, "--python-executable", python, SCRIPT, cwd=tmp_path)
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    used = set(re.findall(r"\bcupyconv\.(\w+)", SCRIPT.read_text(encoding="utf-8")))
+    assert used == set(cupyconv.__all__)
 
 
 def test_wheel_contents(wheel):

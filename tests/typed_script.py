@@ -1,0 +1,65 @@
+"""A user's script, which test_packaging.py checks by mypy in strict mode, and runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import assert_type
+
+import cupyconv
+
+AnyArray = NDArray[Any]
+
+
+def convolutions(x: NDArray[np.float32]) -> None:
+    """A NumPy array gives a NumPy array, whatever the other arrays hold."""
+    w = np.ones((4, 4, 3, 3), np.float32)
+    bias, out = np.zeros(4), np.empty((1, 4, 6, 6))
+    assert_type(cupyconv.conv2d(x, w), AnyArray)
+    assert_type(cupyconv.conv2d(x, w[:, :2], bias, (2, 1), "same", groups=2), AnyArray)
+    assert_type(cupyconv.conv2d(x, w.astype(np.float64), out=out), AnyArray)
+    assert_type(cupyconv.conv(x, w, padding=[(1, 0), (0, 1)], precision="tf32"), AnyArray)
+    assert_type(cupyconv.conv1d(x[0, :, 0], w[:, :, 0]), AnyArray)
+    assert_type(cupyconv.conv3d(x[:, :, None], w[:, :, None]), AnyArray)
+    assert_type(cupyconv.depthwise_conv2d(x, w[:, :1], dilation=2), AnyArray)
+    y = cupyconv.conv_transpose2d(x, w, bias, stride=2, output_padding=(0, 1))
+    assert_type(y.astype(np.float32), NDArray[np.float32])
+    assert_type(cupyconv.conv_transpose(x, w, groups=2), AnyArray)
+    assert_type(cupyconv.conv_transpose1d(x[0, :, 0], w[:, :, 0]), AnyArray)
+    assert_type(cupyconv.conv_transpose3d(x[:, :, None], w[:, :, None]), AnyArray)
+
+
+def the_rest(x: NDArray[np.float32], c: NDArray[np.float64]) -> None:
+    assert_type(cupyconv.batch_norm(x), AnyArray)
+    assert_type(cupyconv.batch_norm(x, mean=c, var=c, eps=1e-3), AnyArray)
+    assert_type(cupyconv.group_norm(x, 2, c, c), AnyArray)
+    assert_type(cupyconv.max_pool2d(x, (2, 3), ceil_mode=True), AnyArray)
+    fused = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
+    assert_type(fused(x, np.ones((4, 4, 3, 3)), c, c, c, c, num_groups=2), AnyArray)
+    with cupyconv.precision("tf32") as nothing:
+        assert_type(nothing, None)
+
+
+def cupy_arrays(x: Any) -> None:
+    """CuPy has no type stubs."""
+    assert_type(cupyconv.conv2d(x, x), Any)
+
+
+def wrong_calls(x: NDArray[np.float32]) -> None:
+    """In strict mode a comment that hides no error is an error itself."""
+    cupyconv.conv2d([[1.0]], x)  # type: ignore[type-var]
+    cupyconv.conv2d(x, [[1.0]])  # type: ignore[arg-type]
+    cupyconv.conv2d(x, x, stride=2.0)  # type: ignore[arg-type]
+    cupyconv.conv_transpose2d(x, x, padding=(1.5, 1))  # type: ignore[arg-type]
+    cupyconv.conv2d(x, x, None, 1, 0, 1, 1, "tf32")  # type: ignore[call-arg]
+    cupyconv.max_pool2d(x)  # type: ignore[call-arg]
+    cupyconv.group_norm(x, num_groups="2")  # type: ignore[arg-type]
+    cupyconv.batch_norm(x).shapes  # type: ignore[attr-defined]  # noqa: B018
+
+
+if __name__ == "__main__":
+    image = np.ones((1, 4, 8, 8), np.float32)
+    convolutions(image)
+    the_rest(image, np.ones(4))

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace
 from functools import lru_cache, partial
+from threading import Lock
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -98,6 +99,8 @@ def _processor(device: int) -> Processor:
 
 # What a block may have of shared memory without asking.
 _SHARED_UNASKED = 48 * 1024
+# Two threads may ask one kernel for different amounts; the larger one has to stay.
+_asking = Lock()
 
 
 class CupyDevice:
@@ -146,8 +149,9 @@ class CupyDevice:
         """
         kernel = _compile.kernel(launch.instance)
         if launch.shared > _SHARED_UNASKED:
-            asked = kernel.max_dynamic_shared_size_bytes
-            kernel.max_dynamic_shared_size_bytes = max(launch.shared, asked)
+            with _asking:
+                asked = kernel.max_dynamic_shared_size_bytes
+                kernel.max_dynamic_shared_size_bytes = max(launch.shared, asked)
         start, pointer = kernel.kernel.linear_launch, self._pointer
         threads, block, shared = launch.grid * launch.block, launch.block, launch.shared
 

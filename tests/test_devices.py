@@ -1,6 +1,8 @@
-"""Streams and devices: a call runs on its arrays' device and on that device's current stream."""
+"""Streams, devices and allocators of CuPy: a call runs where and with what CuPy says by then."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +30,63 @@ def test_current_stream() -> None:
         assert not stream.done, "the calls waited for the stream"
         stream.synchronize()
         assert (y == 9).all()
+
+
+def calls_with_workspaces() -> list[Any]:
+    """Results of a convolution with packed weights, one with casts, a norm, the fused operation."""
+    import cupy
+
+    rng = np.random.default_rng(0)
+    x, w = (cupy.asarray(rng.random(s, "float32")) for s in ((4, 64, 24, 24), (64, 64, 3, 3)))
+    c = cupy.ones(64, "float32")
+    fused = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
+    return [
+        cupyconv.conv2d(x, w),
+        cupyconv.conv_transpose2d(x.astype("float16"), w, stride=2),
+        cupyconv.batch_norm(x),
+        fused(x, w, c, c, c, c, num_groups=8),
+    ]
+
+
+def test_streams_side_by_side() -> None:
+    """Workspaces of calls that run at the same time are not one another's."""
+    import cupy
+
+    expected = calls_with_workspaces()
+    streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(4)]
+    cupy.cuda.Device().synchronize()
+    results = []
+    for _ in range(10):
+        for stream in streams:
+            with stream:
+                results.append(calls_with_workspaces())
+    for stream in streams:
+        stream.synchronize()
+    for result in results:
+        for y, right in zip(result, expected, strict=True):
+            assert (y == right).all()
+
+
+@pytest.mark.parametrize("kind", ["no pool", "pool", "managed", "asynchronous"])
+def test_allocators(kind: str) -> None:
+    import cupy
+
+    expected = calls_with_workspaces()
+    pools = {
+        "no pool": None,
+        "pool": cupy.cuda.MemoryPool().malloc,
+        "managed": cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc,
+        "asynchronous": cupy.cuda.MemoryAsyncPool().malloc,
+    }
+    with cupy.cuda.using_allocator(pools[kind]):
+        for _ in range(3):
+            results = calls_with_workspaces()
+            others = [cupy.full(2**k, k, "float32") for k in range(22)]
+            for y, right in zip(results, expected, strict=True):
+                assert (y == right).all()
+            for other in others:
+                assert (other == np.log2(other.size)).all()
+        del results, others, y, other
 
 
 def test_every_device_of_this_machine() -> None:

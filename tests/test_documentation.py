@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 import subprocess
 import sys
@@ -44,6 +45,16 @@ def test_examples_run(page: Path) -> None:
 def test_gpu_examples_run(page: str) -> None:
     for example in GPU_EXAMPLES[page]:
         exec(re.sub("^ {3}", "", example, flags=re.M), {})
+
+
+def test_errors_in_the_performance_guide() -> None:
+    """They are the largest ones of the benchmark's records, rounded up."""
+    page = (DOCS / "performance.rst").read_text(encoding="utf-8")
+    stated = [float(number) for number in re.findall(r"- up to (\S+)", page)]
+    for precision, bound in zip(["float32", "tf32", "float16", "bfloat16"], stated, strict=True):
+        record = json.loads((DOCS / "benchmarks" / f"{precision}.json").read_text("utf-8"))
+        worst = max(row["ours"]["error"] for row in record["rows"])
+        assert worst <= bound < 1.1 * worst, precision
 
 
 def test_every_public_name_is_in_the_reference() -> None:

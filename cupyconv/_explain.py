@@ -334,7 +334,7 @@ def explain(
     ----------
     function : callable
         A function of this library that takes arrays, such as `conv2d`.
-    *args, **kwargs
+    *args
         Its arguments. In the place of an array there may be its shape, a tuple of int. Arrays of
         NumPy are taken as if they lay on the GPU. The precision is that of the argument or of the
         enclosing `cupyconv.precision` block, as in the call itself.
@@ -345,6 +345,8 @@ def explain(
         ``"sm_75"``, ``"sm_80"``, ``"sm_86"``, ``"sm_89"``, ``"sm_90a"``, ``"sm_100"`` and
         ``"sm_120"``, which stand for a T4, A100, RTX 3090, RTX 4090, H200, B200 and RTX 5090. By
         default it is the device of the arrays, or the current one.
+    **kwargs
+        Its arguments by name.
 
     Returns
     -------

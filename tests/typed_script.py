@@ -38,6 +38,10 @@ def the_rest(x: NDArray[np.float32], c: NDArray[np.float64]) -> None:
     assert_type(cupyconv.max_pool2d(x, (2, 3), ceil_mode=True), AnyArray)
     fused = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
     assert_type(fused(x, np.ones((4, 4, 3, 3)), c, c, c, c, num_groups=2), AnyArray)
+    call = cupyconv.explain(cupyconv.conv2d, x, (4, 4, 3, 3), target="sm_80", stride=2)
+    assert_type(call.out_shape, tuple[int, ...])
+    assert_type(call.limit_ms, float)
+    cupyconv.show_config()
     with cupyconv.precision("tf32") as nothing:
         assert_type(nothing, None)
 

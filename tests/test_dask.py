@@ -1,0 +1,573 @@
+"""Dask arrays: a result is that of the whole array's call, whatever the chunks."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask.array.core import slices_from_chunks
+from dask.distributed import Client, LocalCluster, wait
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+import cupyconv
+import cupyconv.dask
+from backends import CupyBackend, NumpyBackend
+from bounds import assert_convolution, assert_same_bits
+from cupyconv import _convolution, _windows
+from cupyconv._windows import Axis
+from reference import Array
+from strategies import (
+    Case,
+    Convolution,
+    batch_norms,
+    convolution,
+    convolutions,
+    group_norms,
+    max_pools,
+)
+from test_import import python
+
+# A graph costs more than the call that it describes: fewer examples than elsewhere.
+quick = settings(max_examples=max(settings().max_examples // 3, 10))
+
+NUMPY, CUPY = NumpyBackend(), CupyBackend()
+on_numpy_and_cupy = pytest.mark.parametrize(
+    "backend",
+    [pytest.param(NUMPY, id="numpy"), pytest.param(CUPY, id="cupy", marks=pytest.mark.gpu)],
+)
+
+
+# Chunks --------------------------------------------------------------------------------------
+
+
+@st.composite
+def divisions(draw: st.DrawFn, size: int) -> tuple[int, ...]:
+    """Chunks of an axis: single elements, all in one, chunks of no element among them."""
+    if draw(st.integers(0, 3)) == 3:
+        return (1,) * size or (0,)
+    cuts = sorted(draw(st.lists(st.integers(0, size), max_size=4)))
+    return tuple(stop - start for start, stop in pairwise([0, *cuts, size]))
+
+
+def in_chunks(a: Array, chunks: Any, backend: NumpyBackend = NUMPY) -> da.Array:
+    """A Dask array whose chunks are arrays of the backend."""
+    x = da.from_array(a, chunks=chunks)
+    if backend is NUMPY:
+        return x
+    return x.map_blocks(backend.asarray, dtype=x.dtype, meta=backend.asarray(np.empty(0, x.dtype)))
+
+
+def channel_axis(case: Convolution) -> int:
+    return case["input"].ndim - len(case.axes) - 1
+
+
+@st.composite
+def divided(draw: st.DrawFn, cases: Any, *, batch_alone: bool = False) -> tuple[Any, Any]:
+    """A call and chunks for its input: channels are in one, for `batch_alone` all behind them."""
+    case = draw(cases)
+    shape = case["input"].shape
+    channels = channel_axis(case) if isinstance(case, Convolution) else 1
+    whole = range(channels, len(shape)) if batch_alone else [channels]
+    chunks = [(n,) if i in whole else draw(divisions(n)) for i, n in enumerate(shape)]
+    return case, tuple(chunks)
+
+
+def build(case: Case, chunks: Any, backend: NumpyBackend = NUMPY) -> da.Array:
+    """The call on a Dask array."""
+    arrays = {**case.map(backend.asarray).arrays, "input": None}
+    arrays["input"] = in_chunks(case["input"], chunks, backend)
+    return getattr(cupyconv.dask, case.function)(**arrays, **case.options)
+
+
+def gathered(y: da.Array, backend: NumpyBackend = NUMPY) -> Array:
+    """The result as one NumPy array; each block is what the Dask array announced."""
+    blocks = dask.compute(*y.to_delayed().ravel(), scheduler="sync")
+    result = np.empty(y.shape, y.dtype)
+    for block, place in zip(blocks, slices_from_chunks(y.chunks), strict=True):
+        assert type(block) is type(y._meta)
+        assert block.dtype == y.dtype
+        assert block.shape == result[place].shape
+        result[place] = backend.to_numpy(block)
+    return result
+
+
+def compute(case: Case, chunks: Any, backend: NumpyBackend = NUMPY) -> Array:
+    return gathered(build(case, chunks, backend), backend)
+
+
+# Index arithmetic ----------------------------------------------------------------------------
+
+
+@st.composite
+def stretches(draw: st.DrawFn) -> tuple[bool, int, int, Axis, int, int]:
+    """A direction, kernel and dilation, an axis, and a stretch of its outputs."""
+    transposed = draw(st.booleans())
+    size, kernel, stride, dilation = draw(
+        st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 6), st.integers(1, 4))
+    )
+    pads = draw(st.tuples(st.integers(0, 12), st.integers(0, 12)))
+    longer = draw(st.integers(0, max(stride, dilation) - 1)) if transposed else 0
+    extent = dilation * (kernel - 1) + 1
+    if transposed:
+        outputs = (size - 1) * stride + extent + longer - sum(pads)
+    else:
+        outputs = (size + sum(pads) - extent) // stride + 1
+    assume(outputs > 0)
+    start, stop = sorted(draw(st.lists(st.integers(0, outputs), min_size=2, max_size=2)))
+    assume(start < stop)
+    axis = Axis(size, outputs, extent, stride, pads[0])
+    return transposed, kernel, dilation, axis, start, stop
+
+
+# Outputs that lie behind all that the inputs reach.
+@example((True, 1, 4, Axis(size_in=4, size_out=7, extent=1, stride=1, pad=0), 5, 7))
+@given(stretches())
+def test_a_window_gives_the_products_of_its_stretch(drawn: Any) -> None:
+    """Exactly those, by inputs that exist, and with arguments that a call accepts."""
+    transposed, kernel, dilation, axis, start, stop = drawn
+    find = _windows.conv_transpose_window if transposed else _windows.conv_window
+    window = find(axis, start, stop)
+    size, outputs = window.stop - window.start, stop - start
+    assert 0 <= window.start <= window.stop <= axis.size_in
+    assert window.before >= 0 and window.after >= 0
+    pads = window.before + window.after
+    if transposed:
+        assert 0 <= window.output_padding < max(axis.stride, dilation)
+        assert (size - 1) * axis.stride + axis.extent + window.output_padding - pads == outputs
+    else:
+        assert (size + pads - axis.extent) // axis.stride + 1 == outputs
+
+    def products(inputs: range, pad: int, wanted: range) -> set[tuple[int, int, int]]:
+        """Input, tap and output of each product."""
+        if transposed:
+            found = {(i, k, i * axis.stride - pad + k * dilation) for i in inputs for k in taps}
+            return {(i, k, o) for i, k, o in found if o in wanted}
+        found = {(o * axis.stride - pad + k * dilation, k, o) for o in wanted for k in taps}
+        return {(i, k, o) for i, k, o in found if i in inputs}
+
+    taps = range(kernel)
+    expected = products(range(axis.size_in), axis.pad, range(start, stop))
+    own = products(range(size), window.before, range(outputs))
+    assert {(i + window.start, k, o + start) for i, k, o in own} == expected
+
+
+@given(stretches())
+def test_the_window_of_a_whole_axis_is_the_axis(drawn: Any) -> None:
+    transposed, *_, axis, _, _ = drawn
+    find = _windows.conv_transpose_window if transposed else _windows.conv_window
+    window = find(axis, 0, axis.size_out)
+    assert (window.start, window.stop) == (0, axis.size_in)
+    assert window.before == axis.pad or axis.size_in == 0
+
+
+@given(stretches(), st.data())
+def test_output_chunks_follow_the_input_chunks(drawn: Any, data: st.DataObject) -> None:
+    transposed, *_, axis, _, _ = drawn
+    chunks = data.draw(divisions(axis.size_in))
+    divide = _windows.conv_transpose_borders if transposed else _windows.conv_borders
+    borders = divide(axis, chunks)
+    owner = np.repeat(np.arange(len(chunks)), chunks)  # of each input
+    lead = [o // axis.stride if transposed else o * axis.stride for o in range(axis.size_out)]
+    owners = [owner[min(i, axis.size_in - 1)] if axis.size_in else 0 for i in lead]
+    changes = [o for o in range(1, axis.size_out) if owners[o] != owners[o - 1]]
+    assert borders == (0, *changes, axis.size_out)
+
+
+@given(st.data())
+def test_parts_cover_a_window_once(data: st.DataObject) -> None:
+    chunks = data.draw(st.integers(0, 12).flatmap(divisions))
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, sum(chunks))] * 2)))
+    ends = np.cumsum(chunks).tolist()
+    parts = _windows.parts(ends, start, stop)
+    values = np.arange(sum(chunks))
+    blocks = np.split(values, ends[:-1])
+    window = np.full(stop - start, -1)
+    for part in parts:
+        assert (window[part.place] == -1).all()
+        window[part.place] = blocks[part.chunk][part.inside]
+        assert part.whole == (len(blocks[part.chunk][part.inside]) == chunks[part.chunk])
+        assert len(parts) == 1 or window[part.place].size > 0
+    assert (window == values[start:stop]).all()
+
+
+# Results -------------------------------------------------------------------------------------
+
+
+def sums_are_ordered(case: Convolution) -> bool:
+    """Whether NumPy's path gives each output by itself the same bits, whatever its neighbours.
+
+    A product of matrices may be summed in another order where the matrix has another size; with
+    one channel there are none. So may the parts of complex products be rounded.
+    """
+    channels = case["input"].shape[channel_axis(case)] // case.groups
+    return case.dtype.kind in "iu" or (channels == 1 and case.dtype.kind != "c")
+
+
+def check(backend: NumpyBackend, case: Convolution, chunks: Any) -> None:
+    result = compute(case, chunks, backend)
+    assert_convolution(result, case.defined, case.dtype, case.precision)
+    if backend is NUMPY and sums_are_ordered(case):
+        assert_same_bits(result, backend.compute(case))
+
+
+@on_numpy_and_cupy
+@quick
+@given(divided(convolutions()))
+def test_convolutions(backend: NumpyBackend, drawn: tuple[Convolution, Any]) -> None:
+    check(backend, *drawn)
+
+
+@on_numpy_and_cupy
+@quick
+@given(divided(convolutions(), batch_alone=True))
+def test_chunks_of_the_batch_change_no_bit(
+    backend: NumpyBackend, drawn: tuple[Convolution, Any]
+) -> None:
+    case, chunks = drawn
+    assert_same_bits(compute(case, chunks, backend), backend.compute(case))
+
+
+# What is easy to get wrong; each in chunks of one element as well.
+EXAMPLES = [
+    # Outputs that no input reaches, in chunks of their own and at the end.
+    (convolution("conv_transpose1d", (1, 2, 4), (2, 3, 2), bias=True, stride=7),
+     ((1,), (2,), (1, 3))),
+    (convolution("conv_transpose1d", (1, 2, 4), (2, 3, 1), bias=True, stride=3, dilation=9,
+                 output_padding=8), ((1,), (2,), (3, 1))),
+    # Windows that lie in the padding altogether.
+    (convolution("conv1d", (2, 1, 5), (2, 1, 2), bias=True, padding=((6, 7),)),
+     ((1, 1), (1,), (2, 3))),
+    # Chunk borders that are no multiples of the stride, a halo of several chunks, empty chunks.
+    (convolution("conv1d", (1, 2, 20), (3, 2, 4), stride=3, dilation=4, padding=5),
+     ((1,), (2,), (1, 0, 2, 7, 1, 1, 8, 0))),
+    (convolution("conv_transpose1d", (1, 2, 9), (2, 3, 5), bias=True, stride=3, dilation=4,
+                 padding=((7, 9),), output_padding=2), ((1,), (2,), (0, 2, 1, 4, 0, 2))),
+    # Padding that cuts away what whole inputs reach.
+    (convolution("conv_transpose1d", (1, 1, 9), (1, 1, 2), stride=2, padding=((7, 6),)),
+     ((1,), (1,), (2, 2, 5))),
+    # Padding is absence.
+    (convolution("conv2d", (1, 1, 4, 4), (1, 1, 3, 3), padding=1).with_arrays(
+        weight=np.full((1, 1, 3, 3), np.inf, "float32")), ((1,), (1,), (2, 2), (2, 2))),
+    (convolution("conv2d", (0, 2, 4, 4), (2, 2, 3, 3)), ((0,), (2,), (2, 2), (2, 2))),
+    (convolution("conv3d", (2, 3, 5, 6, 7), (4, 3, 3, 2, 3), bias=True, padding="same",
+                 stride=(1, 2, 3)), ((1, 1), (3,), (2, 3), (1, 5), (3, 1, 3))),
+    (convolution("conv_transpose3d", (2, 4, 3, 3, 4), (4, 3, 3, 2, 3), padding="same",
+                 stride=(1, 2, 4)), ((2,), (4,), (2, 1), (1, 2), (1, 2, 1))),
+]  # fmt: skip
+
+
+@on_numpy_and_cupy
+@pytest.mark.parametrize(("case", "chunks"), EXAMPLES, ids=lambda value: str(value))
+def test_examples(backend: NumpyBackend, case: Convolution, chunks: Any) -> None:
+    check(backend, case, chunks)
+    single = [(1,) * n or (0,) for n in case["input"].shape]
+    single[1] = case["input"].shape[1:2]
+    check(backend, case, tuple(single))
+
+
+@on_numpy_and_cupy
+@quick
+@given(divided(max_pools()))
+def test_max_pools(backend: NumpyBackend, drawn: tuple[Case, Any]) -> None:
+    case, chunks = drawn
+    assert_same_bits(compute(case, chunks, backend), backend.compute(case))
+
+
+@on_numpy_and_cupy
+@quick
+@given(divided(batch_norms(given=True)))
+def test_batch_norms(backend: NumpyBackend, drawn: tuple[Case, Any]) -> None:
+    case, chunks = drawn
+    assert_same_bits(compute(case, chunks, backend), backend.compute(case))
+
+
+@on_numpy_and_cupy
+@quick
+@given(divided(group_norms(), batch_alone=True))
+def test_group_norms(backend: NumpyBackend, drawn: tuple[Case, Any]) -> None:
+    case, chunks = drawn
+    assert_same_bits(compute(case, chunks, backend), backend.compute(case))
+
+
+def test_a_chain_of_calls() -> None:
+    """Chunks of a result are chunks for the next call."""
+    rng = np.random.default_rng()
+    x = rng.integers(-9, 9, (2, 3, 23, 17))
+    w = rng.integers(-9, 9, (4, 3, 3, 5))
+
+    def chain(module: Any, x: Any) -> Any:
+        y = module.conv2d(x, w, stride=2, padding=1)
+        y = module.max_pool2d(y, 3, stride=2, padding=1)
+        return module.conv_transpose2d(y, w, stride=3, output_padding=(1, 2))
+
+    y = chain(cupyconv.dask, in_chunks(x, (1, -1, 5, 4)))
+    assert_same_bits(gathered(y), chain(cupyconv, x))
+
+
+# Laziness ------------------------------------------------------------------------------------
+
+
+def untouchable(shape: tuple[int, ...], chunks: Any) -> da.Array:
+    def refuse(block: Array) -> Array:
+        raise RuntimeError("computed")
+
+    return da.ones(shape, chunks=chunks).map_blocks(refuse, dtype=float, meta=np.empty(0))
+
+
+def test_nothing_is_computed_before_the_result_is() -> None:
+    x, w, b = untouchable((2, 4, 9, 9), (1, 4, 3, 3)), da.ones((4, 2, 3, 3)), da.ones(4)
+    refused = untouchable((4, 2, 3, 3), -1)
+    c = untouchable((4,), -1)
+    results = [
+        cupyconv.dask.conv2d(x, w, b, padding=1, groups=2),
+        cupyconv.dask.conv2d(da.ones_like(x), refused, b, groups=2),
+        cupyconv.dask.conv_transpose2d(x, w, stride=2),
+        cupyconv.dask.depthwise_conv2d(x, w[:, :1], c),
+        cupyconv.dask.max_pool2d(x, 2),
+        cupyconv.dask.batch_norm(x, c, c),
+        cupyconv.dask.group_norm(x.rechunk((1, 4, 9, 9)), 2, c),
+    ]
+    for result in results:
+        assert not any(math.isnan(size) for along in result.chunks for size in along)
+        with pytest.raises(RuntimeError, match="computed"):
+            result.compute(scheduler="sync")
+
+
+def test_a_block_reads_its_neighbours_alone() -> None:
+    touched: set[tuple[int, ...]] = set()
+
+    def touch(block: Array, block_id: tuple[int, ...]) -> Array:
+        touched.add(block_id)
+        return block
+
+    x = da.ones((3, 1, 40), chunks=(1, 1, 8)).map_blocks(touch, dtype=float, meta=np.empty(0))
+    y = cupyconv.dask.conv1d(x, np.ones((1, 1, 3)), padding=1)
+    y.blocks[1, 0, 2].compute(scheduler="sync")
+    assert touched == {(1, 0, 1), (1, 0, 2), (1, 0, 3)}
+
+
+def test_neighbours_exchange_their_borders_alone() -> None:
+    """What is cut out of chunks is the halo: of a volume in cubes its faces, edges and corners."""
+    x = da.ones((1, 1, 30, 30, 30), chunks=(1, 1, 10, 10, 10))
+    y = cupyconv.dask.conv3d(x, np.ones((1, 1, 3, 5, 1)), padding=(1, 2, 0))
+    cut = [key for key in dict(y.dask) if "halo" in key[0]]
+    parts = dask.get(y.dask, cut)
+    assert sum(part.size for part in parts) == 30 * (30 + 4) * (30 + 8) - 30**3
+    assert all(part.base is None for part in parts), "a part keeps its chunk alive"
+
+
+@pytest.mark.parametrize("chunks", [-1, 1, (2, 1, 2, 3)])
+def test_a_weight_may_be_a_dask_array(chunks: Any) -> None:
+    case = convolution("conv2d", (2, 2, 9, 9), (4, 2, 3, 3), "int32", bias=True)
+    weight, bias = da.from_array(case["weight"], chunks=chunks), da.from_array(case["bias"])
+    x = in_chunks(case["input"], (1, 2, 4, 4))
+    y = cupyconv.dask.conv2d(x, weight, bias.rechunk(1))
+    assert_same_bits(gathered(y), NUMPY.compute(case))
+
+
+def test_names_follow_from_the_arguments() -> None:
+    def call(scale: float = 1, function: str = "conv2d", **options: Any) -> str:
+        x = da.ones((1, 2, 9, 9), chunks=(1, 2, 4, 4))
+        options = {"precision": "float32", **options}
+        weight = np.full((2, 2, 3, 3), scale)
+        return getattr(cupyconv.dask, function)(x, weight, **options).name
+
+    assert call() == call()
+    others = [
+        call(2.0), call(bias=np.ones(2)), call(padding=1), call(padding=((1, 0), (0, 1))),
+        call(padding=((0, 1), (1, 0))), call(dilation=2), call(precision="tf32"),
+        call(function="conv"), call(function="conv_transpose2d", stride=2),
+        call(function="conv_transpose2d", stride=2, output_padding=1),
+    ]  # fmt: skip
+    assert len({call(), *others}) == len(others) + 1
+
+
+# The precision of a block ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("argument", [None, "float32", "tf32"])
+@pytest.mark.parametrize("around", ["float32", "tf32"])
+@pytest.mark.parametrize("function", ["conv1d", "conv_transpose1d"])
+def test_the_precision_is_that_of_the_call(
+    monkeypatch: pytest.MonkeyPatch, function: str, around: str, argument: str | None
+) -> None:
+    seen = []
+
+    def spy(*arrays: Array, precision: str | None = None, **options: Any) -> Array:
+        seen.append(precision)
+        return real(*arrays, **options)
+
+    real = getattr(_convolution, function)
+    spy.__name__ = function
+    monkeypatch.setattr(_convolution, function, spy)
+    x = da.ones((1, 1, 8), chunks=4, dtype=np.float32)
+    with cupyconv.precision(around):
+        y = getattr(cupyconv.dask, function)(x, np.ones((1, 1, 1), np.float32), precision=argument)
+    with cupyconv.precision("float32" if around == "tf32" else "tf32"):
+        y.compute(scheduler="sync")
+    assert seen == [argument or around] * 2
+
+
+# Errors --------------------------------------------------------------------------------------
+
+WRONG = [
+    ("conv2d", (1, 2, 5, 5), (3, 2, 3, 3), {"stride": 0}),
+    ("conv2d", (1, 2, 5, 5), (3, 2, 3, 3), {"padding": "full"}),
+    ("conv2d", (1, 2, 5, 5), (3, 1, 3, 3), {}),
+    ("conv2d", (1, 2, 5, 5), (3, 2, 7, 3), {}),
+    ("conv2d", (2, 5), (3, 2, 3, 3), {}),
+    ("conv2d", (1, 2, 5, 5), (3, 2, 3, 3), {"precision": "float64"}),
+    ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"stride": 2, "output_padding": (2, 0)}),
+    ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"padding": 5}),
+    ("depthwise_conv2d", (1, 2, 5, 5), (3, 1, 3, 3), {}),
+    ("group_norm", (1, 3, 5, 5), None, {"num_groups": 2}),
+    ("group_norm", (1, 3, 5, 5), None, {"num_groups": 3, "eps": -1}),
+    ("max_pool2d", (1, 3, 5, 5), None, {"kernel_size": 6}),
+    ("max_pool2d", (5, 5), None, {"kernel_size": 2}),
+]
+
+
+@pytest.mark.parametrize(("function", "shape", "weight", "options"), WRONG)
+def test_errors_are_those_of_whole_arrays(
+    function: str, shape: Any, weight: Any, options: dict[str, Any]
+) -> None:
+    arrays = [] if weight is None else [np.ones(weight)]
+    with pytest.raises((TypeError, ValueError)) as whole:
+        getattr(cupyconv, function)(np.ones(shape), *arrays, **options)
+    with pytest.raises(whole.type) as divided:
+        getattr(cupyconv.dask, function)(da.ones(shape), *arrays, **options)
+    assert str(divided.value) == str(whole.value)
+
+
+@pytest.mark.parametrize(
+    "dtypes", [("bool", "float32", "float32"), ("int8", "int8", "float32")], ids=str
+)
+def test_errors_of_dtypes_are_those_of_whole_arrays(dtypes: Sequence[str]) -> None:
+    x, w, b = (np.ones(s, d) for s, d in zip([(1, 2, 5), (3, 2, 3), 3], dtypes, strict=True))
+    with pytest.raises(TypeError) as whole:
+        cupyconv.conv1d(x, w, b)
+    with pytest.raises(TypeError) as divided:
+        cupyconv.dask.conv1d(da.from_array(x), w, da.from_array(b))
+    assert str(divided.value) == str(whole.value)
+
+
+@pytest.mark.parametrize("function", ["conv2d", "conv_transpose2d", "depthwise_conv2d"])
+def test_channels_in_several_chunks(function: str) -> None:
+    weight = np.ones((4, 1 if "depth" in function else 4, 3, 3))
+    for x, axis in [
+        (da.ones((1, 4, 5, 5), chunks=(1, 3, 5, 5)), 1),
+        (da.ones((4, 5, 5), chunks=3), 0),
+    ]:
+        with pytest.raises(ValueError) as raised:
+            getattr(cupyconv.dask, function)(x, weight)
+        assert str(raised.value) == (
+            f"{function}: input must have all channels in one chunk, got chunks (3, 1) along axis "
+            f"{axis} of an input of shape {x.shape}; input.rechunk({{{axis}: -1}}) joins them"
+        )
+        getattr(cupyconv.dask, function)(x.rechunk({axis: -1}), weight)
+
+
+def test_norms_of_divided_channels_and_samples() -> None:
+    x, c = da.ones((2, 4, 6), chunks=(1, 2, 6)), np.ones(4)
+    with pytest.raises(ValueError, match="batch_norm: input must have all channels in one chunk"):
+        cupyconv.dask.batch_norm(x, c, c)
+    for chunks in [(1, 2, 6), (1, 4, 3)]:
+        with pytest.raises(ValueError, match="group_norm: input must have each sample in one chun"):
+            cupyconv.dask.group_norm(x.rechunk(chunks), 2)
+
+
+def test_sizes_that_are_not_known() -> None:
+    x = da.ones((6, 2, 5), chunks=(3, 2, 5))
+    some = x[x[:, 0, 0] > 0]
+    with pytest.raises(ValueError, match=r"conv1d: input must have chunks of known sizes, got inp"):
+        cupyconv.dask.conv1d(some, np.ones((1, 2, 3)))
+    assert cupyconv.dask.conv1d(some.compute_chunk_sizes(), np.ones((1, 2, 3))).shape == (6, 1, 3)
+
+
+def test_arrays_of_another_kind() -> None:
+    x, w = np.ones((1, 2, 5)), np.ones((1, 2, 3))
+    with pytest.raises(TypeError, match="conv1d: input must be a Dask array, got ndarray"):
+        cupyconv.dask.conv1d(x, w)
+    with pytest.raises(TypeError, match="conv1d: weight must be a NumPy or CuPy array, got list"):
+        cupyconv.dask.conv1d(da.from_array(x), w.tolist())
+    masked = da.from_array(np.ma.ones((1, 2, 5)))
+    with pytest.raises(TypeError, match="conv1d: input must be a NumPy or CuPy array, got Masked"):
+        cupyconv.dask.conv1d(masked, w)
+
+
+# A cluster -----------------------------------------------------------------------------------
+
+
+def test_processes_of_a_cluster() -> None:
+    rng = np.random.default_rng()
+    x, w = rng.integers(-9, 9, (2, 2, 14, 15, 16)), rng.integers(-9, 9, (3, 2, 3, 4, 5))
+    chunks = (1, 2, 5, 8, 6)
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        y = cupyconv.dask.conv3d(in_chunks(x, chunks), w, stride=(2, 1, 3), padding="same")
+        z = cupyconv.dask.conv_transpose3d(y, w, stride=(2, 1, 3), padding=1)
+        y, z = client.persist([y, z])
+        wait([y, z])
+        holders = {worker for where in client.who_has([y, z]).values() for worker in where}
+        assert len(holders) == 2, "one worker did it all"
+        results = y.compute(), z.compute()
+    expected = cupyconv.conv3d(x, w, stride=(2, 1, 3), padding="same")
+    assert_same_bits(results[0], expected)
+    assert_same_bits(
+        results[1], cupyconv.conv_transpose3d(expected, w, stride=(2, 1, 3), padding=1)
+    )
+
+
+# The module ----------------------------------------------------------------------------------
+
+WITHOUT_DASK = """
+import sys
+sys.modules["dask"] = None
+import cupyconv
+try:
+    import cupyconv.dask
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_import_of_cupyconv_loads_no_dask() -> None:
+    assert python("import sys, cupyconv; print('dask' in sys.modules)") == "False"
+
+
+def test_without_dask_the_error_names_the_extra() -> None:
+    assert python(WITHOUT_DASK) == "cupyconv.dask needs Dask: pip install 'cupyconv[dask]'"
+
+
+@pytest.mark.parametrize("name", cupyconv.dask.__all__)
+def test_functions_are_those_of_whole_arrays(name: str) -> None:
+    """The same arguments in the same order, but for `out`; batch statistics must be given."""
+    whole = inspect.signature(getattr(cupyconv, name)).parameters
+    divided = inspect.signature(getattr(cupyconv.dask, name)).parameters
+    assert list(divided) == [argument for argument in whole if argument != "out"]
+    for argument, parameter in divided.items():
+        assert parameter.kind == whole[argument].kind
+        if argument not in ("mean", "var"):
+            assert parameter.default == whole[argument].default
+
+
+def test_examples_of_the_module_run() -> None:
+    failures, attempted = doctest.testmod(cupyconv.dask, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert failures == 0
+    assert attempted > 5 * len(cupyconv.dask.__all__)

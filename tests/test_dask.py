@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -21,6 +24,7 @@ from hypothesis import strategies as st
 import cupyconv
 import cupyconv.dask
 from backends import CupyBackend, NumpyBackend
+from benchmarks import cluster as benchmark
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import _convolution, _windows
 from cupyconv._windows import Axis
@@ -504,36 +508,6 @@ def test_arrays_of_another_kind() -> None:
         cupyconv.dask.conv1d(masked, w)
 
 
-# A cluster -----------------------------------------------------------------------------------
-
-
-def test_processes_of_a_cluster() -> None:
-    rng = np.random.default_rng()
-    x, w = rng.integers(-9, 9, (2, 2, 14, 15, 16)), rng.integers(-9, 9, (3, 2, 3, 4, 5))
-    chunks = (1, 2, 5, 8, 6)
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        y = cupyconv.dask.conv3d(in_chunks(x, chunks), w, stride=(2, 1, 3), padding="same")
-        z = cupyconv.dask.conv_transpose3d(y, w, stride=(2, 1, 3), padding=1)
-        y, z = client.persist([y, z])
-        wait([y, z])
-        holders = {worker for where in client.who_has([y, z]).values() for worker in where}
-        assert len(holders) == 2, "one worker did it all"
-        results = y.compute(), z.compute()
-    expected = cupyconv.conv3d(x, w, stride=(2, 1, 3), padding="same")
-    assert_same_bits(results[0], expected)
-    assert_same_bits(
-        results[1], cupyconv.conv_transpose3d(expected, w, stride=(2, 1, 3), padding=1)
-    )
-
-
 # The module ----------------------------------------------------------------------------------
 
 WITHOUT_DASK = """
@@ -571,3 +545,68 @@ def test_examples_of_the_module_run() -> None:
     failures, attempted = doctest.testmod(cupyconv.dask, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert failures == 0
     assert attempted > 5 * len(cupyconv.dask.__all__)
+
+
+# A cluster: two processes on this machine ----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
+        Client(cluster) as one,
+    ):
+        yield one
+
+
+def test_processes_of_a_cluster(client: Client) -> None:
+    rng = np.random.default_rng()
+    x, w = rng.integers(-9, 9, (2, 2, 14, 15, 16)), rng.integers(-9, 9, (3, 2, 3, 4, 5))
+    y = in_chunks(x, (1, 2, 5, 8, 6))
+    y = cupyconv.dask.conv3d(y, w, stride=(2, 1, 3), padding="same")
+    z = cupyconv.dask.conv_transpose3d(y, w, stride=(2, 1, 3), padding=1)
+    y, z = client.persist([y, z])
+    wait([y, z])
+    holders = {worker for where in client.who_has([y, z]).values() for worker in where}
+    assert len(holders) == 2, "one worker did it all"
+    expected = cupyconv.conv3d(x, w, stride=(2, 1, 3), padding="same")
+    assert_same_bits(y.compute(), expected)
+    expected = cupyconv.conv_transpose3d(expected, w, stride=(2, 1, 3), padding=1)
+    assert_same_bits(z.compute(), expected)
+
+
+JOB = benchmark.Job((30, 16, 14), slab=7, channels=2, kernel=4, limit=0, gpu=False, seed=3)
+
+
+def test_the_benchmark_makes_neighbouring_slabs_on_one_worker(client: Client) -> None:
+    workers = sorted(client.scheduler_info()["workers"])
+    with dask.config.set({"optimization.fuse.active": False}):
+        slabs = client.persist(benchmark.volume(JOB, workers))
+        wait(slabs)
+    holders = client.who_has(slabs)
+    assert [holders[key] for key in sorted(holders)] == [(workers[0],)] * 3 + [(workers[1],)] * 2
+
+
+def test_the_benchmark_compares_its_results(client: Client) -> None:
+    x = benchmark.volume(JOB, sorted(client.scheduler_info()["workers"]))
+    y = cupyconv.dask.conv3d(x, benchmark.weight(JOB), padding="same")
+    assert benchmark.check(JOB, x, y) == 3 * 2 * 12**3
+    with pytest.raises(SystemExit, match="the result is wrong"):
+        benchmark.check(JOB, x, y + (da.arange(30, chunks=7) > 28)[:, None, None])
+
+
+def test_the_benchmark_runs(
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(benchmark, "cluster", lambda job, count: nullcontext(client))
+    small = "--cpu --workers 2 --size 30 16 14 --slab 7 --channels 2 --kernel 4 --repeats 1"
+    benchmark.main([*small.split(), "--json", str(tmp_path / "cluster.json")])
+    result = json.loads((tmp_path / "cluster.json").read_text())
+    # Five slabs: at each of four borders, the two sides read three planes of each other.
+    assert result["halo_read"] == 4 * 3 / 30
+    assert [run["speed_up"] for run in result["runs"]] == [1]
+    assert "speed-up 1.00" in capsys.readouterr().out

@@ -253,7 +253,7 @@ def seconds(array: da.Array, repeats: int) -> list[float]:
 
 def measure(job: Job, count: int, repeats: int) -> dict[str, Any]:
     """Return times, crops compared and memory of a run with so many workers."""
-    # Low-level fusion, done by the scheduler in this process, would lose where slabs are to be made.
+    # The scheduler, in this process, would fuse tasks and lose where slabs are to be made.
     with cluster(job, count) as client, dask.config.set({"optimization.fuse.active": False}):
         x = volume(job, sorted(client.scheduler_info(n_workers=-1)["workers"]))
         y = cupyconv.dask.conv3d(x, weight(job), padding="same")

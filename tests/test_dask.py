@@ -41,7 +41,7 @@ from strategies import (
 from test_import import python
 
 # A graph costs more than the call that it describes: fewer examples than elsewhere.
-quick = settings(max_examples=max(settings().max_examples // 3, 10))
+quick = settings(max_examples=max(settings().max_examples // 5, 10))
 
 NUMPY, CUPY = NumpyBackend(), CupyBackend()
 on_numpy_and_cupy = pytest.mark.parametrize(

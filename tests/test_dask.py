@@ -164,6 +164,7 @@ def test_a_window_gives_the_products_of_its_stretch(drawn: Any) -> None:
     assert {(i + window.start, k, o + start) for i, k, o in own} == expected
 
 
+@quick
 @given(stretches())
 def test_the_window_of_a_whole_axis_is_the_axis(drawn: Any) -> None:
     transposed, *_, axis, _, _ = drawn
@@ -173,6 +174,7 @@ def test_the_window_of_a_whole_axis_is_the_axis(drawn: Any) -> None:
     assert window.before == axis.pad or axis.size_in == 0
 
 
+@quick
 @given(stretches(), st.data())
 def test_output_chunks_follow_the_input_chunks(drawn: Any, data: st.DataObject) -> None:
     transposed, *_, axis, _, _ = drawn
@@ -186,6 +188,7 @@ def test_output_chunks_follow_the_input_chunks(drawn: Any, data: st.DataObject) 
     assert borders == (0, *changes, axis.size_out)
 
 
+@quick
 @given(st.data())
 def test_parts_cover_a_window_once(data: st.DataObject) -> None:
     chunks = data.draw(st.integers(0, 12).flatmap(divisions))

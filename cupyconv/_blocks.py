@@ -2,9 +2,9 @@
 
 What a block reads is in `_windows`; shapes and values are validated in `_geometry`, on the whole
 array, so that errors read the same as those of the whole array's function. Nothing is computed
-here: the result is a graph of three kinds of tasks. Where a block reads a part of a chunk, one
-task cuts it out, on the worker that has the chunk, so that neighbours exchange their borders and
-no more. One task for each block puts the parts together and calls the function.
+here: the result is a graph of two kinds of tasks. Where a block reads a part of a chunk, a task
+cuts it out, on the worker that has the chunk, so that neighbours exchange their borders and no
+more. One task for each block puts the parts together and calls the function.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def _joined(array: Array | None) -> da.Array | None:
 
 def _cut(chunk: Array, inside: tuple[slice, ...]) -> Array:
     """Return a part of a chunk as an array of its own, which does not keep the chunk alive."""
-    return chunk[inside].copy()
+    with arrays.on_device(chunk):
+        return chunk[inside].copy()
 
 
 def _on_parts(

@@ -16,12 +16,10 @@ from emulator.device import build_ahead
 # On a CI server Hypothesis would by itself draw the same examples in each run; here it never does.
 base = settings(settings.get_profile("default"), deadline=None, print_blob=True)
 settings.register_profile("default", base, max_examples=500)
-settings.register_profile("ci", base, max_examples=1000)
 settings.register_profile("thorough", base, max_examples=10_000)
 settings.register_profile("emulator", base, max_examples=40)
 settings.register_profile("sanitizer", base, max_examples=15)
-chosen = "ci" if os.environ.get("CI") else "default"
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", chosen))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 examples = 0
 set_aside = 0

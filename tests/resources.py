@@ -1,14 +1,17 @@
 """What each kernel instance takes of a multiprocessor, as NVRTC's assembler reports it.
 
-``python tests/resources.py`` compiles every instance for every target and writes the table anew.
+``python tests/resources.py`` compiles every instance for every target and writes the table anew. A
+row has a digest of what was compiled, so that tests need not compile again what has not changed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import sys
+from collections.abc import Collection
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -77,12 +80,17 @@ def compiled(source: str, options: tuple[str, ...], target: str) -> dict[str, Re
     return result
 
 
-def measured(target: str, share: slice = slice(None)) -> dict[str, Resources]:
-    """Compile all instances for a target, or a share; return their resources by name."""
-    all_groups: dict[tuple[Any, ...], list[Instance]] = {}
-    for instance in instances(target):
-        all_groups.setdefault((instance.source, _compile.options(instance)), []).append(instance)
-    groups = dict(list(all_groups.items())[share])
+def digest(instance: Instance) -> str:
+    """Of all that the compiler is given for an instance, but the target."""
+    text = "\0".join((version(), _compile.source(instance.source), *_compile.options(instance)))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def measured(target: str, chosen: Collection[Instance]) -> dict[str, Resources]:
+    """Compile instances for a target; return their resources by name."""
+    groups: dict[tuple[Any, ...], list[Instance]] = {}
+    for instance in chosen:
+        groups.setdefault((instance.source, _compile.options(instance)), []).append(instance)
 
     # NVRTC does one thing at a time in a process.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
@@ -100,10 +108,14 @@ def main() -> None:
     table: dict[str, Any] = {"nvrtc": version(), "targets": {}}
     for target in TARGETS:
         print(target, file=sys.stderr)
-        table["targets"][target] = measured(target)
+        rows = measured(target, instances(target))
+        table["targets"][target] = {
+            str(instance): [*rows[str(instance)], digest(instance)]
+            for instance in instances(target)
+        }
     lines = [f' "nvrtc": "{table["nvrtc"]}"']
     for target, rows in table["targets"].items():
-        body = ",\n".join(f"   {json.dumps(k)}: {json.dumps(list(v))}" for k, v in rows.items())
+        body = ",\n".join(f"   {json.dumps(k)}: {json.dumps(v)}" for k, v in rows.items())
         lines.append(f' "{target}": {{\n{body}\n }}')
     TABLE.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 

@@ -35,7 +35,7 @@ INSTRUMENTED = (
     "-fsanitize=thread,alignment,integer-divide-by-zero,bounds",
     "-fvisibility=hidden",  # kernels of one name must not share their shared memory
 )
-FLAGS = ("-std=c++17", "-O1", "-g1", "-fPIC", "-Wno-unknown-pragmas", f"-I{HERE}")
+FLAGS = ("-std=c++17", "-Og", "-g1", "-fPIC", "-Wno-unknown-pragmas", f"-I{HERE}")
 
 
 class KernelError(AssertionError):

@@ -66,6 +66,19 @@ def _statistics(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, 
     return mean, np.square(values - mean).mean(axis=axes, keepdims=True)
 
 
+def _to_odd(values: np.ndarray) -> np.ndarray:
+    """Return float32 on the odd side of what it cannot hold.
+
+    Rounded to fewer bits it then gives what `values` themselves would give in one rounding;
+    ml_dtypes would make two.
+    """
+    nearest = values.astype(np.float32)
+    beyond = np.abs(nearest) > np.abs(values)
+    nearest = np.where(beyond, np.nextafter(nearest, np.float32(0)), nearest)
+    bits: np.ndarray = nearest.view(np.uint32) | (np.abs(nearest) < np.abs(values))
+    return bits.view(np.float32)
+
+
 class NumpyPath:
     """Convolutions, norms and pooling of NumPy arrays."""
 
@@ -171,7 +184,8 @@ class NumpyPath:
                 values = values * parameter(weight)
             if bias is not None:
                 values = values + parameter(bias)
-            out[...] = np.tanh(values) if tanh else values
+            values = np.tanh(values) if tanh else values
+            out[...] = _to_odd(values) if out.dtype.name == "bfloat16" else values
 
     def max_pool2d(self, geometry: PoolGeometry, input: np.ndarray, out: np.ndarray) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""

@@ -31,6 +31,20 @@ def test_one_rounding_is_allowed_and_no_more(dtype: Any) -> None:
         rejects(off, third, 0.0, dtype)
 
 
+def test_bfloat16_is_rounded_once() -> None:
+    """Beside a tie, between two subnormal numbers, and beyond the largest one."""
+    tie, least, large = 1 + 2.0**-8, 2.0**-133, 2.0**128 * (1 - 2.0**-9)
+    values = np.array([tie - 2.0**-40, tie, tie + 2.0**-40, 1.5 * least, 0.5 * least, large])
+    right = np.array([1, 1, 1 + 2.0**-7, 2 * least, 0, np.inf])
+    for sign in (1, -1):
+        found = bounds.rounded(sign * values, ml_dtypes.bfloat16)
+        assert found.dtype == ml_dtypes.bfloat16
+        np.testing.assert_array_equal(found.astype(np.float64), sign * right)
+    once, twice = np.array([tie + 2.0**-40]), np.array([1.0], ml_dtypes.bfloat16)
+    assert_close(np.array([1 + 2.0**-7], ml_dtypes.bfloat16), once, 0.0, ml_dtypes.bfloat16)
+    rejects(twice, once, 0.0, ml_dtypes.bfloat16)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_the_error_is_allowed_and_no_more(dtype: Any) -> None:
     step = float(ml_dtypes.finfo(dtype).eps)

@@ -69,6 +69,20 @@ def test_examples(backend: NumpyBackend, name: str) -> None:
 
 
 @every_backend
+@pytest.mark.parametrize(("dtype", "bits"), [(np.float16, 11), (BFLOAT16, 8)])
+def test_results_are_rounded_once(backend: NumpyBackend, dtype: Any, bits: int) -> None:
+    """What is a little off a tie of 16 bits would be one in float32, and go to the even side."""
+    half, little = 2.0**-bits, 2.0**-40
+    weight = np.array([1 + half + little, 1 + half, 1 + 3 * half - little, -1 - half - little])
+    ones, zeros = np.ones((1, 4), dtype), np.zeros(4)
+    arrays = {"input": ones, "mean": zeros, "var": zeros + 1, "weight": weight}
+    result = backend.compute(Case("batch_norm", arrays, {"eps": 0.0}))
+    np.testing.assert_array_equal(
+        result.astype(np.float64), [[1 + 2 * half, 1, 1 + 2 * half, -1 - 2 * half]]
+    )
+
+
+@every_backend
 @pytest.mark.large
 def test_as_many_groups_as_channels(backend: NumpyBackend) -> None:
     x = values(np.random.default_rng(0), (1, 65_537, 2), np.float32)

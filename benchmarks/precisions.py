@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cupyconv._arrays import named
+
 
 @dataclass(frozen=True)
 class Precision:
@@ -44,9 +46,7 @@ class Precision:
         return self.name == "tf32"
 
     def numpy_dtype(self) -> np.dtype:
-        if self.dtype == "bfloat16":
-            import ml_dtypes  # noqa: F401  (makes the name known to NumPy)
-        return np.dtype(self.dtype)
+        return named(self.dtype)
 
 
 # The matrix rates that are measured; float32 is the rate without TF32.

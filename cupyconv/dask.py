@@ -8,6 +8,7 @@ before the result is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from . import _blocks, _convolution, _geometry
@@ -284,6 +285,22 @@ def conv3d(
     )
 
 
+def _transposed(
+    function: Callable[..., Array],
+    input: da.Array,
+    weight: Array,
+    bias: Array | None,
+    steps: tuple[object, ...],
+    rank: int | None,
+    precision: str | None,
+) -> da.Array:
+    """Return a transposed convolution; `steps` are its arguments behind the arrays, in order."""
+    names = ("stride", "padding", "output_padding", "groups", "dilation")
+    options = dict(zip(names, steps, strict=True))
+    describe = _geometry.conv_transpose
+    return _blocks.convolve(function, describe, input, weight, bias, options, rank, precision)
+
+
 def conv_transpose(
     input: da.Array,
     weight: Array,
@@ -344,23 +361,8 @@ def conv_transpose(
     >>> y.compute()
     array([[1., 1., 3., 2., 5., 3., 3.]])
     """
-    options = {
-        "stride": stride,
-        "padding": padding,
-        "output_padding": output_padding,
-        "groups": groups,
-        "dilation": dilation,
-    }
-    return _blocks.convolve(
-        _convolution.conv_transpose,
-        _geometry.conv_transpose,
-        input,
-        weight,
-        bias,
-        options,
-        None,
-        precision,
-    )
+    steps = stride, padding, output_padding, groups, dilation
+    return _transposed(_convolution.conv_transpose, input, weight, bias, steps, None, precision)
 
 
 def conv_transpose1d(
@@ -421,23 +423,8 @@ def conv_transpose1d(
     ... ).compute()
     array([[ 10., 102.,  20., 203.,  30., 300.]])
     """
-    options = {
-        "stride": stride,
-        "padding": padding,
-        "output_padding": output_padding,
-        "groups": groups,
-        "dilation": dilation,
-    }
-    return _blocks.convolve(
-        _convolution.conv_transpose1d,
-        _geometry.conv_transpose,
-        input,
-        weight,
-        bias,
-        options,
-        1,
-        precision,
-    )
+    steps = stride, padding, output_padding, groups, dilation
+    return _transposed(_convolution.conv_transpose1d, input, weight, bias, steps, 1, precision)
 
 
 def conv_transpose2d(
@@ -500,23 +487,8 @@ def conv_transpose2d(
     >>> float(y[0, 0, 255, 255])
     64.0
     """
-    options = {
-        "stride": stride,
-        "padding": padding,
-        "output_padding": output_padding,
-        "groups": groups,
-        "dilation": dilation,
-    }
-    return _blocks.convolve(
-        _convolution.conv_transpose2d,
-        _geometry.conv_transpose,
-        input,
-        weight,
-        bias,
-        options,
-        2,
-        precision,
-    )
+    steps = stride, padding, output_padding, groups, dilation
+    return _transposed(_convolution.conv_transpose2d, input, weight, bias, steps, 2, precision)
 
 
 def conv_transpose3d(
@@ -575,23 +547,8 @@ def conv_transpose3d(
     >>> y.chunks
     ((1,), (20, 20, 20), (20, 20), (40,))
     """
-    options = {
-        "stride": stride,
-        "padding": padding,
-        "output_padding": output_padding,
-        "groups": groups,
-        "dilation": dilation,
-    }
-    return _blocks.convolve(
-        _convolution.conv_transpose3d,
-        _geometry.conv_transpose,
-        input,
-        weight,
-        bias,
-        options,
-        3,
-        precision,
-    )
+    steps = stride, padding, output_padding, groups, dilation
+    return _transposed(_convolution.conv_transpose3d, input, weight, bias, steps, 3, precision)
 
 
 def depthwise_conv2d(

@@ -33,7 +33,6 @@ def test_versions_and_precision(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_cache(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pytest.importorskip("cupy")
     (tmp_path / "kernel.cubin").write_bytes(bytes(1_500_000))
     monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
     cupyconv.show_config()

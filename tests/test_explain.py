@@ -20,26 +20,14 @@ from benchmarks.precisions import PRECISIONS
 from cupyconv import _chips, _explain, _plan
 from cupyconv._chips import CHIPS
 from cupyconv._explain import Explanation
-from strategies import (
-    BFLOAT16,
-    Case,
-    batch_norms,
-    convolutions,
-    fused_operations,
-    group_norms,
-    max_pools,
-)
-from test_plan import launches_of
+from strategies import BFLOAT16, Case
+from test_plan import any_case, launches_of
 
 explain = cupyconv.explain
 FUSED = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 C = (128,)
 KERNELBENCH = {"num_groups": 8, "padding": 1, "target": "sm_90a"}  # level 2, problem 11
 KERNELBENCH_SHAPES = ((512, 64, 32, 32), (64, 128, 5, 5), C, C, C, C)
-
-any_case = st.one_of(
-    convolutions(), convolutions(), batch_norms(), group_norms(), max_pools(), fused_operations()
-)
 
 
 def explained(case: Case, target: str, **more: Any) -> Explanation:

@@ -85,13 +85,11 @@ __device__ inline double widen<double, bfloat16>(bfloat16 value) {
 // ---- accumulator to element: one rounding, to nearest, ties to even ----
 
 // The float on the odd side of `value` where it is not exact, so that a later rounding to fewer
-// bits gives what rounding `value` itself would give.
+// bits gives what rounding `value` itself would give: cut off, with the last bit set where some of
+// the bits that have no place in a float are.
 __device__ inline float round_to_odd(double value) {
-    float nearest = float(value);
-    if (double(nearest) == value || nearest - nearest != 0) return nearest;
-    unsigned bits = __float_as_uint(nearest);
-    if (fabs(double(nearest)) > fabs(value)) bits -= 1;
-    return __uint_as_float(bits | 1);
+    const unsigned lost = unsigned(__double_as_longlong(value)) & 0x1fffffffu;
+    return __uint_as_float(__float_as_uint(__double2float_rz(value)) | (lost != 0));
 }
 __device__ inline float round_to_odd(float value) { return value; }
 

@@ -33,6 +33,16 @@ inline float __uint_as_float(unsigned bits) {
     memcpy(&value, &bits, 4);
     return value;
 }
+inline long long __double_as_longlong(double value) {
+    long long bits;
+    memcpy(&bits, &value, 8);
+    return bits;
+}
+inline float __double2float_rz(double value) {
+    const float nearest = float(value);
+    return fabs(double(nearest)) > fabs(value) ? nextafterf(nearest, 0) : nearest;
+}
+inline double __dmul_rn(double a, double b) { return a * b; }
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline unsigned __umulhi(unsigned a, unsigned b) {

@@ -62,26 +62,6 @@ struct __align__(sizeof(T) * N) Vector {
 };
 typedef Vector<Accumulator, 2> Pair;
 
-// What `load_bits` takes for so many bytes.
-template <int>
-struct Bits;
-template <>
-struct Bits<2> {
-    typedef unsigned short type;
-};
-template <>
-struct Bits<4> {
-    typedef unsigned type;
-};
-template <>
-struct Bits<8> {
-    typedef Bits64 type;
-};
-template <>
-struct Bits<16> {
-    typedef Bits128 type;
-};
-
 // Strides are in elements, pitches in accumulators.
 struct Axis {
     AxisTaps taps;
@@ -286,7 +266,7 @@ struct Worker {
     // in its chunk of the runs.
     template <int WIDTH>
     __device__ void stage(const Tile& tile) const {
-        typedef typename Bits<WIDTH * sizeof(Element)>::type Loaded;
+        typedef typename BitsOf<WIDTH * sizeof(Element)>::type Loaded;
         constexpr int STORED = 16 / sizeof(Accumulator);
         const int chunks = int(p.chunks), teams = quotient(THREADS, p.per_chunks);
         const int team = quotient(thread, p.per_chunks), offset = (thread - team * chunks) * WIDTH;

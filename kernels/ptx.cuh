@@ -153,6 +153,26 @@ __device__ inline void load_bits(Bits128& bits, const Bits128* global, int index
 #endif
 }
 
+// What is loaded and stored for so many bytes.
+template <int>
+struct BitsOf;
+template <>
+struct BitsOf<2> {
+    typedef unsigned short type;
+};
+template <>
+struct BitsOf<4> {
+    typedef unsigned type;
+};
+template <>
+struct BitsOf<8> {
+    typedef Bits64 type;
+};
+template <>
+struct BitsOf<16> {
+    typedef Bits128 type;
+};
+
 // Stores numbers, several by one instruction as well, if `stored`.
 __device__ inline void store_bits(unsigned short* global, unsigned short bits, bool stored) {
     if (stored) *global = bits;

@@ -16,6 +16,7 @@
 // Macros: OUTPUT, the element type of the result. Launch: THREADS threads; combine: any number of blocks,
 // normalize: samples * groups of them, with 4 bytes of shared memory for each value of a group.
 
+#include "block_sum.cuh"
 #include "moments.cuh"
 #include "ptx.cuh"
 
@@ -63,19 +64,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
         p.affine[c] = {mean, float(load_parameter<double>(p.bn_weight, c) / sqrt(var + p.eps)),
                        load_parameter<float>(p.bn_bias, c)};
     }
-}
-
-// The sum over the block, in all of its threads.
-__device__ inline double block_sum(double value) {
-    __shared__ double sums[THREADS / 32];
-#pragma unroll
-    for (int apart = 1; apart < 32; apart *= 2) value += __shfl_xor_sync(~0u, value, apart);
-    __syncthreads();  // a former sum has been read
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
-    __syncthreads();
-    value = 0;
-    for (int i = 0; i < THREADS / 32; ++i) value += sums[i];
-    return value;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) normalize(const __grid_constant__ Arguments p) {

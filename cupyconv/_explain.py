@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -34,7 +34,7 @@ from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import Arguments, KernelPath, laid_out
 from ._normalization import batch_norm, group_norm
-from ._plan import ConvPlan, DepthwisePlan, Launch, MatrixPlan, Processor
+from ._plan import ConvPlan, DepthwisePlan, Launch, MatrixPlan, NormPlan, Processor
 from ._pooling import max_pool2d
 
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
@@ -258,23 +258,19 @@ class _NotingPath(KernelPath):
             self.refused[kernel] = plan
         return super().prepare(geometry, input, weight, bias, out, precision)
 
-    def normalize(
+    def _normalize(
         self,
+        plan: NormPlan,
         geometry: NormGeometry,
         input: Array,
-        mean: Array | None,
-        var: Array | None,
-        weight: Array | None,
-        bias: Array | None,
+        parameters: Sequence[Array | None],
         eps: float,
         out: Array,
-        tanh: bool = False,
     ) -> None:
         """Note the launches of a norm."""
-        own = mean is None  # then statistics read the input as well
         sets = f"{geometry.sets} sets of {geometry.elements} values"
-        self._note("normalize", sets, (2 if own else 1) * input.nbytes + out.nbytes)
-        super().normalize(geometry, input, mean, var, weight, bias, eps, out, tanh)
+        self._note("normalize", sets, plan.reads * input.nbytes + out.nbytes)
+        super()._normalize(plan, geometry, input, parameters, eps, out)
 
     def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
         """Note the launch of a max pooling."""

@@ -385,6 +385,12 @@ class PoolAxis:
     dilation: int
     pad: int
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether no window reaches out of the array."""
+        reach = (self.size_out - 1) * self.stride + self.dilation * (self.kernel - 1)
+        return self.pad == 0 and reach < self.size_in
+
 
 @dataclass(frozen=True)
 class PoolGeometry:

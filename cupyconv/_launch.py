@@ -21,12 +21,16 @@ from ._arrays import Array, Convolution, Fused, floating
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._plan import (
     MAX_AXES,
+    MOST_CHANNELS,
+    PACK,
     TARGETS,
+    UNROLL,
     DepthwisePlan,
     DirectPlan,
     FusedPlan,
     Launch,
     MatrixPlan,
+    NormPlan,
     Processor,
     plan_conv,
     plan_fused,
@@ -54,6 +58,7 @@ PARAMETER_DTYPES = (
 )
 
 
+_LINE = 128  # bytes that neighbouring threads move together
 _MOST_MERGED = 2**30  # places of axes that are merged
 
 # What a kernel is given, 64 bits each.
@@ -270,21 +275,72 @@ def _fields(axes: tuple[AxisTaps, ...] | tuple[PoolAxis, ...], length: int) -> t
     return _padded(fields, len(fields) // len(axes) * length)
 
 
-def view(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Return a packed ``struct View``, neighbouring axes merged where they lie as one."""
-    axes: list[tuple[int, int]] = []
-    for size, stride in zip(shape, strides, strict=True):
+class _Axis(NamedTuple):
+    """One axis of a view: its size and its stride in each array."""
+
+    size: int
+    strides: tuple[int, ...]
+
+
+def _view(shape: Sequence[int], *strides: Sequence[int]) -> tuple[_Axis, ...]:
+    """Return the axes that arrays are walked along together; there is at least one.
+
+    Neighbours are merged where they lie as one in each array.
+    """
+    axes: list[_Axis] = []
+    for size, *steps in zip(shape, *strides, strict=True):
         if size == 1:
             continue
-        if axes and axes[-1][1] == stride * size:
-            axes[-1] = (axes[-1][0] * size, stride)
-        else:
-            axes.append((size, stride))
+        if axes and axes[-1].strides == tuple(step * size for step in steps):
+            size *= axes.pop().size
+        axes.append(_Axis(size, tuple(steps)))
+    return tuple(axes) or (_Axis(1, (0,) * len(strides)),)
+
+
+def _packed_view(axes: Sequence[_Axis]) -> tuple[int, ...]:
+    """Return a packed ``struct View``."""
+    axes = axes[::-1]
+    sizes = [axis.size for axis in axes]
+    arrays = zip(*(axis.strides for axis in axes), strict=True)
     return (
         len(axes),
-        *_padded([size for size, _ in axes], MAX_AXES),
-        *_padded([stride for _, stride in axes], MAX_AXES),
+        *_padded(sizes, MAX_AXES),
+        *_padded([_long_reciprocal(size) for size in sizes], MAX_AXES),
+        *(stride for strides in arrays for stride in _padded(strides, MAX_AXES)),
     )
+
+
+def _packed_numbers(axes: Sequence[_Axis], width: int) -> tuple[int, ...]:
+    """Return a packed ``struct Walk`` whose starts are all values, one by one."""
+    starts = [_Axis(axis.size, (*axis.strides, 0)) for axis in axes]
+    none = (0,) * len(axes[0].strides)
+    return width, math.prod(axis.size for axis in axes), 1, 1, *none, *_packed_view(starts)
+
+
+def _packed_walk(axes: Sequence[_Axis], width: int, line: int, still: int = 0) -> tuple[int, ...]:
+    """Return a packed ``struct Walk`` in steps of `width` neighbours.
+
+    Its run is the longest axis along which the last arrays, `still` of them, do not grow. Where
+    that is the last axis, threads take turns on it, as many as there are steps in a `line`.
+    """
+    *others, last = axes
+    axes = [*others, _Axis(last.size // width, tuple(width * own for own in last.strides))]
+    none = (0,) * len(last.strides)
+    runs = [i for i, axis in enumerate(axes) if not any(axis.strides[len(none) - still :])]
+    run = max(runs, key=lambda i: axes[i].size, default=len(axes))
+    size, strides = axes[run] if runs else _Axis(1, none)
+    lanes = line if run == len(others) else 1
+    tiles = -(-size // (lanes * UNROLL))
+    lanes = -(-size // (tiles * UNROLL))
+    steps = tuple(lanes * own for own in strides)
+    starts = [_Axis(axis.size, (*axis.strides, 0)) for axis in axes]
+    starts[run : run + 1] = [
+        _Axis(tiles, (*(UNROLL * own for own in steps), lanes * UNROLL)),
+        _Axis(lanes, (*strides, 1)),
+    ]
+    view = _view([axis.size for axis in starts], *zip(*(a.strides for a in starts), strict=True))
+    threads = math.prod(axis.size for axis in view)
+    return width, threads, size, lanes, *steps, *_packed_view(view)
 
 
 def _together(most: int, strides: Sequence[int], size: int = 0) -> int:
@@ -311,6 +367,66 @@ def _element(array: Array | None) -> tuple[int, int]:
     if array is None:
         return 0, 0
     return PARAMETER_DTYPES.index(array.dtype.name), array.strides[0] // array.dtype.itemsize
+
+
+class _NormAxes(NamedTuple):
+    """The axes that a norm goes along, and where its sets begin in input and result."""
+
+    values: tuple[_Axis, ...]  # of a set: input, number
+    places: tuple[_Axis, ...]  # of what is stored: where it comes from, result, channel, set
+    sample_strides: tuple[int, int]
+    set_strides: tuple[int, int]
+
+
+def _norm_axes(geometry: NormGeometry, input: Array, out: Array, alone: bool) -> _NormAxes:
+    """Return the axes for a block that has a set `alone`, or for blocks that share all of them."""
+    g = geometry
+    samples, channels, *space = g.shape
+    of_input, of_out = _strides(input), _strides(out)
+    none = (0,) * len(space)
+    shape: tuple[int, ...] = (g.channels, *space)
+    numbers = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    set_strides = of_input[1] * g.channels, of_out[1] * g.channels
+    if alone:
+        values = _ordered(0, shape, of_input[1:], numbers)
+        places = _ordered(1, shape, numbers, of_out[1:], (1, *none), (0, *none))
+        return _NormAxes(values, places, (of_input[0], of_out[0]), set_strides)
+    if g.sets_per_sample:
+        values = _view(shape, of_input[1:], numbers)
+        sample_strides = of_input[0], of_out[0]
+    else:  # a set runs over the samples
+        shape = (samples, *space)
+        numbers = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        values = _view(shape, (of_input[0], *of_input[2:]), numbers)
+        sample_strides = 0, 0
+    places = _ordered(
+        1,
+        # Channels as groups of them, so that the number of the set grows evenly along each axis.
+        (samples, channels // g.channels, g.channels, *space),
+        *((own[0], own[1] * g.channels, *own[1:]) for own in (of_input, of_out)),
+        (0, g.channels, 1, *none),
+        (g.sets_per_sample, 1, 0, *none),
+    )
+    return _NormAxes(values, places, sample_strides, set_strides)
+
+
+def _ordered(array: int, shape: Sequence[int], *strides: Sequence[int]) -> tuple[_Axis, ...]:
+    """Return a view in the order in which an array lies in memory."""
+    order = sorted(range(len(shape)), key=lambda axis: -abs(strides[array][axis]))
+    return _view([shape[a] for a in order], *([own[a] for a in order] for own in strides))
+
+
+def _width(pack: int, axes: Sequence[_Axis], starts: Sequence[Sequence[int]]) -> int:
+    """Return how many neighbours one instruction moves: a pack, half of one, or 1.
+
+    They lie together and aligned in each of the first arrays. Of these `starts` has where they
+    begin, and how far apart their parts do, in elements.
+    """
+    widths = [
+        _together(pack, [*own, *(axis.strides[array] for axis in axes)], axes[-1].size)
+        for array, own in enumerate(starts)
+    ]
+    return width if (width := min(widths)) in (pack, pack // 2) else 1
 
 
 class KernelPath:
@@ -643,57 +759,99 @@ class KernelPath:
         tanh: bool = False,
     ) -> None:
         """Write the normalised `input` to `out`, computed in float64; tanh follows if asked for."""
-        g = geometry
-        samples, channels, *space = g.shape
-        plan = plan_norm(g, floating(input.dtype), out.dtype, mean is not None)
-        input = self.device.cast(input, floating(input.dtype))
-        moments = self.device.workspace((g.sets, 2), np.dtype(np.float64))
-        partials = self.device.workspace((g.sets, plan.segments, 2), np.dtype(np.float64))
-        strides = _strides(input)
-        if g.sets_per_sample:
-            set_view = view((samples, g.sets_per_sample), (strides[0], strides[1] * g.channels))
-            element_view = view((g.channels, *space), strides[1:])
-        else:
-            set_view = view((channels,), strides[1:2])
-            element_view = view((samples, *space), strides[:1] + strides[2:])
+        dtype, processor = floating(input.dtype), self.device.processor()
+        input = self.device.cast(input, dtype)
+        across = self._lies_across(geometry, input)
+        plan = plan_norm(geometry, dtype, out.dtype, mean is not None, tanh, across, processor)
+        self._normalize(plan, geometry, input, (mean, var, weight, bias), eps, out)
+
+    def _normalize(
+        self,
+        plan: NormPlan,
+        geometry: NormGeometry,
+        input: Array,
+        parameters: Sequence[Array | None],
+        eps: float,
+        out: Array,
+    ) -> None:
+        g, pack, address = geometry, plan.pack, self.device.address
+        alone = not plan.statistics
+        workspaces = [
+            self.device.workspace(shape, np.dtype(np.float64))
+            for shape in ((g.sets, 2), (g.shape[1], 2), (g.sets, plan.segments, 2))
+            if not alone
+        ]
+        axes = _norm_axes(g, input, out, alone)
+        source, result = address(input), address(out)
+        starts = source // input.dtype.itemsize, result // out.dtype.itemsize
+        sets = list(zip(starts, axes.sample_strides, axes.set_strides, strict=True))
+        values_width = _width(pack, axes.values, [sets[0], (0,)] if alone else sets[:1])
+        width = _width(pack, axes.places, [(0,), sets[1]] if alone else [starts[:1], starts[1:]])
+        *_, to_channel, to_set = axes.places[-1].strides
+        if to_channel or to_set:
+            width = 1 if alone else min(width, MOST_CHANNELS)
+        line = _LINE // input.dtype.itemsize
         arguments = _packed(
             (
-                self.device.address(input),
-                self.device.address(out),
-                self.device.address(moments),
-                self.device.address(partials),
-                *self._parameter(mean),
-                *self._parameter(var),
-                *self._parameter(weight),
-                *self._parameter(bias),
-                *(samples, channels, math.prod(space)),
-                *(g.sets, g.sets_per_sample, g.channels),
-                *(g.elements, plan.segment, plan.segments, tanh),
-                *set_view,
-                *element_view,
-                *view(g.shape, strides),
-                *view(g.shape, _strides(out)),
+                *(source, result, *(map(address, workspaces) if workspaces else (0, 0, 0))),
+                *(field for array in parameters for field in self._parameter(array)),
+                *(g.shape[1], g.sets, g.sets_per_sample or g.sets, g.channels),
+                *(*axes.sample_strides, *axes.set_strides),
+                *(g.elements, plan.segment, plan.segments),
+                *(
+                    _packed_walk(axes.values, values_width, line // values_width)
+                    if alone
+                    else _packed_numbers(axes.values, values_width)
+                ),
+                *_packed_walk(axes.places, width, line // width, still=2),
+                *((to_channel, to_set) if width > 1 else (0, 0)),
                 int(np.float64(eps).view(np.int64)),
             )
         )
         for launch in (*plan.statistics, plan.normalize):
             self.device.launcher(launch)(arguments)
 
+    def _lies_across(self, geometry: NormGeometry, input: Array) -> bool:
+        """Whether the channels lie in packs, each a set of its own: those of a batch norm."""
+        (samples, channels, *space), (own, step, *steps) = input.shape, _strides(input)
+        pack = PACK // input.dtype.itemsize
+        axes = zip((samples, channels, *space), (own, 0, *steps), strict=True)
+        strides = [stride for size, stride in axes if size > 1]
+        return (
+            geometry.sets_per_sample == 0
+            and step == 1
+            and math.gcd(pack, channels, *strides) == pack
+            and self.device.address(input) % PACK == 0
+        )
+
     def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
-        lead = geometry.lead
-        input_strides, out_strides = _strides(input), _strides(out)
+        h, w = geometry.axes
+        *lead, line, step = _strides(input)
+        inside = h.is_inside and w.is_inside
+        none = (0,) * len(lead)
+        outputs = _view(
+            geometry.out_shape,
+            (*lead, h.stride * line, w.stride * step),
+            _strides(out),
+            (*none, not inside, 0),
+            (*none, 0, not inside),
+        )
+        source, size = self.device.address(input), input.dtype.itemsize
+        steps = (source // size, h.dilation * line, *(axis.strides[0] for axis in outputs))
+        pairs = (
+            inside
+            and h.kernel == w.kernel == 2
+            and w.dilation == step == 1
+            and math.gcd(2, *steps) == 2
+        )
         self.device.launcher(plan_pool(geometry, out.dtype))(
             _packed(
                 (
-                    self.device.address(input),
-                    self.device.address(out),
-                    math.prod(lead),
+                    *(source, self.device.address(out)),
                     *_fields(geometry.axes, 2),
-                    *input_strides[-2:],
-                    *out_strides[-2:],
-                    *view(lead, input_strides[:-2]),
-                    *view(lead, out_strides[:-2]),
+                    *(line, step, inside, pairs),
+                    *_packed_walk(outputs, 1, _LINE // size),
                 )
             ),
         )

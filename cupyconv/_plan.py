@@ -41,8 +41,8 @@ KERNELS = ("direct", "depthwise", "portable", "hopper")
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
 
-# The most axes of a view (view.cuh).
-MAX_AXES = 26
+# The most axes of a view (view.cuh): a batch, groups and their channels, those of space, and lanes.
+MAX_AXES = 28
 
 # Device types of elements. Signed integers are summed as unsigned ones, modulo 2**bits.
 _ELEMENTS = {
@@ -568,19 +568,45 @@ def _plan_fused(
     )
 
 
-_UNROLL = 8  # values that a thread of `statistics` reduces at a time
+_MOST_THREADS = 384  # of `normalize_sets`
+_WARP = 32
+PACK = 16  # bytes of input that a thread sums at a time
+UNROLL = 4  # steps of a thread (view.cuh)
+MOST_CHANNELS = 4  # of a step
 _MIN_SEGMENT = 16384
 _MAX_SEGMENTS = 1024
+_SHARED_ASIDE = 2048  # bytes of a block of `normalize_sets` beside the values
+_MANY_RESIDENT = 3  # blocks of it that fill a multiprocessor with fewer threads
+_BLOCKS = 12  # of `normalize` for each multiprocessor, which holds 3 of them at a time
 
 
 @dataclass(frozen=True)
 class NormPlan:
-    """How a norm runs: two launches that give the sets' statistics (one where they are given)."""
+    """How a norm runs.
+
+    Attributes
+    ----------
+    statistics : tuple of Launch
+        What gives the sets' statistics: two kernels, one where they are given, none where the other
+        one does it all.
+    normalize : Launch
+        The kernel that normalises.
+    pack : int
+        Values that a thread sums at a time.
+    segment, segments : int
+        Elements of a segment of a set, and their number; 0 where there are none.
+    """
 
     statistics: tuple[Launch, ...]
     normalize: Launch
-    segment: int
-    segments: int
+    pack: int
+    segment: int = 0
+    segments: int = 0
+
+    @property
+    def reads(self) -> int:
+        """How often the input is read."""
+        return 2 if self.segments else 1
 
     def __str__(self) -> str:
         return "; ".join(map(str, (*self.statistics, self.normalize)))
@@ -596,29 +622,45 @@ def _norm(function: str, input_dtype: str, output_dtype: str) -> Instance:
 
 @lru_cache(maxsize=4096)
 def plan_norm(
-    geometry: NormGeometry, input_dtype: np.dtype, output_dtype: np.dtype, given: bool
+    geometry: NormGeometry,
+    input_dtype: np.dtype,
+    output_dtype: np.dtype,
+    given: bool,
+    tanh: bool,
+    across: bool,
+    processor: Processor,
 ) -> NormPlan:
-    """Return how a norm runs; `given` means that the caller brings mean and variance."""
-    unit = _THREADS * _UNROLL
-    segment = max(_MIN_SEGMENT, -(-geometry.elements // (_MAX_SEGMENTS * unit)) * unit)
-    segments = max(1, -(-geometry.elements // segment))
+    """Return how a norm runs; `given` means that the caller brings mean and variance.
 
-    def launch(function: str, blocks: int) -> Launch:
+    `tanh` follows if asked for. `across` says that each channel is a set and that channels lie in
+    packs: then those of a pack have their statistics together.
+    """
+    g, pack = geometry, PACK // input_dtype.itemsize
+
+    def launch(function: str, blocks: int, threads: int = _THREADS, shared: int = 0) -> Launch:
         instance = _norm(function, input_dtype.name, output_dtype.name)
-        return Launch(instance, max(1, min(blocks, MAX_GRID)), _THREADS)
+        return Launch(instance, max(1, min(blocks, MAX_GRID)), threads, shared)
 
-    values = math.prod(geometry.shape)
-    return NormPlan(
-        statistics=(launch("given", -(-geometry.sets // _THREADS)),)
-        if given
-        else (
-            launch("statistics", geometry.sets * segments),
-            launch("combine", geometry.sets),
-        ),
-        normalize=launch("normalize", -(-values // _THREADS)),
-        segment=segment,
-        segments=segments,
-    )
+    packs = -(-g.elements // pack)
+    resident = SHARED[processor.target] // (packs * PACK + _SHARED_ASIDE)
+    if g.sets_per_sample and resident and not tanh:
+        # As many threads as fill a multiprocessor, but for the smallest sets.
+        threads = _MOST_THREADS if resident < _MANY_RESIDENT else _THREADS
+        while threads > _WARP and threads >= 2 * packs:
+            threads //= 2
+        return NormPlan((), launch("normalize_sets", g.sets, threads, packs * PACK), pack)
+
+    blocks = -(-math.prod(g.shape) // (_THREADS * UNROLL))
+    function = "normalize_tanh" if tanh else "normalize"
+    normalize = launch(function, min(blocks, _BLOCKS * processor.multiprocessors))
+    if given:
+        return NormPlan((launch("given", -(-g.sets // _THREADS)),), normalize, pack)
+    unit = _THREADS * UNROLL * pack
+    segment = max(_MIN_SEGMENT, -(-g.elements // (_MAX_SEGMENTS * unit)) * unit)
+    segments = max(1, -(-g.elements // segment))
+    function, bundle = ("statistics_across", pack) if across else ("statistics", 1)
+    partial = launch(function, g.sets // bundle * segments)
+    return NormPlan((partial, launch("combine", g.sets)), normalize, pack, segment, segments)
 
 
 def _max_pool2d(dtype: str) -> Instance:
@@ -629,7 +671,7 @@ def _max_pool2d(dtype: str) -> Instance:
 @lru_cache(maxsize=4096)
 def plan_pool(geometry: PoolGeometry, dtype: np.dtype) -> Launch:
     """Return how a max pooling of `dtype` runs."""
-    blocks = -(-math.prod(geometry.out_shape) // _THREADS)
+    blocks = -(-math.prod(geometry.out_shape) // (_THREADS * UNROLL))
     return Launch(_max_pool2d(dtype.name), max(1, min(blocks, MAX_GRID)), _THREADS)
 
 
@@ -650,9 +692,11 @@ def instances(target: str) -> tuple[Instance, ...]:
     norms = (
         _norm(function, *dtypes)
         for dtypes in _NORM_DTYPES
-        for function in ("statistics", "combine", "given", "normalize")
+        for function in ("statistics", "combine", "given", "normalize", "normalize_sets")
         if function != "given" or dtypes[0] == dtypes[1]  # the fused operation ends in a group norm
     )
+    norms_with_tanh = (_norm("normalize_tanh", name, name) for name in ("float32", "float64"))
+    norms_across = (_norm("statistics_across", name, name) for name in _FLOATS)
     unsigned = (name for name in _ELEMENTS if name.startswith("uint"))
     pools = (_max_pool2d(dtype) for dtype in (*_FLOATS, *unsigned, *_SIGNED))
     engines = {"sm_75": (), "sm_90a": ("portable", "hopper")}.get(target, ("portable",))
@@ -674,5 +718,6 @@ def instances(target: str) -> tuple[Instance, ...]:
         for dtype in dict.fromkeys(dtype for dtype, _ in MODES)
         if engines
     )
-    found = (*convolutions, *depthwise, *matrix, *pooled, *pooled_norms, *norms, *pools)
+    norm_kernels = (*norms, *norms_with_tanh, *norms_across)
+    found = (*convolutions, *depthwise, *matrix, *pooled, *pooled_norms, *norm_kernels, *pools)
     return tuple(dict.fromkeys(found))

@@ -11,3 +11,14 @@ __device__ inline int quotient(int number, int64 reciprocal) {
 __device__ inline int long_quotient(int number, int64 reciprocal) {
     return int(__umul64hi((unsigned long long)number + 1, (unsigned long long)reciprocal));
 }
+
+// The same without a sign, for numbers below 2**32 - 1.
+__device__ inline unsigned long_quotient(unsigned number, int64 reciprocal) {
+    return unsigned(__umul64hi((unsigned long long)(number + 1), (unsigned long long)reciprocal));
+}
+
+// Numbers of 64 bits: what the long reciprocal gives then is at most one too small.
+__device__ inline int64 long_quotient(int64 number, int64 divisor, int64 reciprocal) {
+    const int64 close = int64(__umul64hi((unsigned long long)number, (unsigned long long)reciprocal));
+    return close + (number - close * divisor >= divisor);
+}

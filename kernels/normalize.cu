@@ -7,132 +7,377 @@
 // All arithmetic is in float64 with one rounding at the end: a pass over an array waits for memory,
 // and so nothing is lost where the mean is large against the deviation.
 //
-// Four kernels, each over the values or sets in its name:
+// Sets that fit in shared memory take one kernel, which reads the input once:
 //
-//     statistics   one block a segment of a set: mean and sum of squared deviations of the segment
-//     combine      one block a set: the set's mean and 1 / sqrt(var + eps) from its segments
-//     given        one thread a channel: the same from the caller's mean and variance
-//     normalize    one thread a value, grid-strided
+//     normalize_sets     one block a set: loads it, finds mean and deviation, normalises and stores it
 //
-// Segments are a function of the set's size alone, each is reduced by the same tree, and they are
-// combined in order: the same bits in every run, and for group norm whatever the batch. Means and
-// squared deviations (M2) combine by the formula of Chan, Golub and LeVeque (1979).
+// All others take some of these, which read it twice (once where statistics are given):
 //
-// Macros (set by cupyconv/_plan.py): INPUT and OUTPUT, the element types. Launch: THREADS threads;
-// statistics: segments * sets blocks, combine: sets blocks, given and normalize: any number; all are
-// grid-strided.
+//     statistics         one block a segment of a set: mean and sum of squared deviations of the segment
+//     statistics_across  the same of PACK sets that are neighbours in memory: channels that lie last
+//     combine            one block a set: the set's mean and 1 / sqrt(var + eps) from its segments
+//     given              one thread a channel: the same from the caller's mean and variance
+//     normalize          UNROLL packs of values a thread
+//     normalize_tanh     the same with tanh behind it
+//
+// A thread sums packs of PACK values, which are 16 bytes. It moves as many of them at a time as lie
+// together and aligned: whole packs, halves or single values. Which thread sums which values of a set
+// follows from their numbers in the set, never from where they lie. Segments are a function of the
+// set's size alone, each is reduced by the same tree, and they are combined in order: the same bits in
+// every run and for every layout, and for group norm whatever the batch.
+//
+// Macros (set by cupyconv/_plan.py): INPUT and OUTPUT, the element types. Launch: THREADS threads
+// (normalize_sets: whole warps, up to MOST_THREADS, and shared memory for the packs of a set);
+// normalize_sets and combine: sets blocks, statistics: segments * sets (_across: a PACKth of that),
+// given and normalize: any number; all are grid-strided.
 
+#include "block_sum.cuh"
 #include "moments.cuh"
 #include "view.cuh"
 
 constexpr int THREADS = 256;
-constexpr int UNROLL = 8;
+constexpr int MOST_THREADS = 384;
+constexpr int MOST_CHANNELS = 4;
+constexpr int RESIDENT = 3;  // blocks that a multiprocessor shall hold, of those that go through arrays
 
 typedef INPUT Input;
 typedef OUTPUT Output;
 
+constexpr int PACK = 16 / sizeof(Input);
+
+template <typename Element, int WIDTH>
+struct __align__(WIDTH * sizeof(Element)) Pack {
+    Element of[WIDTH];
+};
+typedef Pack<double, 2> Pair;
+
+// What grows along the axes of walks.
+enum { IN, NUMBER };                  // NUMBER: that of a value in its set
+enum { FROM, RESULT, CHANNEL, SET };  // FROM: in the input; in shared memory, for normalize_sets
+
 struct Arguments {
     const Input* input;
     Output* out;
-    double* moments;   // [sets][2]: mean, 1 / sqrt(var + eps)
-    double* partials;  // [sets][segments][2]: mean, M2
+    Pair* moments;   // [sets]: mean, 1 / sqrt(var + eps)
+    Pair* affine;    // [channels]: weight, bias
+    Pair* partials;  // [sets][segments]: mean, M2
     Parameter mean, var, weight, bias;
-    int64 samples, channels, space;   // shape of the array, spatial axes as one
-    int64 sets, sets_per_sample, set_channels;
-    int64 elements;    // of one set
-    int64 segment;     // elements of a segment, a multiple of THREADS
-    int64 segments;    // of one set
-    int64 tanh;        // whether tanh follows
-    View set_view;     // offset of a set's first value
-    View element_view;  // offset of a value in its set
-    View input_view, out_view;  // offset of a value in the arrays
+    int64 channels;
+    int64 sets, sets_per_sample, set_channels;  // sets_per_sample: all of them for batch norm
+    int64 sample_strides[2], set_strides[2];    // of input and out, from one to the next
+    int64 elements;  // of one set
+    int64 segment;   // elements of a segment, a multiple of PACK
+    int64 segments;  // of one set
+    // The values of a set. For normalize_sets: as they lie in the input. Else `starts` has all of them,
+    // in the order of their numbers, and `width` is what can be loaded at a time.
+    Walk<2> values;
+    // What normalize, or a block of normalize_sets, stores, as it lies in out. A thread's steps have the
+    // same channels and sets. For normalize_sets channels count from the first one of the set.
+    Walk<4> places;
+    // From one neighbour in a step to the next; 0 for more than MOST_CHANNELS neighbours.
+    int64 to_channel, to_set;
     double eps;
 };
 
-// Merges the moments of all threads by a fixed tree; the result is valid in thread 0.
-__device__ inline Moments merge_block(Moments own) {
-    __shared__ Moments shared[THREADS];
-    __syncthreads();  // a former round may still be read
-    shared[threadIdx.x] = own;
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            own = merge(own, shared[threadIdx.x + half]);
-            shared[threadIdx.x] = own;
+// ---- statistics ----
+
+// Sums over a thread's own values, each less the first of them. That one is not further from their
+// mean than sqrt(M2), so what cancels in the end is at most `count` times M2: a few bits of float64.
+struct Sums {
+    double count, first, sum, squares;
+
+    __device__ void add(Input value) {
+        const double deviation = widen<double>(value) - first;
+        sum += deviation;
+        squares = fma(deviation, deviation, squares);
+    }
+    // A pack of which so many values, or all, are `present`.
+    __device__ void add(const Pack<Input, PACK>& pack, int64 present) {
+        if (count == 0) first = widen<double>(pack.of[0]);
+        if (present >= PACK) {  // without a test for each, so that one instruction loads them
+            count += PACK;
+#pragma unroll
+            for (int i = 0; i < PACK; ++i) add(pack.of[i]);
+            return;
+        }
+        count += double(present);
+#pragma unroll
+        for (int i = 0; i < PACK; ++i) {
+            if (i >= present) break;
+            add(pack.of[i]);
         }
     }
-    return own;
+    __device__ Moments moments() const {
+        if (count == 0) return {0, 0, 0};
+        const double mean = sum / count, m2 = fma(-sum, mean, squares);
+        if (is_special(squares) && !is_special(sum)) return {count, first + mean, squares};  // infinite
+        return {count, first + mean, m2 < 0 ? 0 : m2};
+    }
+};
+
+// The moments of all threads of a block together, for each of them: the mean first, and then what
+// theirs deviate from it. They have `count` values. No product is fused with an addition of the tree:
+// all threads are to have the same mean.
+__device__ inline Moments merge_block(const Moments& own, double count) {
+    const double mean = block_sum(__dmul_rn(own.count, own.mean)) / count, apart = own.mean - mean;
+    return {count, mean, block_sum(own.count == 0 ? 0 : fma(own.count * apart, apart, own.m2))};
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) statistics(const __grid_constant__ Arguments p) {
-    for (int64 block = blockIdx.x; block < p.sets * p.segments; block += gridDim.x) {
-        const int64 set = block / p.segments, begin = (block - set * p.segments) * p.segment;
-        const int64 end = begin + p.segment < p.elements ? begin + p.segment : p.elements;
-        const Input* input = p.input + offset_of(p.set_view, set);
-        Moments own = {0, 0, 0};
-        for (int64 first = begin + threadIdx.x; first < end; first += THREADS * UNROLL) {
-            // A handful of values at a time: their mean, their deviations from it, one merge.
-            double value[UNROLL];
-            Moments part = {0, 0, 0};
-            double sum = 0;
+__device__ inline double inverse_deviation(const Arguments& p, const Moments& moments) {
+    return 1 / sqrt(moments.m2 / moments.count + p.eps);
+}
+
+// Where the values of a set begin: in the input or in out.
+__device__ inline int64 set_offset(const Arguments& p, int64 set, int array) {
+    const int64 sample = set / p.sets_per_sample;
+    return sample * p.sample_strides[array] + (set - sample * p.sets_per_sample) * p.set_strides[array];
+}
+
+__device__ inline int64 segment_end(const Arguments& p, int64 begin) {
+    return begin + p.segment < p.elements ? begin + p.segment : p.elements;
+}
+
+// The pack of a set that begins with this number, by loads of WIDTH values; what lies at `end` and
+// behind it stays zero.
+template <int WIDTH>
+__device__ inline Pack<Input, PACK> load_pack(const Arguments& p, const Input* input, int64 number, int64 end) {
+    Pack<Input, PACK> pack = {};
 #pragma unroll
-            for (int i = 0; i < UNROLL; ++i) {
-                const int64 element = first + i * THREADS;
-                value[i] = 0;
-                if (element < end) {
-                    value[i] = widen<double>(input[offset_of(p.element_view, element)]);
-                    part.count += 1;
-                }
-                sum += value[i];
-            }
-            part.mean = sum / part.count;
+    for (int i = 0; i < PACK; i += WIDTH) {
+        if (number + i >= end) break;
+        const auto part = *(const Pack<Input, WIDTH>*)(input + locate(p.values.starts, number + i).offset[IN]);
 #pragma unroll
-            for (int i = 0; i < UNROLL; ++i) {
-                const double deviation = value[i] - part.mean;
-                if (first + i * THREADS < end) part.m2 += deviation * deviation;
-            }
-            own = merge(own, part);
+        for (int j = 0; j < WIDTH; ++j) pack.of[i + j] = part.of[j];
+    }
+    return pack;
+}
+
+// The sums of a thread's share of the numbers from `begin` to `end`.
+template <int WIDTH>
+__device__ inline Sums sum_segment(const Arguments& p, const Input* input, int64 begin, int64 end) {
+    constexpr int PACKS = UNROLL * WIDTH < PACK ? 1 : UNROLL * WIDTH / PACK;
+    Sums sums = {0, 0, 0, 0};
+    for (int64 first = begin + threadIdx.x * PACK; first < end; first += PACKS * THREADS * PACK) {
+        Pack<Input, PACK> packs[PACKS];  // all on their way before the first one is needed
+#pragma unroll
+        for (int i = 0; i < PACKS; ++i) {
+            const int64 number = first + i * THREADS * PACK;
+            if (number < end) packs[i] = load_pack<WIDTH>(p, input, number, end);
         }
-        const Moments all = merge_block(own);
-        if (threadIdx.x == 0) {
-            p.partials[2 * block] = all.mean;
-            p.partials[2 * block + 1] = all.m2;
+#pragma unroll
+        for (int i = 0; i < PACKS; ++i) {
+            const int64 number = first + i * THREADS * PACK;
+            if (number < end) sums.add(packs[i], end - number);
         }
     }
+    return sums;
+}
+
+__device__ inline void store_partial(const Arguments& p, int64 set, int64 part, const Moments& moments) {
+    if (threadIdx.x == 0) p.partials[set * p.segments + part] = {moments.mean, moments.m2};
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) statistics(const __grid_constant__ Arguments p) {
+    for (int64 block = blockIdx.x; block < p.sets * p.segments; block += gridDim.x) {
+        // Neighbouring blocks have neighbouring sets, which may share what they load.
+        const int64 part = block / p.sets, set = block - part * p.sets, begin = part * p.segment;
+        const int64 end = segment_end(p, begin);
+        const Input* input = p.input + set_offset(p, set, IN);
+        const Sums sums = p.values.width == PACK       ? sum_segment<PACK>(p, input, begin, end)
+                          : p.values.width == PACK / 2 ? sum_segment<PACK / 2>(p, input, begin, end)
+                                                : sum_segment<1>(p, input, begin, end);
+        store_partial(p, set, part, merge_block(sums.moments(), double(end - begin)));
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) statistics_across(const __grid_constant__ Arguments p) {
+    const int64 bundles = p.sets / PACK;
+    for (int64 block = blockIdx.x; block < bundles * p.segments; block += gridDim.x) {
+        const int64 part = block / bundles, set = (block - part * bundles) * PACK, begin = part * p.segment;
+        const int64 end = segment_end(p, begin);
+        const Input* input = p.input + set;
+        Sums sums[PACK] = {};
+        for (int64 first = begin + threadIdx.x * PACK; first < end; first += THREADS * PACK) {
+            Pack<Input, PACK> rows[PACK];  // each has one value of each set
+#pragma unroll
+            for (int i = 0; i < PACK; ++i)
+                if (first + i < end)
+                    rows[i] = *(const Pack<Input, PACK>*)(input + locate(p.values.starts, first + i).offset[IN]);
+#pragma unroll
+            for (int j = 0; j < PACK; ++j) {
+                Pack<Input, PACK> own;
+#pragma unroll
+                for (int i = 0; i < PACK; ++i) own.of[i] = rows[i].of[j];
+                sums[j].add(own, end - first);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < PACK; ++j)
+            store_partial(p, set + j, part, merge_block(sums[j].moments(), double(end - begin)));
+    }
+}
+
+__device__ inline double weight_of(const Arguments& p, int64 channel) {
+    return p.weight.data ? load_parameter<double>(p.weight, channel) : 1;
+}
+__device__ inline double bias_of(const Arguments& p, int64 channel) {
+    return p.bias.data ? load_parameter<double>(p.bias, channel) : -0.0;  // changes no zero
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ Arguments p) {
+    for (int64 c = blockIdx.x * int64(THREADS) + threadIdx.x; c < p.channels; c += gridDim.x * int64(THREADS))
+        p.affine[c] = {weight_of(p, c), bias_of(p, c)};
     for (int64 set = blockIdx.x; set < p.sets; set += gridDim.x) {
         Moments own = {0, 0, 0};
         for (int64 i = threadIdx.x; i < p.segments; i += THREADS) {
-            const int64 left = p.elements - i * p.segment;
-            const double* partial = p.partials + 2 * (set * p.segments + i);
-            own = merge(own, {double(left < p.segment ? left : p.segment), partial[0], partial[1]});
+            const int64 begin = i * p.segment;
+            const Pair partial = p.partials[set * p.segments + i];
+            own = merge(own, {double(segment_end(p, begin) - begin), partial.of[0], partial.of[1]});
         }
-        const Moments all = merge_block(own);
-        if (threadIdx.x == 0) {
-            p.moments[2 * set] = all.mean;
-            p.moments[2 * set + 1] = 1 / sqrt(all.m2 / all.count + p.eps);
-        }
+        const Moments all = merge_block(own, double(p.elements));
+        if (threadIdx.x == 0) p.moments[set] = {all.mean, inverse_deviation(p, all)};
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) given(const __grid_constant__ Arguments p) {
     for (int64 c = blockIdx.x * int64(THREADS) + threadIdx.x; c < p.channels; c += gridDim.x * int64(THREADS)) {
-        p.moments[2 * c] = load_parameter<double>(p.mean, c);
-        p.moments[2 * c + 1] = 1 / sqrt(load_parameter<double>(p.var, c) + p.eps);
+        p.affine[c] = {weight_of(p, c), bias_of(p, c)};
+        p.moments[c] = {load_parameter<double>(p.mean, c), 1 / sqrt(load_parameter<double>(p.var, c) + p.eps)};
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) normalize(const __grid_constant__ Arguments p) {
-    const int64 values = p.samples * p.channels * p.space;
-    for (int64 i = blockIdx.x * int64(THREADS) + threadIdx.x; i < values; i += gridDim.x * int64(THREADS)) {
-        const int64 row = i / p.space, n = row / p.channels, c = row - n * p.channels;
-        const int64 set = n * p.sets_per_sample + c / p.set_channels;
-        double value = widen<double>(p.input[offset_of(p.input_view, i)]);
-        value = (value - p.moments[2 * set]) * p.moments[2 * set + 1];
-        if (p.weight.data) value *= load_parameter<double>(p.weight, c);
-        if (p.bias.data) value += load_parameter<double>(p.bias, c);
-        p.out[offset_of(p.out_view, i)] = narrow<Output>(p.tanh ? tanh(value) : value);
+// ---- normalisation ----
+
+// What is done to the values of one channel of one set.
+struct Affine {
+    double mean, inverse, weight, bias;
+
+    __device__ double apply(Input value) const {
+        return fma((widen<double>(value) - mean) * inverse, weight, bias);
+    }
+};
+
+__device__ inline Affine affine_at(const Arguments& p, int64 set, int64 channel) {
+    const Pair moments = p.moments[set], affine = p.affine[channel];
+    return {moments.of[0], moments.of[1], affine.of[0], affine.of[1]};
+}
+
+// A thread's steps of WIDTH values, whose channels repeat.
+template <bool TANH, int WIDTH, int CHANNELS>
+__device__ inline void normalize_steps(
+    const Arguments& p, const Steps<4>& steps, const Input* from, const Affine (&affine)[CHANNELS], Output* out) {
+    typedef typename BitsOf<WIDTH * sizeof(Output)>::type Bits;
+    Pack<Input, WIDTH> packs[UNROLL];  // all on their way before the first one is needed
+#pragma unroll
+    for (int i = 0; i < UNROLL; ++i)
+        if (steps.has(p.places, i)) packs[i] = *(const Pack<Input, WIDTH>*)(from + steps.offset(p.places, i, FROM));
+#pragma unroll
+    for (int i = 0; i < UNROLL; ++i) {
+        union {
+            Pack<Output, WIDTH> pack;
+            Bits bits;
+        } results;
+#pragma unroll
+        for (int j = 0; j < WIDTH; ++j) {
+            const double result = affine[j % CHANNELS].apply(packs[i].of[j]);
+            results.pack.of[j] = narrow<Output>(TANH ? tanh(result) : result);
+        }
+        Output* const to = out + steps.offset(p.places, i, RESULT);
+        store_bits((Bits*)to, results.bits, steps.has(p.places, i));
+    }
+}
+
+template <bool TANH, int WIDTH>
+__device__ inline void normalize_places(const Arguments& p) {
+    constexpr int CHANNELS = WIDTH > MOST_CHANNELS ? 1 : WIDTH;
+    const int64 threads = gridDim.x * int64(THREADS);
+    for (int64 thread = blockIdx.x * int64(THREADS) + threadIdx.x; thread < p.places.threads; thread += threads) {
+        const Steps<4> steps(p.places, thread);
+        const int64 set = steps.start.offset[SET], channel = steps.start.offset[CHANNEL];
+        const bool one = !p.to_channel && !p.to_set;
+        Affine affine[CHANNELS];
+#pragma unroll
+        for (int j = 0; j < CHANNELS; ++j)
+            affine[j] = j && one ? affine[0] : affine_at(p, set + j * p.to_set, channel + j * p.to_channel);
+        normalize_steps<TANH, WIDTH>(p, steps, p.input, affine, p.out);
+    }
+}
+
+template <bool TANH>
+__device__ inline void normalize_all(const Arguments& p) {
+    if (p.places.width == PACK)
+        normalize_places<TANH, PACK>(p);
+    else if (p.places.width == PACK / 2)
+        normalize_places<TANH, PACK / 2>(p);
+    else
+        normalize_places<TANH, 1>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) normalize(const __grid_constant__ Arguments p) {
+    normalize_all<false>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) normalize_tanh(const __grid_constant__ Arguments p) {
+    normalize_all<true>(p);
+}
+
+// Brings a set to shared memory, in the order of the numbers.
+template <int WIDTH>
+__device__ inline void load_set(const Arguments& p, const Input* input, Input* values) {
+    for (int thread = threadIdx.x; thread < int(p.values.threads); thread += blockDim.x) {
+        const Steps<2> steps(p.values, thread);
+        Pack<Input, WIDTH> packs[UNROLL];
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i)
+            if (steps.has(p.values, i))
+                packs[i] = *(const Pack<Input, WIDTH>*)(input + steps.offset(p.values, i, IN));
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i)
+            if (steps.has(p.values, i))
+                *(Pack<Input, WIDTH>*)(values + steps.offset(p.values, i, NUMBER)) = packs[i];
+    }
+}
+
+// Stores the normalised values of a set, which begins with this channel.
+template <int WIDTH>
+__device__ inline void store_set(
+    const Arguments& p, const Input* values, double mean, double inverse, int64 channel, Output* out) {
+    for (int thread = threadIdx.x; thread < int(p.places.threads); thread += blockDim.x) {
+        const Steps<4> steps(p.places, thread);
+        const int64 own = channel + steps.start.offset[CHANNEL];
+        const Affine affine[] = {{mean, inverse, weight_of(p, own), bias_of(p, own)}};
+        normalize_steps<false, WIDTH>(p, steps, values, affine, out);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2) normalize_sets(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(shared);
+    Input* const values = (Input*)shared;
+    const int count = int(p.elements);
+    for (int64 set = blockIdx.x; set < p.sets; set += gridDim.x) {
+        const Input* input = p.input + set_offset(p, set, IN);
+        if (p.values.width == PACK)
+            load_set<PACK>(p, input, values);
+        else if (p.values.width == PACK / 2)
+            load_set<PACK / 2>(p, input, values);
+        else
+            load_set<1>(p, input, values);
+        __syncthreads();
+
+        Sums sums = {0, 0, 0, 0};
+        for (int first = threadIdx.x * PACK; first < count; first += blockDim.x * PACK)
+            sums.add(*(const Pack<Input, PACK>*)(values + first), count - first);
+        const Moments all = merge_block(sums.moments(), count);
+
+        const double inverse = inverse_deviation(p, all);
+        const int64 channel = set % p.sets_per_sample * p.set_channels;
+        Output* const out = p.out + set_offset(p, set, RESULT);
+        if (p.places.width == PACK)
+            store_set<PACK>(p, values, all.mean, inverse, channel, out);
+        else if (p.places.width == PACK / 2)
+            store_set<PACK / 2>(p, values, all.mean, inverse, channel, out);
+        else
+            store_set<1>(p, values, all.mean, inverse, channel, out);
+        __syncthreads();  // before the next set comes
     }
 }

@@ -1,23 +1,96 @@
-// Offsets into arrays of any number of axes and any strides.
+// Places in arrays of any number of axes and any strides.
 #pragma once
-#include "scalar.cuh"
+#include "division.cuh"
 
-constexpr int MAX_AXES = 26;
+constexpr int MAX_AXES = 28;
+// So many are unrolled: their sizes and strides are operands of instructions. More are rare.
+constexpr int FEW_AXES = 4;
 
-// Axes of an array, the last one fastest; the host merges neighbours that lie as one.
+// Axes that ARRAYS arrays are walked along together, the fastest first; there is at least one. The
+// host merges neighbours that lie as one in each of them. An array may also be a number that grows
+// along some of the axes, such as that of the channel.
+template <int ARRAYS>
 struct View {
     int64 axes;
     int64 size[MAX_AXES];
-    int64 stride[MAX_AXES];  // in elements
+    int64 reciprocal[MAX_AXES];  // long ones of the sizes
+    int64 stride[ARRAYS][MAX_AXES];  // in elements
 };
 
-// Offset of the element with number `index` in row-major order.
-__device__ inline int64 offset_of(const View& view, int64 index) {
-    int64 offset = 0;
-    for (int64 a = view.axes - 1; a > 0; --a) {
-        const int64 next = index / view.size[a];
-        offset += (index - next * view.size[a]) * view.stride[a];
-        index = next;
+template <int ARRAYS>
+struct Place {
+    int64 offset[ARRAYS];
+
+    __device__ void go(const View<ARRAYS>& view, int axis, int64 steps) {
+#pragma unroll
+        for (int i = 0; i < ARRAYS; ++i) offset[i] += steps * view.stride[i][axis];
     }
-    return view.axes ? offset + index * view.stride[0] : 0;
+};
+
+// Numbers of 32 bits and more.
+template <int ARRAYS>
+__device__ __noinline__ Place<ARRAYS> locate_far(const View<ARRAYS>& view, int64 number) {
+    Place<ARRAYS> place = {};
+    for (int a = 0; a + 1 < view.axes; ++a) {
+        const int64 next = long_quotient(number, view.size[a], view.reciprocal[a]);
+        place.go(view, a, number - next * view.size[a]);
+        number = next;
+    }
+    place.go(view, int(view.axes - 1), number);
+    return place;
 }
+
+// The element with a number, in row-major order.
+template <int ARRAYS>
+__device__ inline Place<ARRAYS> locate(const View<ARRAYS>& view, int64 number) {
+    if (number >> 31) return locate_far(view, number);
+    Place<ARRAYS> place = {};
+    const int axes = int(view.axes);
+    unsigned rest = unsigned(number);
+#pragma unroll
+    for (int a = 0; a < FEW_AXES; ++a) {
+        if (a + 1 == axes) {
+            place.go(view, a, rest);
+            return place;
+        }
+        const unsigned next = long_quotient(rest, view.reciprocal[a]);
+        place.go(view, a, rest - next * unsigned(view.size[a]));
+        rest = next;
+    }
+#pragma unroll 1
+    for (int a = FEW_AXES; a < axes; ++a) {
+        const unsigned next = a + 1 == axes ? 0 : long_quotient(rest, view.reciprocal[a]);
+        place.go(view, a, rest - next * unsigned(view.size[a]));
+        rest = next;
+    }
+    return place;
+}
+
+// How threads go through arrays, in steps that each move some neighbours: a thread takes UNROLL steps
+// along one axis, the run, and `lanes` threads take turns on it. With one place looked up for all of a
+// thread's steps, all of its loads are soon on their way.
+template <int ARRAYS>
+struct Walk {
+    int64 width;            // neighbours that lie together, aligned
+    int64 threads;          // that it takes
+    int64 run, lanes;       // steps of the run, and from one step of a thread to its next
+    int64 stride[ARRAYS];   // the same, in elements
+    View<ARRAYS + 1> starts;  // where each thread begins; in the end, the number of its first step
+};
+
+constexpr int UNROLL = 4;
+
+// One thread's part of a walk.
+template <int ARRAYS>
+struct Steps {
+    Place<ARRAYS + 1> start;
+    int64 left;
+
+    __device__ Steps(const Walk<ARRAYS>& walk, int64 thread) : start(locate(walk.starts, thread)) {
+        left = walk.run - start.offset[ARRAYS];
+    }
+    __device__ bool has(const Walk<ARRAYS>& walk, int i) const { return i * walk.lanes < left; }
+    __device__ int64 offset(const Walk<ARRAYS>& walk, int i, int array) const {
+        return start.offset[array] + i * walk.stride[array];
+    }
+};

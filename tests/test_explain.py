@@ -200,10 +200,26 @@ def test_workspace_is_the_most_at_a_time() -> None:
     pooled = 4 * math.prod(fused.out_shape)
     assert fused.workspace == pooled + 2 * 4 * 64 * 128 * 25 + 16 * 128 * blocks
     # Composed: the result of the convolution, and what is pooled of it; the batch norm has given
-    # back its statistics when the group norm takes room for its own, of 512 * 8 sets.
+    # back its statistics by then, and the group norm has its own in shared memory.
     composed = explain(FUSED, *KERNELBENCH_SHAPES, **KERNELBENCH, dtype="float64")
     values = 8 * 512 * 128 * (34 * 34 + 17 * 17)
-    assert composed.workspace == values + 2 * 16 * 512 * 8
+    assert composed.workspace == values
+    # Two numbers for each channel's statistics, for its parameters and for each of its segments.
+    norm = explain(cupyconv.batch_norm, (8, 5, 5000), target="sm_90a")
+    assert norm.workspace == 16 * 5 * (1 + 1 + 3)
+    assert explain(cupyconv.group_norm, (8, 5, 5000), 5, target="sm_90a").workspace == 0
+
+
+def test_norms_read_their_input_no_more_often_than_they_must() -> None:
+    def passes(*args: Any, **options: Any) -> float:
+        found = explain(*args, target="sm_90a", **options)
+        return found.expected_ms / found.limit_ms * 2  # the limit is of one reading and one writing
+
+    shape = (64, 128, 34, 34)
+    assert passes(cupyconv.batch_norm, shape) == pytest.approx(3)
+    assert passes(cupyconv.batch_norm, shape, C, C) == pytest.approx(2, rel=1e-3)
+    assert passes(cupyconv.group_norm, shape, 8) == pytest.approx(2)
+    assert passes(cupyconv.group_norm, shape, 1) == pytest.approx(3)  # 591,872 bytes
 
 
 def test_work() -> None:

@@ -17,7 +17,8 @@ import test_fused
 import test_norms
 import test_pooling
 from backends import EmulatorBackend
-from cupyconv import _depthwise, _matrix, _plan
+from bounds import assert_same_bits
+from cupyconv import _depthwise, _launch, _matrix, _plan
 from cupyconv._plan import DepthwisePlan, Instance, Launch, MatrixPlan
 from strategies import Case, Convolution, convolution, values
 
@@ -319,29 +320,118 @@ def test_pooled_instance(instance: Instance) -> None:
     assert plan.launch.grid < 2 * plan.tiling.count, "each block has one tile"
 
 
-def other_case(instance: Instance) -> Case:
-    """A norm of several segments in each set, or a pooling of several blocks."""
-    rng = np.random.default_rng(0)
-    macros = dict(instance.defines)
-    if instance.source == "max_pool2d.cu":
-        x = values(rng, (2, 3, 21, 23), dtype_of(macros["ELEMENT"]))
-        return Case("max_pool2d", {"input": x}, {"kernel_size": 3, "stride": 2, "padding": 1})
-    x = values(rng, (2, 2, 81, 103), dtype_of(macros["INPUT"]))
-    statistics = {"mean": np.ones(2), "var": np.ones(2)} if instance.function == "given" else {}
-    return Case("batch_norm", {"input": x, **statistics}, {})
+def layouts(x: Any) -> Iterator[Any]:
+    """The same values in packs and halves of them, across channels or samples, and one by one."""
+    yield x
+    for axis in (0, 1):
+        yield np.moveaxis(np.moveaxis(x, axis, -1).copy(), -1, axis)
+    yield x[:, :, ::-1, ::-1].copy()[:, :, ::-1, ::-1]
+    longer = np.empty((*x.shape[:-1], x.shape[-1] + 16), x.dtype)
+    for start in (16, max(2, 8 // x.itemsize), 1):  # rows that lie apart
+        view = longer[..., start : start + x.shape[-1]]
+        view[...] = x
+        yield view
+        longer = longer.copy()
+
+
+@pytest.fixture
+def few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared memory is for none but the smallest groups."""
+    monkeypatch.setattr(_plan, "_SHARED_ASIDE", _plan.SHARED["sm_90a"] - 64)
+    monkeypatch.setattr(_launch, "plan_norm", _plan.plan_norm.__wrapped__)
+
+
+def norms_on_all_layouts(
+    function: str, shape: tuple[int, ...], dtype: Any, arrays: dict[str, Any], **options: Any
+) -> list[Launch]:
+    """Check a norm on each layout, of the input and of the result: all have the same bits."""
+    x = values(np.random.default_rng(0), shape, dtype)
+    backend, results = Recorder(), []
+    for view in layouts(x):
+        case = Case(function, {"input": view, **arrays}, options)
+        test_norms.check(backend, case)
+        results.append(backend.compute(case))
+        for out in layouts(np.empty_like(x)):
+            results.append(backend.compute(Case(function, case.arrays, options), out=out))
+    for result in results[1:]:
+        assert_same_bits(result, results[0])
+    return backend.launches
+
+
+FUSED_DTYPES = [i for i in OTHERS if dict(i.defines).get("INPUT") != dict(i.defines).get("OUTPUT")]
+FUSED_ONLY = [i for i in OTHERS if i in FUSED_DTYPES or i.function == "normalize_tanh"]
+NORMS = [i for i in OTHERS if i.source == "normalize.cu" and i not in FUSED_ONLY]
+POOLS = [i for i in OTHERS if i.source == "max_pool2d.cu"]
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("instance", OTHERS, ids=str)
-def test_other_instance(instance: Instance) -> None:
-    macros = dict(instance.defines)
-    backend = Recorder()
-    if macros.get("INPUT") != macros.get("OUTPUT"):  # the last stage of the fused operation
-        x = values(np.random.default_rng(0), (2, 4, 6, 7), dtype_of(macros["OUTPUT"]))
-        w = values(np.random.default_rng(1), (4, 6, 3, 3), dtype_of(macros["OUTPUT"]))
-        test_fused.check(backend, test_fused.fused_case(x.shape, w.shape, x.dtype, num_groups=3))
+@pytest.mark.parametrize("instance", NORMS, ids=str)
+@pytest.mark.parametrize("width", [48, 47])
+def test_norm_instance(instance: Instance, width: int) -> None:
+    """Several segments in each set, or several sets of several packs for each thread."""
+    dtype = dtype_of(dict(instance.defines)["INPUT"])
+    weight = values(np.random.default_rng(1), (8,), np.float64)
+    arrays: dict[str, Any] = {"weight": weight, "bias": weight[::-1]}
+    if instance.function == "normalize_sets":
+        options = {"num_groups": 2}
+        launches = norms_on_all_layouts("group_norm", (3, 8, 23, width), dtype, arrays, **options)
+    elif instance.function == "given":
+        arrays |= {"mean": weight, "var": weight * weight}
+        launches = norms_on_all_layouts("batch_norm", (2, 8, 5, width), dtype, arrays)
     else:
-        case = other_case(instance)
-        check = test_pooling.check if case.function == "max_pool2d" else test_norms.check
-        check(backend, case)
+        launches = norms_on_all_layouts("batch_norm", (8, 8, 45, width), dtype, arrays)
+    assert instance in [launch.instance for launch in launches]
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("few_fit")
+def test_groups_that_do_not_fit() -> None:
+    for width in (48, 47):
+        launches = norms_on_all_layouts(
+            "group_norm", (4, 4, 25, width), np.float32, {}, num_groups=2
+        )
+        assert {launch.instance.function for launch in launches} == {
+            "statistics", "combine", "normalize"
+        }  # fmt: skip
+
+
+@pytest.mark.emulator
+def test_more_axes_than_are_unrolled() -> None:
+    """None of which lie as one."""
+    x = np.random.default_rng(0).standard_normal((4, 8, 6, 4, 6, 10), np.float32)[
+        (slice(None, None, 2),) * 6
+    ]
+    backend = Recorder()
+    test_norms.check(backend, Case("batch_norm", {"input": x}, {}))
+    test_norms.check(backend, Case("group_norm", {"input": x}, {"num_groups": 2}))
+    test_pooling.check(backend, Case("max_pool2d", {"input": x[0, 0]}, {"kernel_size": 2}))
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("instance", POOLS, ids=str)
+@pytest.mark.parametrize("sizes", [(3, 2, 1), (2, 2, 0), (3, 1, 0)], ids=str)
+def test_pool_instance(instance: Instance, sizes: tuple[int, int, int]) -> None:
+    """Several blocks; windows that reach out of the array, pairs, and others."""
+    options = dict(zip(("kernel_size", "stride", "padding"), sizes, strict=True))
+    dtype = dtype_of(dict(instance.defines)["ELEMENT"])
+    backend = Recorder()
+    for width in (23, 24):
+        for x in layouts(values(np.random.default_rng(0), (2, 3, 21, width), dtype)):
+            test_pooling.check(backend, Case("max_pool2d", {"input": x}, options))
+    assert {launch.instance for launch in backend.launches} == {instance}
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("few_fit")
+@pytest.mark.parametrize("instance", FUSED_ONLY, ids=str)
+def test_instance_of_the_fused_operation(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Recorder("direct")
+    dtype = dtype_of(dict(instance.defines)["OUTPUT"])
+    x = values(np.random.default_rng(0), (2, 4, 22, 26), dtype)
+    w = values(np.random.default_rng(1), (4, 6, 3, 3), dtype)
+    if instance.function == "normalize_sets":
+        monkeypatch.undo()
+    test_fused.check(backend, test_fused.fused_case(x.shape, w.shape, x.dtype, num_groups=3))
     assert instance in [launch.instance for launch in backend.launches]

@@ -7,7 +7,7 @@ brought up to date with the kernel.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,26 +133,47 @@ ACCIDENTS = {
     ),
     "a value too many in a segment": Mutant(
         NORM,
-        "const int64 end = begin + p.segment < p.elements ? begin + p.segment : p.elements;",
-        "const int64 end = begin + p.segment < p.elements ? begin + p.segment : p.elements + 1;",
+        "return begin + p.segment < p.elements ? begin + p.segment : p.elements;",
+        "return begin + p.segment < p.elements ? begin + p.segment : p.elements + 1;",
         "out of bounds|between the elements|wrong",
     ),
-    "no barrier in the tree": Mutant(
-        NORM,
-        "        __syncthreads();\n        if (threadIdx.x < half)",
-        "        if (threadIdx.x < half)",
-        "race|nothing wrote",
+    "no barrier before a sum": Mutant(
+        NORM, "    __syncthreads();  // a former sum has been read\n", "", "race"
     ),
-    "a normalised value too many": Mutant(
+    "no barrier behind the sums of the warps": Mutant(
+        NORM, "    __syncthreads();\n    value = 0;", "    value = 0;", "race|nothing wrote"
+    ),
+    "no barrier behind the values of a set": Mutant(
+        NORM, "        __syncthreads();\n\n        Sums", "        Sums", "race|nothing wrote"
+    ),
+    "no barrier before the next set": Mutant(
+        NORM, "        __syncthreads();  // before the next set comes\n", "", "race"
+    ),
+    "a value too many in the last pack of a set": Mutant(
+        NORM, "if (i >= present) break;", "if (i > present) break;", "nothing wrote|wrong"
+    ),
+    "packs that are not aligned": Mutant(
+        NORM, "p.values.width == PACK       ?", "true ?", "misaligned|bounds|between|wrong"
+    ),
+    "a value too many across the sets": Mutant(
+        NORM, "if (first + i < end)\n", "if (first + i <= end)\n", "bounds|between"
+    ),
+    "a step too many": Mutant(
         NORM,
-        "i < values; i += gridDim.x",
-        "i <= values; i += gridDim.x",
-        "out of bounds|between the elements",
+        "return i * walk.lanes < left;",
+        "return i * walk.lanes <= left;",
+        "out of bounds|between the elements|another thread",
+    ),
+    "a window too many": Mutant(
+        POOL,
+        "return i * walk.lanes < left;",
+        "return i * walk.lanes <= left;",
+        "out of bounds|between the elements|another thread",
     ),
     "a column too many in a window": Mutant(
         POOL,
-        "if (iw < 0 || iw >= w.size_in) continue;",
-        "if (iw < 0 || iw > w.size_in) continue;",
+        "if (!p.inside && (iw < 0 || iw >= w.size_in)) continue;",
+        "if (!p.inside && (iw < 0 || iw > w.size_in)) continue;",
         "out of bounds|between the elements|wrong",
     ),
 }
@@ -209,7 +230,24 @@ MISUNDERSTANDINGS = {
         CONV, "if (MASKED && !shared.present", "if (false && !shared.present", "wrong"
     ),
     "NaN loses against a number": Mutant(
-        POOL, "|| value != value)", ")", "wrong"
+        POOL, "|| compared != compared)", ")", "wrong"
+    ),
+    "half of a pair": Mutant(
+        POOL, "                largest.consider(lower[i].second);\n", "", "wrong"
+    ),
+    "only the first value of a thread": Mutant(
+        NORM, "sum += deviation;", "", "wrong"
+    ),
+    "each thread's mean for that of all": Mutant(
+        NORM, "fma(own.count * apart, apart, own.m2)", "own.m2", "wrong"
+    ),
+    "one channel for all of a step": Mutant(NORM, "= j && one ?", "= j ?", "wrong"),
+    "one partial for the sets of a pack": Mutant(
+        NORM, "store_partial(p, set + j, part,", "store_partial(p, set, part,",
+        "nothing wrote|wrong|another thread",
+    ),
+    "one channel for all groups": Mutant(
+        NORM, "set % p.sets_per_sample * p.set_channels", "0", "wrong"
     ),
 }  # fmt: skip
 
@@ -724,10 +762,24 @@ NAN = [
     test_pooling.pool(np.roll([np.nan, 1.0, 2.0, 3.0], k).reshape(1, 1, 2, 2), 2) for k in range(4)
 ]
 
+# Neighbours of different channels, in the input and in the result.
+CHANNELS_LAST = Case(
+    "batch_norm",
+    {
+        "input": np.moveaxis(np.random.default_rng(0).standard_normal((3, 5, 8)), 2, 1),
+        "weight": np.arange(8.0),
+    },
+    {},
+)
+ROWS = Case(
+    "batch_norm", {"input": np.arange(40.0).reshape(5, 8) ** 2, "weight": np.arange(8.0)}, {}
+)
+
 
 def cases(mutant: Mutant) -> st.SearchStrategy[Case]:
     if mutant.file == NORM:
-        return st.one_of(batch_norms(given=False), group_norms())
+        listed = st.sampled_from([CHANNELS_LAST, ROWS])
+        return st.one_of(batch_norms(given=False), group_norms(), listed)
     if mutant.file == POOL:
         return st.one_of(max_pools(), st.sampled_from(NAN))
     # One dtype, so that few instances are built.
@@ -736,6 +788,24 @@ def cases(mutant: Mutant) -> st.SearchStrategy[Case]:
         functions=("conv", "conv_transpose"), dtypes=st.just((dtype, dtype)), unbatched=False
     )
     return st.one_of(drawn, st.sampled_from(LARGE))
+
+
+@pytest.mark.emulator
+def test_places_of_large_numbers() -> None:
+    """Numbers of more than 31 bits are divided in another way, right for small ones as well."""
+    pool = test_pooling.pool(np.random.default_rng(0).standard_normal((2, 3, 5, 7)), 2, 1)
+
+    def found(change: Callable[[str], str]) -> list[str | None]:
+        def far(kernel: str) -> dict[str, str]:
+            return {kernel: change(_compile.source(kernel))}
+
+        backends = EmulatorBackend(patches=far(NORM)), EmulatorBackend(patches=far(POOL))
+        return [verdict(*pair) for pair in zip(backends, (CHANNELS_LAST, pool), strict=True)]
+
+    always = "if (number >> 31)", "if (true)"
+    assert found(lambda text: text.replace(*always)) == [None, None]
+    cut = "return close + (number - close * divisor >= divisor);", "return close;"
+    assert all(found(lambda text: text.replace(*always).replace(*cut)))
 
 
 @pytest.mark.emulator

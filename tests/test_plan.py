@@ -110,6 +110,8 @@ def threads(instance: Instance) -> int:
     """How many threads a kernel is made for."""
     if instance.source == "pack_weights.cu":
         return 256  # any number does
+    if instance.function == "normalize_sets":
+        return constant(instance.source, "MOST_THREADS")
     if instance.source != "matrix_conv.cu":
         return constant(instance.source, "THREADS")
     engine = dict(instance.defines)["ENGINE"]
@@ -134,7 +136,10 @@ def test_every_launch_is_of_a_listed_instance(
     for launch in launches:
         assert 1 <= launch.grid <= MOST
         assert launch.grid % launch.unit == 0
-        assert launch.block == threads(launch.instance)
+        if launch.instance.function == "normalize_sets":  # takes any number of warps
+            assert launch.block % 32 == 0 and launch.block <= threads(launch.instance)
+        else:
+            assert launch.block == threads(launch.instance)
         assert launch.instance in ALL[processor.target]
         if launch.instance.source not in ("matrix_conv.cu", "pack_weights.cu", "pooled_norm.cu"):
             assert all(launch.instance in ALL[target] for target in TARGETS)
@@ -181,7 +186,9 @@ def test_limits_of_the_kernels() -> None:
     """The numbers that the kernels and the library must agree upon."""
     assert constant("direct_conv.cu", "MAX_RANK") == _geometry.MAX_RANK
     assert constant("normalize.cu", "MAX_AXES") == _plan.MAX_AXES
-    assert _plan.MAX_AXES >= _geometry.MAX_RANK + 2
+    assert _plan.MAX_AXES >= _geometry.MAX_RANK + 4  # a batch, groups, their channels, lanes
+    for name in ("_THREADS", "_MOST_THREADS", "UNROLL", "MOST_CHANNELS"):
+        assert constant("normalize.cu", name.lstrip("_")) == getattr(_plan, name)
     for name in ("SLAB_ROWS", "TEAM", "MAX_STAGES"):
         assert constant("matrix_conv.cu", name) == getattr(_matrix, name)
     assert constant("matrix_conv.cu", "SLOT_BYTES") == _matrix.SLOT
@@ -765,33 +772,63 @@ def large_shapes(draw: st.DrawFn, rank: int) -> Shape:
 @given(
     shape=large_shapes(3),
     groups=st.integers(1, 8),
-    kind=st.sampled_from(["batch", "given", "group"]),
+    kind=st.sampled_from(["batch", "given", "tanh", "group"]),
     dtype=st.sampled_from([d for d in REALS if d.kind not in "iu"]),
+    processor=processors,
 )
-@example(shape=(1, 1, 1), groups=1, kind="batch", dtype=np.dtype(np.float32))
-@example(shape=(2**40, 1, 1), groups=1, kind="group", dtype=np.dtype(np.float32))
-def test_norm_plans(shape: Shape, groups: int, kind: str, dtype: np.dtype[Any]) -> None:
+@example((1, 1, 1), 1, "batch", np.dtype(np.float32), Processor("sm_90a", 132))
+@example((2**40, 1, 1), 1, "group", np.dtype(np.float32), Processor("sm_90a", 132))
+@example((1, 1, 2**40), 1, "group", np.dtype(np.float32), Processor("sm_90a", 132))
+def test_norm_plans(
+    shape: Shape, groups: int, kind: str, dtype: np.dtype[Any], processor: Processor
+) -> None:
+    if kind == "tanh":
+        dtype = np.dtype(np.float32)
     shape = (shape[0], groups * shape[1], *shape[2:])
     if kind == "group":
         geometry = _geometry.group_norm("f", shape, groups, {})
     else:
         geometry = _geometry.batch_norm("f", shape, {}, given=kind == "given")
-    plan = _plan.plan_norm(geometry, dtype, dtype, kind == "given")
-    again = _plan.plan_norm.__wrapped__(geometry, dtype, dtype, kind == "given")
+    across = kind == "batch" and shape[1] % (16 // dtype.itemsize) == 0
+    arguments = dtype, dtype, kind == "given", kind == "tanh", across, processor
+    plan = _plan.plan_norm(geometry, *arguments)
+    again = _plan.plan_norm.__wrapped__(geometry, *arguments)
     assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
     launches = (*plan.statistics, plan.normalize)
     printed(plan, *launches)
     for launch in launches:
         assert launch.instance in ALL["sm_75"]
         assert 1 <= launch.grid <= MOST
-        assert launch.block == constant("normalize.cu", "THREADS")
-    # Segments, which decide the order of a sum, follow from the size of a set alone.
-    assert plan.segment % launches[0].block == 0
-    assert (plan.segments - 1) * plan.segment < geometry.elements <= plan.segments * plan.segment
-    if kind == "group":
+        assert launch.block % 32 == 0 and launch.block <= threads(launch.instance)
+    if kind == "group":  # nothing that decides the order of a sum follows from the batch
         alone = _geometry.group_norm("f", (1, *shape[1:]), groups, {})
-        single = _plan.plan_norm(alone, dtype, dtype, False)
+        single = _plan.plan_norm(alone, *arguments)
         assert (single.segment, single.segments) == (plan.segment, plan.segments)
+        assert single.normalize.block == plan.normalize.block
+        assert len(single.statistics) == len(plan.statistics)
+    used = geometry.elements * dtype.itemsize
+    if plan.statistics:
+        assert {launch.block for launch in launches} == {constant("normalize.cu", "THREADS")}
+        assert (plan.segments > 0) == (plan.reads == 2) == (kind != "given")
+        if plan.segments:  # follow from the size of a set alone
+            assert plan.segment % (plan.pack * launches[0].block) == 0
+            assert (plan.segments - 1) * plan.segment < geometry.elements
+            assert geometry.elements <= plan.segments * plan.segment
+        assert kind != "group" or used + _plan._SHARED_ASIDE > _plan.SHARED[processor.target]
+    else:
+        assert kind == "group"
+        assert plan.reads == 1
+        assert used <= plan.normalize.shared < used + 16
+        assert plan.normalize.shared + _plan._SHARED_ASIDE <= _plan.SHARED[processor.target]
+
+
+def test_large_groups_have_a_third_of_a_multiprocessor() -> None:
+    """Blocks that load, that compute and that store side by side."""
+    geometry = _geometry.group_norm("f", (512, 128, 34, 34), 8, {})
+    dtype, h200 = np.dtype(np.float32), Processor("sm_90a", 132)
+    launch = _plan.plan_norm(geometry, dtype, dtype, False, False, False, h200).normalize
+    assert 3 * (launch.shared + _plan._SHARED_ASIDE) <= _plan.SHARED["sm_90a"]
+    assert launch.block == 256
 
 
 @given(
@@ -810,7 +847,7 @@ def test_pool_plans(shape: Shape, kernel: int, stride: int, dtype: np.dtype[Any]
     printed(plan, plan)
     assert plan.instance in ALL["sm_120"]
     assert plan.block == constant("max_pool2d.cu", "THREADS")
-    blocks = -(-math.prod(geometry.out_shape) // plan.block)
+    blocks = -(-math.prod(geometry.out_shape) // (plan.block * _plan.UNROLL))
     assert plan.grid == max(1, min(blocks, MOST))
 
 

@@ -369,6 +369,14 @@ def _element(array: Array | None) -> tuple[int, int]:
     return PARAMETER_DTYPES.index(array.dtype.name), array.strides[0] // array.dtype.itemsize
 
 
+class _Placed(NamedTuple):
+    """How an array lies in memory: what there is to know of it but for its address."""
+
+    strides: tuple[int, ...]  # in elements
+    itemsize: int
+    past: int  # elements from the last address that is a multiple of so many
+
+
 class _NormAxes(NamedTuple):
     """The axes that a norm goes along, and where its sets begin in input and result."""
 
@@ -378,11 +386,12 @@ class _NormAxes(NamedTuple):
     set_strides: tuple[int, int]
 
 
-def _norm_axes(geometry: NormGeometry, input: Array, out: Array, alone: bool) -> _NormAxes:
+def _norm_axes(
+    geometry: NormGeometry, of_input: Sequence[int], of_out: Sequence[int], alone: bool
+) -> _NormAxes:
     """Return the axes for a block that has a set `alone`, or for blocks that share all of them."""
     g = geometry
     samples, channels, *space = g.shape
-    of_input, of_out = _strides(input), _strides(out)
     none = (0,) * len(space)
     shape: tuple[int, ...] = (g.channels, *space)
     numbers = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
@@ -427,6 +436,81 @@ def _width(pack: int, axes: Sequence[_Axis], starts: Sequence[Sequence[int]]) ->
         for array, own in enumerate(starts)
     ]
     return width if (width := min(widths)) in (pack, pack // 2) else 1
+
+
+@lru_cache(maxsize=4096)
+def _norm_layout(
+    geometry: NormGeometry, pack: int, alone: bool, input: _Placed, out: _Placed
+) -> Arguments:
+    """Return the packed arguments of norms of arrays that lie so, but for those of each call.
+
+    A block has a set `alone`, or blocks share all of them.
+    """
+    g, line = geometry, _LINE // input.itemsize
+    axes = _norm_axes(g, input.strides, out.strides, alone)
+    starts = input.past, out.past
+    sets = list(zip(starts, axes.sample_strides, axes.set_strides, strict=True))
+    values_width = _width(pack, axes.values, [sets[0], (0,)] if alone else sets[:1])
+    width = _width(pack, axes.places, [(0,), sets[1]] if alone else [starts[:1], starts[1:]])
+    *_, to_channel, to_set = axes.places[-1].strides
+    if to_channel or to_set:
+        width = 1 if alone else min(width, MOST_CHANNELS)
+    return _packed(
+        (
+            *(g.shape[1], g.sets, g.sets_per_sample or g.sets, g.channels),
+            *(*axes.sample_strides, *axes.set_strides, g.elements),
+            *(
+                _packed_walk(axes.values, values_width, line // values_width)
+                if alone
+                else _packed_numbers(axes.values, values_width)
+            ),
+            *_packed_walk(axes.places, width, line // width, still=2),
+            *((to_channel, to_set) if width > 1 else (0, 0)),
+        )
+    )
+
+
+def _lies_across(geometry: NormGeometry, input: _Placed) -> bool:
+    """Whether the channels lie in packs, each a set of its own: those of a batch norm."""
+    (samples, channels, *space), (own, step, *steps) = geometry.shape, input.strides
+    pack = PACK // input.itemsize
+    axes = zip((samples, channels, *space), (own, 0, *steps), strict=True)
+    strides = [stride for size, stride in axes if size > 1]
+    return (
+        geometry.sets_per_sample == 0
+        and step == 1
+        and math.gcd(pack, channels, input.past, *strides) == pack
+    )
+
+
+@lru_cache(maxsize=4096)
+def _pool_layout(geometry: PoolGeometry, input: _Placed, of_out: tuple[int, ...]) -> Arguments:
+    """Return the packed arguments of poolings of arrays that lie so, but for their addresses."""
+    h, w = geometry.axes
+    *lead, line, step = input.strides
+    inside = h.is_inside and w.is_inside
+    none = (0,) * len(lead)
+    outputs = _view(
+        geometry.out_shape,
+        (*lead, h.stride * line, w.stride * step),
+        of_out,
+        (*none, not inside, 0),
+        (*none, 0, not inside),
+    )
+    steps = (input.past, h.dilation * line, *(axis.strides[0] for axis in outputs))
+    pairs = (
+        inside
+        and h.kernel == w.kernel == 2
+        and w.dilation == step == 1
+        and math.gcd(2, *steps) == 2
+    )
+    return _packed(
+        (
+            *_fields(geometry.axes, 2),
+            *(line, step, inside, pairs),
+            *_packed_walk(outputs, 1, _LINE // input.itemsize),
+        )
+    )
 
 
 class KernelPath:
@@ -761,7 +845,7 @@ class KernelPath:
         """Write the normalised `input` to `out`, computed in float64; tanh follows if asked for."""
         dtype, processor = floating(input.dtype), self.device.processor()
         input = self.device.cast(input, dtype)
-        across = self._lies_across(geometry, input)
+        across = _lies_across(geometry, self._placed(input))
         plan = plan_norm(geometry, dtype, out.dtype, mean is not None, tanh, across, processor)
         self._normalize(plan, geometry, input, (mean, var, weight, bias), eps, out)
 
@@ -774,84 +858,33 @@ class KernelPath:
         eps: float,
         out: Array,
     ) -> None:
-        g, pack, address = geometry, plan.pack, self.device.address
+        g, address = geometry, self.device.address
         alone = not plan.statistics
         workspaces = [
             self.device.workspace(shape, np.dtype(np.float64))
             for shape in ((g.sets, 2), (g.shape[1], 2), (g.sets, plan.segments, 2))
             if not alone
         ]
-        axes = _norm_axes(g, input, out, alone)
-        source, result = address(input), address(out)
-        starts = source // input.dtype.itemsize, result // out.dtype.itemsize
-        sets = list(zip(starts, axes.sample_strides, axes.set_strides, strict=True))
-        values_width = _width(pack, axes.values, [sets[0], (0,)] if alone else sets[:1])
-        width = _width(pack, axes.places, [(0,), sets[1]] if alone else [starts[:1], starts[1:]])
-        *_, to_channel, to_set = axes.places[-1].strides
-        if to_channel or to_set:
-            width = 1 if alone else min(width, MOST_CHANNELS)
-        line = _LINE // input.dtype.itemsize
-        arguments = _packed(
+        own = _packed(
             (
-                *(source, result, *(map(address, workspaces) if workspaces else (0, 0, 0))),
+                *(address(input), address(out)),
+                *(map(address, workspaces) if workspaces else (0, 0, 0)),
                 *(field for array in parameters for field in self._parameter(array)),
-                *(g.shape[1], g.sets, g.sets_per_sample or g.sets, g.channels),
-                *(*axes.sample_strides, *axes.set_strides),
-                *(g.elements, plan.segment, plan.segments),
-                *(
-                    _packed_walk(axes.values, values_width, line // values_width)
-                    if alone
-                    else _packed_numbers(axes.values, values_width)
-                ),
-                *_packed_walk(axes.places, width, line // width, still=2),
-                *((to_channel, to_set) if width > 1 else (0, 0)),
                 int(np.float64(eps).view(np.int64)),
+                *(plan.segment, plan.segments),
             )
         )
+        input_placed, out_placed = self._placed(input), self._placed(out)
+        arguments = own + _norm_layout(g, plan.pack, alone, input_placed, out_placed)
         for launch in (*plan.statistics, plan.normalize):
             self.device.launcher(launch)(arguments)
 
-    def _lies_across(self, geometry: NormGeometry, input: Array) -> bool:
-        """Whether the channels lie in packs, each a set of its own: those of a batch norm."""
-        (samples, channels, *space), (own, step, *steps) = input.shape, _strides(input)
-        pack = PACK // input.dtype.itemsize
-        axes = zip((samples, channels, *space), (own, 0, *steps), strict=True)
-        strides = [stride for size, stride in axes if size > 1]
-        return (
-            geometry.sets_per_sample == 0
-            and step == 1
-            and math.gcd(pack, channels, *strides) == pack
-            and self.device.address(input) % PACK == 0
-        )
+    def _placed(self, array: Array) -> _Placed:
+        size = array.dtype.itemsize
+        return _Placed(_strides(array), size, self.device.address(array) // size % PACK)
 
     def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
-        h, w = geometry.axes
-        *lead, line, step = _strides(input)
-        inside = h.is_inside and w.is_inside
-        none = (0,) * len(lead)
-        outputs = _view(
-            geometry.out_shape,
-            (*lead, h.stride * line, w.stride * step),
-            _strides(out),
-            (*none, not inside, 0),
-            (*none, 0, not inside),
-        )
-        source, size = self.device.address(input), input.dtype.itemsize
-        steps = (source // size, h.dilation * line, *(axis.strides[0] for axis in outputs))
-        pairs = (
-            inside
-            and h.kernel == w.kernel == 2
-            and w.dilation == step == 1
-            and math.gcd(2, *steps) == 2
-        )
-        self.device.launcher(plan_pool(geometry, out.dtype))(
-            _packed(
-                (
-                    *(source, self.device.address(out)),
-                    *_fields(geometry.axes, 2),
-                    *(line, step, inside, pairs),
-                    *_packed_walk(outputs, 1, _LINE // size),
-                )
-            ),
-        )
+        addresses = _packed((self.device.address(input), self.device.address(out)))
+        layout = _pool_layout(geometry, self._placed(input), _strides(out))
+        self.device.launcher(plan_pool(geometry, out.dtype))(addresses + layout)

@@ -62,12 +62,13 @@ struct Arguments {
     Pair* affine;    // [channels]: weight, bias
     Pair* partials;  // [sets][segments]: mean, M2
     Parameter mean, var, weight, bias;
+    double eps;
+    int64 segment;   // elements of a segment, a multiple of PACK
+    int64 segments;  // of one set
     int64 channels;
     int64 sets, sets_per_sample, set_channels;  // sets_per_sample: all of them for batch norm
     int64 sample_strides[2], set_strides[2];    // of input and out, from one to the next
-    int64 elements;  // of one set
-    int64 segment;   // elements of a segment, a multiple of PACK
-    int64 segments;  // of one set
+    int64 elements;                             // of one set
     // The values of a set. For normalize_sets: as they lie in the input. Else `starts` has all of them,
     // in the order of their numbers, and `width` is what can be loaded at a time.
     Walk<2> values;
@@ -76,7 +77,6 @@ struct Arguments {
     Walk<4> places;
     // From one neighbour in a step to the next; 0 for more than MOST_CHANNELS neighbours.
     int64 to_channel, to_set;
-    double eps;
 };
 
 // ---- statistics ----

@@ -30,7 +30,7 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.distributed import Client, Nanny, Scheduler, SpecCluster
-from dask.highlevelgraph import HighLevelGraph
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 import cupyconv
 import cupyconv.dask
@@ -39,6 +39,7 @@ from .data import Array, uniform
 
 GIB = 2**30
 CROP = 12  # outputs of a crop along each axis
+AHEAD = 3  # slabs that a worker makes before it has reduced the first of them
 HERE = "127.0.0.1"
 
 
@@ -107,7 +108,7 @@ def integers(job: Job, shape: tuple[int, ...], number: int) -> Array:
 # Tasks -----------------------------------------------------------------------------------------
 
 
-def make_slab(job: Job, number: int) -> Array:
+def make_slab(job: Job, number: int, *reduced: Array) -> Array:
     planes = min(job.slab, job.size[0] - number * job.slab)
     return integers(job, (job.channels, planes, *job.size[1:]), 1 + number)
 
@@ -131,16 +132,27 @@ def on_host(block: Array) -> np.ndarray:
 # Graphs ----------------------------------------------------------------------------------------
 
 
-def volume(job: Job, workers: Sequence[str]) -> da.Array:
-    """Return the volume; neighbouring slabs are made on one worker, as far as they can be."""
-    planes = tuple(min(job.slab, job.size[0] - z) for z in range(0, job.size[0], job.slab))
+def slabs(job: Job, workers: Sequence[str], name: str, after: str | None) -> MaterializedLayer:
+    """Return the tasks that make slabs; neighbours are made on one worker, as far as they can be.
+
+    Each waits for an earlier block of `after`, where there is one. With nothing to wait for, all
+    would be made before the first one is used, and a worker would hold more than it may.
+    """
     share = -(-job.slabs // len(workers))
+    tasks = {
+        (name, 0, i, 0, 0): (partial(make_slab, job), i)
+        + (((after, 0, i - AHEAD, 0, 0),) if after and i % share >= AHEAD else ())
+        for i in range(job.slabs)
+    }
+    return MaterializedLayer(tasks, {"workers": lambda key: [workers[key[2] // share]]})
+
+
+def volume(job: Job, workers: Sequence[str]) -> da.Array:
     name = f"slab-{tokenize(job, workers)}"
-    graph = {(name, 0, i, 0, 0): (partial(make_slab, job), i) for i in range(job.slabs)}
-    with dask.annotate(workers=lambda key: [workers[key[2] // share]]):
-        layer = HighLevelGraph.from_collections(name, graph)
+    graph = HighLevelGraph({name: slabs(job, workers, name, None)}, {name: set()})
+    planes = tuple(min(job.slab, job.size[0] - z) for z in range(0, job.size[0], job.slab))
     chunks = ((job.channels,), planes, (job.size[1],), (job.size[2],))
-    return da.Array(layer, name, chunks, meta=job.meta)
+    return da.Array(graph, name, chunks, meta=job.meta)
 
 
 def weight(job: Job) -> da.Array:
@@ -148,9 +160,13 @@ def weight(job: Job) -> da.Array:
     return da.map_blocks(make_weight, job, chunks=chunks, meta=job.meta[None])
 
 
-def reduced(y: da.Array) -> da.Array:
+def reduced(job: Job, workers: Sequence[str], x: da.Array, y: da.Array) -> da.Array:
+    """Return a number for each block of `y`, which comes from `x`, with few slabs made ahead."""
     chunks = tuple((1,) * blocks for blocks in y.numblocks)
-    return y.map_blocks(largest, chunks=chunks, dtype=np.float64, meta=np.empty((0,) * 4))
+    result = y.map_blocks(largest, chunks=chunks, dtype=np.float64, meta=np.empty((0,) * 4))
+    layers = {**result.dask.layers, x.name: slabs(job, workers, x.name, result.name)}
+    graph = HighLevelGraph(layers, result.dask.dependencies)
+    return da.Array(graph, result.name, result.chunks, meta=result._meta)
 
 
 # Checks ----------------------------------------------------------------------------------------
@@ -255,14 +271,15 @@ def measure(job: Job, count: int, repeats: int) -> dict[str, Any]:
     """Return times, crops compared and memory of a run with so many workers."""
     # The scheduler, in this process, would fuse tasks and lose where slabs are to be made.
     with cluster(job, count) as client, dask.config.set({"optimization.fuse.active": False}):
-        x = volume(job, sorted(client.scheduler_info(n_workers=-1)["workers"]))
+        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        x = volume(job, workers)
         y = cupyconv.dask.conv3d(x, weight(job), padding="same")
         by_itself = x.map_blocks(alone, job, meta=job.meta)
         return {
             "workers": count,
             "compared": check(job, x, y),
-            "seconds": seconds(reduced(y), repeats),
-            "seconds_without_halo": seconds(reduced(by_itself), repeats),
+            "seconds": seconds(reduced(job, workers, x, y), repeats),
+            "seconds_without_halo": seconds(reduced(job, workers, x, by_itself), repeats),
             "pool_bytes": sorted(client.run(held).values()) if job.gpu else None,
         }
 

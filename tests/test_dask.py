@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -597,6 +598,41 @@ def test_the_benchmark_compares_its_results(client: Client) -> None:
     assert benchmark.check(JOB, x, y) == 3 * 2 * 12**3
     with pytest.raises(SystemExit, match="the result is wrong"):
         benchmark.check(JOB, x, y + (da.arange(30, chunks=7) > 28)[:, None, None])
+
+
+# What a worker in this process has made, by number, and reduced, None. Of functions of a module
+# a worker has these themselves; a closure would be copied.
+EVENTS: list[int | None] = []
+make_slab, largest = benchmark.make_slab, benchmark.largest
+
+
+def note_slab(job: benchmark.Job, number: int, *reduced: Array) -> Array:
+    EVENTS.append(number)
+    return make_slab(job, number, *reduced)
+
+
+def note_largest(block: Array) -> Array:
+    EVENTS.append(None)
+    return largest(block)
+
+
+def test_the_benchmark_makes_each_slab_once_and_few_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = replace(JOB, size=(60, 4, 4), slab=5)
+    monkeypatch.setattr(benchmark, "make_slab", note_slab)
+    monkeypatch.setattr(benchmark, "largest", note_largest)
+    here = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
+    with (
+        dask.config.set({"optimization.fuse.active": False}),
+        LocalCluster(1, processes=False, threads_per_worker=1, **here) as cluster,
+        Client(cluster) as client,
+    ):
+        workers = list(client.scheduler_info()["workers"])
+        x = benchmark.volume(job, workers)
+        y = cupyconv.dask.conv3d(x, benchmark.weight(job), padding="same")
+        benchmark.reduced(job, workers, x, y).compute()
+    assert sorted(event for event in EVENTS if event is not None) == list(range(12))
+    ahead = [len(EVENTS[:i]) - 2 * EVENTS[:i].count(None) for i in range(len(EVENTS) + 1)]
+    assert max(ahead) <= benchmark.AHEAD, EVENTS
 
 
 def test_the_benchmark_runs(

@@ -18,7 +18,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -39,7 +39,7 @@ from .data import Array, uniform
 
 GIB = 2**30
 CROP = 12  # outputs of a crop along each axis
-AHEAD = 3  # slabs that a worker makes before it has reduced the first of them
+AHEAD = 3  # so many slabs a worker makes before it has reduced an earlier one
 HERE = "127.0.0.1"
 
 
@@ -132,23 +132,34 @@ def on_host(block: Array) -> np.ndarray:
 # Graphs ----------------------------------------------------------------------------------------
 
 
-def slabs(job: Job, workers: Sequence[str], name: str, after: str | None) -> MaterializedLayer:
-    """Return the tasks that make slabs; neighbours are made on one worker, as far as they can be.
+def orders(job: Job, workers: Sequence[str]) -> list[list[int]]:
+    """Return the slabs of each worker, neighbours, in the order in which it makes them.
 
-    Each waits for an earlier block of `after`, where there is one. With nothing to wait for, all
-    would be made before the first one is used, and a worker would hold more than it may.
+    Every second worker goes backwards, so that two that share a border come to it together.
     """
     share = -(-job.slabs // len(workers))
-    tasks = {
-        (name, 0, i, 0, 0): (partial(make_slab, job), i)
-        + (((after, 0, i - AHEAD, 0, 0),) if after and i % share >= AHEAD else ())
-        for i in range(job.slabs)
-    }
-    return MaterializedLayer(tasks, {"workers": lambda key: [workers[key[2] // share]]})
+    shares = [list(range(i, min(i + share, job.slabs))) for i in range(0, job.slabs, share)]
+    return [own[:: number % 2 * 2 - 1] for number, own in enumerate(shares)]
 
 
-def volume(job: Job, workers: Sequence[str]) -> da.Array:
-    name = f"slab-{tokenize(job, workers)}"
+def slabs(job: Job, workers: Sequence[str], name: str, after: str | None) -> MaterializedLayer:
+    """Return the tasks that make slabs, each on the worker that needs most of it.
+
+    Each waits for an earlier block of `after`, where there is one. With nothing to wait for, all
+    would be made before the first one is used, and a worker would hold more than it may. For the
+    first one at a border, which waits for another worker, none does.
+    """
+    tasks, worker_of = {}, {}
+    for worker, order in zip(workers, orders(job, workers), strict=False):
+        for place, i in enumerate(order):
+            earlier = [(after, 0, order[place - AHEAD], 0, 0)] if after and place > AHEAD else []
+            tasks[name, 0, i, 0, 0] = (partial(make_slab, job), i, *earlier)
+            worker_of[i] = worker
+    return MaterializedLayer(tasks, {"workers": lambda key: [worker_of[key[2]]]})
+
+
+def volume(job: Job, workers: Sequence[str], purpose: str) -> da.Array:
+    name = f"slab-{tokenize(job, workers, purpose)}"
     graph = HighLevelGraph({name: slabs(job, workers, name, None)}, {name: set()})
     planes = tuple(min(job.slab, job.size[0] - z) for z in range(0, job.size[0], job.slab))
     chunks = ((job.channels,), planes, (job.size[1],), (job.size[2],))
@@ -160,8 +171,21 @@ def weight(job: Job) -> da.Array:
     return da.map_blocks(make_weight, job, chunks=chunks, meta=job.meta[None])
 
 
-def reduced(job: Job, workers: Sequence[str], x: da.Array, y: da.Array) -> da.Array:
-    """Return a number for each block of `y`, which comes from `x`, with few slabs made ahead."""
+def whole(job: Job, x: da.Array) -> da.Array:
+    return cupyconv.dask.conv3d(x, weight(job), padding="same")
+
+
+def in_parts(job: Job, x: da.Array) -> da.Array:
+    """Return each slab's convolution without what its neighbours hold."""
+    return x.map_blocks(alone, job, meta=job.meta)
+
+
+def reduced(
+    job: Job, workers: Sequence[str], convolve: Callable[[Job, da.Array], da.Array]
+) -> da.Array:
+    """Return a number for each block of a convolution, with few slabs made ahead."""
+    x = volume(job, workers, convolve.__name__)
+    y = convolve(job, x)
     chunks = tuple((1,) * blocks for blocks in y.numblocks)
     result = y.map_blocks(largest, chunks=chunks, dtype=np.float64, meta=np.empty((0,) * 4))
     layers = {**result.dask.layers, x.name: slabs(job, workers, x.name, result.name)}
@@ -272,14 +296,12 @@ def measure(job: Job, count: int, repeats: int) -> dict[str, Any]:
     # The scheduler, in this process, would fuse tasks and lose where slabs are to be made.
     with cluster(job, count) as client, dask.config.set({"optimization.fuse.active": False}):
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        x = volume(job, workers)
-        y = cupyconv.dask.conv3d(x, weight(job), padding="same")
-        by_itself = x.map_blocks(alone, job, meta=job.meta)
+        x = volume(job, workers, "check")
         return {
             "workers": count,
-            "compared": check(job, x, y),
-            "seconds": seconds(reduced(job, workers, x, y), repeats),
-            "seconds_without_halo": seconds(reduced(job, workers, x, by_itself), repeats),
+            "compared": check(job, x, whole(job, x)),
+            "seconds": seconds(reduced(job, workers, whole), repeats),
+            "seconds_without_halo": seconds(reduced(job, workers, in_parts), repeats),
             "pool_bytes": sorted(client.run(held).values()) if job.gpu else None,
         }
 

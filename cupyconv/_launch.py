@@ -459,6 +459,7 @@ def _norm_layout(
         (
             *(g.shape[1], g.sets, g.sets_per_sample or g.sets, g.channels),
             *(*axes.sample_strides, *axes.set_strides, g.elements),
+            values_width == pack and [axis.strides for axis in axes.values] == [(1, 1)],
             *(
                 _packed_walk(axes.values, values_width, line // values_width)
                 if alone

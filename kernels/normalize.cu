@@ -69,6 +69,7 @@ struct Arguments {
     int64 sets, sets_per_sample, set_channels;  // sets_per_sample: all of them for batch norm
     int64 sample_strides[2], set_strides[2];    // of input and out, from one to the next
     int64 elements;                             // of one set
+    int64 in_order;  // whether a set is whole packs, aligned, in the order of the numbers
     // The values of a set. For normalize_sets: as they lie in the input. Else `starts` has all of them,
     // in the order of their numbers, and `width` is what can be loaded at a time.
     Walk<2> values;
@@ -338,6 +339,41 @@ __device__ inline void load_set(const Arguments& p, const Input* input, Input* v
     }
 }
 
+// The sums of a thread's share of a set that lies in order, of which it makes a copy.
+__device__ inline Sums load_in_order(const Input* input, Input* values, int count) {
+    typedef Pack<Input, PACK> Whole;
+    Sums sums = {0, 0, 0, 0};
+    const int step = blockDim.x * PACK;
+    for (int first = threadIdx.x * PACK; first < count; first += UNROLL * step) {
+        Whole packs[UNROLL];  // all on their way before the first one is needed
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i)
+            if (first + i * step < count) packs[i] = *(const Whole*)(input + first + i * step);
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i) {
+            if (first + i * step >= count) break;
+            *(Whole*)(values + first + i * step) = packs[i];
+            sums.add(packs[i], PACK);
+        }
+    }
+    return sums;
+}
+
+// The same of a set that lies in another order: it is brought to shared memory first.
+__device__ inline Sums load_and_sum(const Arguments& p, const Input* input, Input* values, int count) {
+    if (p.values.width == PACK)
+        load_set<PACK>(p, input, values);
+    else if (p.values.width == PACK / 2)
+        load_set<PACK / 2>(p, input, values);
+    else
+        load_set<1>(p, input, values);
+    __syncthreads();
+    Sums sums = {0, 0, 0, 0};
+    for (int first = threadIdx.x * PACK; first < count; first += blockDim.x * PACK)
+        sums.add(*(const Pack<Input, PACK>*)(values + first), count - first);
+    return sums;
+}
+
 // Stores the normalised values of a set, which begins with this channel.
 template <int WIDTH>
 __device__ inline void store_set(
@@ -356,18 +392,8 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2) normalize_sets(con
     const int count = int(p.elements);
     for (int64 set = blockIdx.x; set < p.sets; set += gridDim.x) {
         const Input* input = p.input + set_offset(p, set, IN);
-        if (p.values.width == PACK)
-            load_set<PACK>(p, input, values);
-        else if (p.values.width == PACK / 2)
-            load_set<PACK / 2>(p, input, values);
-        else
-            load_set<1>(p, input, values);
-        __syncthreads();
-
-        Sums sums = {0, 0, 0, 0};
-        for (int first = threadIdx.x * PACK; first < count; first += blockDim.x * PACK)
-            sums.add(*(const Pack<Input, PACK>*)(values + first), count - first);
-        const Moments all = merge_block(sums.moments(), count);
+        const Sums sums = p.in_order ? load_in_order(input, values, count) : load_and_sum(p, input, values, count);
+        const Moments all = merge_block(sums.moments(), count);  // a barrier behind the last of the values
 
         const double inverse = inverse_deviation(p, all);
         const int64 channel = set % p.sets_per_sample * p.set_channels;

@@ -575,7 +575,8 @@ UNROLL = 4  # steps of a thread (view.cuh)
 MOST_CHANNELS = 4  # of a step
 _MIN_SEGMENT = 16384
 _MAX_SEGMENTS = 1024
-_SHARED_ASIDE = 2048  # bytes of a block of `normalize_sets` beside the values
+_PARAMETERS = 16  # bytes of each channel of a set in a block of `normalize_sets`
+_SHARED_ASIDE = 2048  # bytes of it beside these and the values
 _MANY_RESIDENT = 3  # blocks of it that fill a multiprocessor with fewer threads
 _BLOCKS = 12  # of `normalize` for each multiprocessor, which holds 3 of them at a time
 
@@ -642,13 +643,14 @@ def plan_norm(
         return Launch(instance, max(1, min(blocks, MAX_GRID)), threads, shared)
 
     packs = -(-g.elements // pack)
-    resident = SHARED[processor.target] // (packs * PACK + _SHARED_ASIDE)
+    shared = packs * PACK + g.channels * _PARAMETERS
+    resident = SHARED[processor.target] // (shared + _SHARED_ASIDE)
     if g.sets_per_sample and resident and not tanh:
         # As many threads as fill a multiprocessor, but for the smallest sets.
         threads = _MOST_THREADS if resident < _MANY_RESIDENT else _THREADS
         while threads > _WARP and threads >= 2 * packs:
             threads //= 2
-        return NormPlan((), launch("normalize_sets", g.sets, threads, packs * PACK), pack)
+        return NormPlan((), launch("normalize_sets", g.sets, threads, shared), pack)
 
     blocks = -(-math.prod(g.shape) // (_THREADS * UNROLL))
     function = "normalize_tanh" if tanh else "normalize"

@@ -27,7 +27,7 @@
 // every run and for every layout, and for group norm whatever the batch.
 //
 // Macros (set by cupyconv/_plan.py): INPUT and OUTPUT, the element types. Launch: THREADS threads
-// (normalize_sets: whole warps, up to MOST_THREADS, and shared memory for the packs of a set);
+// (normalize_sets: whole warps, up to MOST_THREADS, and shared memory for the parameters and packs of a set);
 // normalize_sets and combine: sets blocks, statistics: segments * sets (_across: a PACKth of that),
 // given and normalize: any number; all are grid-strided.
 
@@ -374,36 +374,39 @@ __device__ inline Sums load_and_sum(const Arguments& p, const Input* input, Inpu
     return sums;
 }
 
-// Stores the normalised values of a set, which begins with this channel.
+// Stores the normalised values of a set, of whose channels these are weights and biases.
 template <int WIDTH>
 __device__ inline void store_set(
-    const Arguments& p, const Input* values, double mean, double inverse, int64 channel, Output* out) {
+    const Arguments& p, const Input* values, double mean, double inverse, const Pair* parameters, Output* out) {
     for (int thread = threadIdx.x; thread < int(p.places.threads); thread += blockDim.x) {
         const Steps<4> steps(p.places, thread);
-        const int64 own = channel + steps.start.offset[CHANNEL];
-        const Affine affine[] = {{mean, inverse, weight_of(p, own), bias_of(p, own)}};
+        const Pair own = parameters[steps.start.offset[CHANNEL]];
+        const Affine affine[] = {{mean, inverse, own.of[0], own.of[1]}};
         normalize_steps<false, WIDTH>(p, steps, values, affine, out);
     }
 }
 
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2) normalize_sets(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(shared);
-    Input* const values = (Input*)shared;
+    Pair* const parameters = (Pair*)shared;
+    Input* const values = (Input*)(parameters + p.set_channels);
     const int count = int(p.elements);
     for (int64 set = blockIdx.x; set < p.sets; set += gridDim.x) {
         const Input* input = p.input + set_offset(p, set, IN);
+        const int64 channel = set % p.sets_per_sample * p.set_channels;
+        for (int c = threadIdx.x; c < int(p.set_channels); c += blockDim.x)
+            parameters[c] = {weight_of(p, channel + c), bias_of(p, channel + c)};
         const Sums sums = p.in_order ? load_in_order(input, values, count) : load_and_sum(p, input, values, count);
         const Moments all = merge_block(sums.moments(), count);  // a barrier behind the last of the values
 
         const double inverse = inverse_deviation(p, all);
-        const int64 channel = set % p.sets_per_sample * p.set_channels;
         Output* const out = p.out + set_offset(p, set, RESULT);
         if (p.places.width == PACK)
-            store_set<PACK>(p, values, all.mean, inverse, channel, out);
+            store_set<PACK>(p, values, all.mean, inverse, parameters, out);
         else if (p.places.width == PACK / 2)
-            store_set<PACK / 2>(p, values, all.mean, inverse, channel, out);
+            store_set<PACK / 2>(p, values, all.mean, inverse, parameters, out);
         else
-            store_set<1>(p, values, all.mean, inverse, channel, out);
+            store_set<1>(p, values, all.mean, inverse, parameters, out);
         __syncthreads();  // before the next set comes
     }
 }

@@ -806,7 +806,8 @@ def test_norm_plans(
         assert (single.segment, single.segments) == (plan.segment, plan.segments)
         assert single.normalize.block == plan.normalize.block
         assert len(single.statistics) == len(plan.statistics)
-    used = geometry.elements * dtype.itemsize
+    parameters = geometry.channels * _plan._PARAMETERS
+    used = geometry.elements * dtype.itemsize + parameters
     if plan.statistics:
         assert {launch.block for launch in launches} == {constant("normalize.cu", "THREADS")}
         assert (plan.segments > 0) == (plan.reads == 2) == (kind != "given")

@@ -132,12 +132,12 @@ struct Shared {
     int column_folds[2][TEAMS][PASSED_COLUMNS];
     float bias[TEAMS][TEAM_ROWS];  // of each team's rows
 #if POOLS
-    // Rows of sums, with what spreads them over the banks; of each team, which sums a row's
-    // windows keep; what is known of the row's outputs. And the windows of a tile.
+    // Rows of sums, with what spreads them over the banks; of each team, how a row's extrema are found
+    // and what is known of its outputs. And the windows of a tile.
     __align__(16) float values[ROW_TEAMS][PASS_ROWS][COLUMNS + 8];
     Window window[COLUMNS / 4];
     Moments moments[TEAMS][ENGINE::COLUMN_WARPS][TEAM_ROWS];
-    int order[TEAMS][TEAM_ROWS];
+    unsigned flip[TEAMS][TEAM_ROWS];
 #else
     __align__(16) Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
 #endif

@@ -25,31 +25,38 @@ __device__ inline Value sum_over(Value value) {
     return value;
 }
 
-// The larger one, for an order of -1 the smaller one, for 0 (where all that is finite becomes the same) the
-// one of larger magnitude; NaN before all others.
-__device__ inline float extremum(float a, float b, int order) {
-    const float key_a = order ? order * a : fabsf(a), key_b = order ? order * b : fabsf(b);
-    return a != a || key_a >= key_b ? a : b;
-}
-
 __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, int index, int team, int border,
                                            int first_row, int first_pass);
 
+// Two sums as they lie in the buffer. Sums taken as bits would be taken so while products still run, which
+// makes ptxas wait for each of them.
+struct __align__(8) Neighbours {
+    float first, second;
+};
+
 struct Pool {
-    static constexpr int UNUSUAL = 2;  // order of a row whose parameters are not finite
+    // The bits of a row's sums that are flipped so that the extremum is the largest: none or the sign's. ODD
+    // are those where more counts than the order of the sums.
+    static constexpr unsigned SIGN = 0x80000000u, ODD = 1;
     // A sum by the statistics that were given, in front of tanh.
     __device__ __noinline__ static double normalized(const Arguments& p, int64 channel, double sum) {
         const double rate = 1 / sqrt(load_parameter<double>(p.var, channel) + p.eps);
         return (sum - load_parameter<double>(p.mean, channel)) * rate * load_parameter<double>(p.scale, channel) +
                load_parameter<double>(p.shift, channel);
     }
-    // With them an infinity may become NaN, or all that is finite an infinity: each is looked at.
-    __device__ __noinline__ static float unusual(const Arguments& p, int64 channel, const float* at, int below) {
+    __device__ static bool is_unusual(const Arguments& p, int64 channel) {
+        return p.mean.data && is_special(normalized(p, channel, 0));
+    }
+    // Which sum of a window stands for it in an odd row. Where statistics that were given are not finite an
+    // infinity may become NaN, or all that is finite an infinity: each is looked at. Else the scale is zero,
+    // which makes the same of all that is finite, and NaN of an infinity: the one of largest magnitude.
+    __device__ __noinline__ static float odd_extremum(const Arguments& p, int64 channel, const float* at, int below) {
+        const bool unusual = is_unusual(p, channel);
         float kept = 0;
         double largest = 0;
         for (int i = 0; i < 4; ++i) {
             const float sum = at[i / 2 * below + i % 2];
-            const double value = normalized(p, channel, sum);
+            const double value = unusual ? normalized(p, channel, sum) : fabs(double(sum));
             if (i == 0 || value != value || value > largest) kept = sum, largest = value;
             if (largest != largest) break;
         }
@@ -112,9 +119,9 @@ struct Pool {
         for (int i = threadIdx.x % TEAM; i < TEAM_ROWS; i += TEAM) {
             const int64 row = worker.first_row(tile, team) + i, channel = tile.group * p.rows + row;
             const double scale = row < p.rows ? load_parameter<double>(p.scale, channel) : 0;
-            worker.shared.order[team][i] = scale > 0 ? 1 : scale < 0 ? -1 : 0;
-            if (row < p.rows && p.mean.data && is_special(normalized(p, channel, 0)))
-                worker.shared.order[team][i] = UNUSUAL;
+            unsigned& flip = worker.shared.flip[team][i];
+            flip = scale > 0 ? 0 : scale < 0 ? SIGN : ODD;
+            if (row < p.rows && is_unusual(p, channel)) flip = ODD;
             for (int warp = 0; warp < ENGINE::COLUMN_WARPS; ++warp)
                 worker.shared.moments[team][warp][i] = {0, 0, 0};
         }
@@ -125,128 +132,133 @@ struct Pool {
         Shared& shared = worker.shared;
         Tile tile;
         worker.describe(index, tile);
-        // Two bits for each tile of columns: which of the thread's are outputs.
-        unsigned exists[(ENGINE::COLUMNS + 15) / 16] = {};
+        // Which of the warp's columns are outputs, 32 in a word, and how many; then, from bit 0 on, which of
+        // the thread's: two of eight.
+        unsigned exists[WORDS];
+        int outputs = 0;
 #pragma unroll
-        for (int c = 0; c < ENGINE::COLUMNS; ++c) {
-            const Bits64 folds = *(const Bits64*)&shared.column_folds[border][team][ENGINE::column(c)];
-            exists[c / 16] |= ((folds.first ? 1u : 0u) | (folds.second ? 2u : 0u)) << c % 16 * 2;
+        for (int w = 0; w < WORDS; ++w) {
+            const int column = w * 32 + threadIdx.x % 32;
+            exists[w] = __ballot_sync(~0u, column < ENGINE::COLUMNS * 8 &&
+                                               shared.column_folds[border][team][ENGINE::first_column(0) + column]);
+            outputs += __popc(exists[w]);
+            exists[w] >>= threadIdx.x % 4 * 2;
         }
+        const float count = float(outputs);
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 sync(team);  // nobody reads the last rows any more
                 float* const to = shared.values[buffer_of(team)][ENGINE::pass_row()] + worker.first_column(team);
-                float zeros = 0;
 #pragma unroll
-                for (int c = 0; c < ENGINE::COLUMNS; ++c) {
-                    const float first = engine.value(r, c, 2 * half), second = engine.value(r, c, 2 * half + 1);
-                    zeros = fmaf(second, 0.0f, fmaf(first, 0.0f, zeros));
-                    *(Bits64*)(to + ENGINE::column(c)) = {__float_as_uint(first), __float_as_uint(second)};
-                }
-                if (__any_sync(~0u, zeros != zeros)) {
+                for (int c = 0; c < ENGINE::COLUMNS; ++c)
+                    *(Neighbours*)(to + ENGINE::column(c)) = {engine.value(r, c, 2 * half),
+                                                              engine.value(r, c, 2 * half + 1)};
+                const int row = ENGINE::row_of_pass(r, half, ENGINE::pass_row());
+                Moments& all = shared.moments[team][ENGINE::column_warp()][row];
+                Moments own = moments(engine, exists, count, float(all.mean), r, half);
+                // A sum that is not finite, or one whose square is not where that of a double is.
+                const bool special = __any_sync(~0u, is_special(float(own.m2)));
+                if (special)
                     repair_values(worker.p, shared, index, team, border, ENGINE::first_row(r) + half * 8,
                                   ENGINE::pass_row() - threadIdx.x % 32 / 4);
+                if (special || (worker.p.partial && all.count == 0)) {
                     __syncwarp();
-#pragma unroll
-                    for (int c = 0; c < ENGINE::COLUMNS; ++c)
-#pragma unroll
-                        for (int i = 0; i < 2; ++i)
-                            engine.value(r, c, 2 * half + i) = to[ENGINE::column(c) + i];
+                    own = plain_moments(to, shared.column_folds[border][team]);
                 }
-                if (worker.p.partial) gather(worker, engine, exists, to, team, border, r, half);
+                __syncwarp();  // all lanes know the row's moments
+                if (worker.p.partial && threadIdx.x % 4 == 0) add(all, own);
                 sync(team);
                 pool(worker, tile, team, r, half);
             }
         }
     }
 
-    // Adds what a row has in this tile to its statistics: four lanes have its columns.
-    __device__ __forceinline__ static void gather(const Worker& worker, ENGINE& engine, const unsigned* exists,
-                                                  const float* values, int team, int border, int r, int half) {
-        Moments own = moments(engine, exists, r, half);
-        // Squares that are too large for float are not for double.
-        if (__any_sync(~0u, own.count > 0 && is_special(float(own.m2)))) {
-            __syncwarp();
-            own = large_moments(values, worker.shared.column_folds[border][team]);
-        }
-        if (threadIdx.x % 4 > 0) return;
-        Moments& all =
-            worker.shared.moments[team][ENGINE::column_warp()][ENGINE::row_of_pass(r, half, ENGINE::pass_row())];
-        all = merge(all, own);
-    }
-    // In two passes: what the rounded mean is off by corrects both.
-    __device__ __forceinline__ static Moments moments(ENGINE& engine, const unsigned* exists, int r, int half) {
-        int number = 0;
-        float sum = 0, rest = 0, squares = 0;
-#pragma unroll
-        for (int i = 0; i < (ENGINE::COLUMNS + 15) / 16; ++i) number += __popc(exists[i]);
-#pragma unroll
-        for (int c = 0; c < ENGINE::COLUMNS; ++c)
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-                sum += exists[c / 16] >> (c % 16 * 2 + i) & 1u ? engine.value(r, c, 2 * half + i) : 0.0f;
-        const float count = sum_over<4>(float(number)), mean = sum_over<4>(sum) / count;
+    static constexpr int WORDS = (ENGINE::COLUMNS + 3) / 4;
+
+    // The moments of what a row has in this tile, of which four lanes have the columns, by deviations from a
+    // mean: that of the tiles so far. What the tile's is off by is in the variance of all, so that no more
+    // cancels than that leaves.
+    __device__ __forceinline__ static Moments moments(ENGINE& engine, const unsigned* exists, float count, float mean,
+                                                      int r, int half) {
+        float sums[2] = {0, 0}, squares[2] = {0, 0};  // two of each, as none waits for the other
 #pragma unroll
         for (int c = 0; c < ENGINE::COLUMNS; ++c)
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 const float deviation = engine.value(r, c, 2 * half + i) - mean;
-                const float present = exists[c / 16] >> (c % 16 * 2 + i) & 1u ? deviation : 0.0f;
-                rest += present;
-                squares += present * present;
+                const float present = exists[c / 4] >> (c % 4 * 8 + i) & 1u ? deviation : 0.0f;
+                sums[i] += present;
+                squares[i] = fmaf(present, present, squares[i]);
             }
-        rest = sum_over<4>(rest) / count;
-        squares = sum_over<4>(squares) - count * rest * rest;
-        return {count, double(mean) + rest, squares};
+        const float sum = sum_over<4>(sums[0] + sums[1]);
+        const float apart = count > 0 ? sum / count : 0, rest = sum_over<4>(squares[0] + squares[1]) - sum * apart;
+        return {count, double(mean) + apart, rest < 0 ? 0 : rest};
     }
-    // The same from the warp's rows of the buffer.
-    __device__ __noinline__ static Moments large_moments(const float* row, const int* folds) {
+    // Adds moments that are known as well as floats are.
+    __device__ static void add(Moments& all, const Moments& own) {
+        const double count = all.count + own.count, delta = own.mean - all.mean;
+        const double share = own.count > 0 ? float(own.count) / float(count) : 0;
+        all = {count, all.mean + delta * share, all.m2 + own.m2 + delta * delta * all.count * share};
+    }
+    // Those of the warp's rows of the buffer, where floats do not do or no mean is known.
+    __device__ __noinline__ static Moments plain_moments(const float* row, const int* folds) {
         constexpr int WIDTH = ENGINE::COLUMNS * 8;
         const int first = ENGINE::first_column(0);
         double count = 0, sum = 0, squares = 0;
         for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
             if (folds[c]) sum += row[c], count += 1;
         count = sum_over<4>(count);
-        const double mean = sum_over<4>(sum) / count;
+        const double mean = sum_over<4>(sum) / (count > 0 ? count : 1);
         for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
             if (folds[c]) squares += (row[c] - mean) * (row[c] - mean);
         return {count, mean, sum_over<4>(squares)};
     }
 
-    // Stores the extrema of the buffer's rows: a warp has a few rows, its lanes run along the windows.
+    // Stores the extrema of the buffer's rows, which are channels in turn: a warp has a few of them, and its
+    // lanes run along the windows of two at a time.
     __device__ __forceinline__ static void pool(const Worker& worker, const Tile& tile, int team, int r, int half) {
-        constexpr int HEIGHT = PASS_ROWS / (TOGETHER / 32);
+        constexpr int HEIGHT = PASS_ROWS / (TOGETHER / 32), PITCH = COLUMNS + 8;
+        constexpr int DOWN = HEIGHT > 1 ? 2 : 1, ACROSS = 32 / DOWN;
         const Arguments& p = worker.p;
         Shared& shared = worker.shared;
         const int windows = int(p.tile[2]) / 2 * (int(p.tile[3]) / 2) * int(p.tile[0]), below = pitch(p);
-        const int first = threadIdx.x % TOGETHER / 32 * HEIGHT;  // of the warp's rows, which are channels in turn
+        const int lane = threadIdx.x % 32, first = threadIdx.x % TOGETHER / 32 * HEIGHT + lane / ACROSS;
         const int first_row = ENGINE::row_of_pass(r, half, first), row = worker.first_row(tile, team) + first_row;
         const int rows = int(p.rows) - row;
         float* const to = p.pooled + tile.start[0] * p.pooled_batch + (tile.group * p.rows + row) * p.pooled_row +
                           tile.start[2] / 2 * p.pooled_pitch + tile.start[3] / 2;
-        for (int i = threadIdx.x % 32; i < windows; i += 32) {
+        unsigned flip[HEIGHT / DOWN];
+        bool odd = false;
+#pragma unroll
+        for (int k = 0; k < HEIGHT / DOWN; ++k) {
+            flip[k] = shared.flip[team][first_row + k * DOWN];
+            odd |= flip[k] == ODD;
+        }
+        for (int i = lane % ACROSS; i < windows; i += ACROSS) {
             const Window& window = shared.window[i];
             int place[4];
             Packed::unpack(window.place, place);
             if (place[0] >= tile.size[0] || place[2] + 1 >= tile.size[2] || place[3] + 1 >= tile.size[3]) continue;
-            const float* const from = shared.values[buffer_of(team)][first] + window.column;
+            const float* const at = shared.values[buffer_of(team)][first] + window.column;
+            float* const stored = to + window.offset;
 #pragma unroll
-            for (int k = 0; k < HEIGHT; ++k) {
-                const int order = shared.order[team][first_row + k];
-                const float* const at = from + k * (COLUMNS + 8);
-                const Bits64 upper = *(const Bits64*)at, lower = *(const Bits64*)(at + below);
-                const float above =
-                    extremum(__uint_as_float(upper.first), __uint_as_float(upper.second), order);
-                const float under =
-                    extremum(__uint_as_float(lower.first), __uint_as_float(lower.second), order);
-                float kept = extremum(above, under, order);
-                if (order == UNUSUAL && k < rows) kept = unusual(p, tile.group * p.rows + row + k, at, below);
-                if (k < rows) to[window.offset + k * p.pooled_row] = kept;
+            for (int k = 0; k < HEIGHT / DOWN; ++k) {
+                const float* const own = at + k * DOWN * PITCH;
+                const Bits64 upper = *(const Bits64*)own, lower = *(const Bits64*)(own + below);
+                const float above = max_or_nan(flipped(upper.first, flip[k]), flipped(upper.second, flip[k]));
+                const float under = max_or_nan(flipped(lower.first, flip[k]), flipped(lower.second, flip[k]));
+                const float kept = flipped(__float_as_uint(max_or_nan(above, under)), flip[k]);
+                if (k * DOWN < rows) stored[k * DOWN * p.pooled_row] = kept;
             }
+            for (int k = 0; odd && k < HEIGHT && k < rows; k += DOWN)
+                if (shared.flip[team][first_row + k] == ODD)
+                    stored[k * p.pooled_row] =
+                        odd_extremum(p, tile.group * p.rows + row + k, at + k * PITCH, below);
         }
     }
+    __device__ static float flipped(unsigned bits, unsigned flip) { return __uint_as_float(bits ^ flip); }
 };
 
 // Computes sums that are not finite again, in the eight rows of the buffer that the warp wrote.

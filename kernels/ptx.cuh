@@ -210,6 +210,17 @@ __device__ inline void store_bits(void* shared, const Bits128& bits) {
 #endif
 }
 
+// The larger number; NaN where one of them is.
+__device__ inline float max_or_nan(float a, float b) {
+#ifdef __CUDACC__
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+    return larger;
+#else
+    return a != a || a > b ? a : b;
+#endif
+}
+
 // ---- matrix products of a warp: d += a * b ----
 
 // tf32 operands are float32 numbers of which the last 13 bits are ignored.

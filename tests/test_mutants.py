@@ -676,7 +676,7 @@ FUSED_CASES["infinite"] = FUSED_CASES["infinite"].with_arrays(
 
 FUSED: dict[str, Mutant] = {
     "one extremum for both signs": Mutant(
-        MATRIX_POOL, "= scale > 0 ? 1 : scale < 0 ? -1 : 0;", "= 1;",
+        MATRIX_POOL, "= scale > 0 ? 0 : scale < 0 ? SIGN : ODD;", "= 0;",
         "wrong", by="hopper", case="own",
     ),
     "statistics of what is no output": Mutant(
@@ -684,7 +684,7 @@ FUSED: dict[str, Mutant] = {
         "wrong", by="hopper", case="own",
     ),
     "statistics of the last tile": Mutant(
-        MATRIX_POOL, "        all = merge(all, own);", "        all = own;",
+        MATRIX_POOL, "threadIdx.x % 4 == 0) add(all, own);", "threadIdx.x % 4 == 0) all = own;",
         "wrong", by="hopper", case="own",
     ),
     "statistics of one team": Mutant(

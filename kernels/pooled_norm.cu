@@ -21,6 +21,7 @@
 #include "ptx.cuh"
 
 constexpr int THREADS = 256;
+constexpr int BATCH = 5;  // values that a lane loads together
 
 typedef OUTPUT Output;
 
@@ -80,11 +81,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalize(const __grid_con
         const Number center(affine.mean);
         const float* const from = p.pooled + (sample * p.channels + first + own) * space;
         float part = 0;
-#pragma unroll 4
-        for (int i = lane; i < space; i += 32) {
-            const float value = tanhf(fmaf(center.from(from[i]), affine.scale, affine.shift));
-            values[own * space + i] = value;
-            part += value;
+        for (int start = lane; start < space; start += BATCH * 32) {
+            float batch[BATCH];  // all on their way before the first one is needed
+#pragma unroll
+            for (int k = 0; k < BATCH; ++k)
+                if (start + k * 32 < space) batch[k] = from[start + k * 32];
+#pragma unroll
+            for (int k = 0; k < BATCH; ++k) {
+                if (start + k * 32 >= space) break;
+                const float value = tanhf(fmaf(center.from(batch[k]), affine.scale, affine.shift));
+                values[own * space + start + k * 32] = value;
+                part += value;
+            }
         }
         sum += part;
     }
@@ -108,9 +116,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalize(const __grid_con
         Output* const out = p.out + sample * p.out_batch + channel * p.out_channel;
 #pragma unroll 4
         for (int i = lane; i < space; i += 32) {
-            const int y = dense ? 0 : i / int(p.width), x = i - y * int(p.width);
             const float value = fmaf(center.from(values[own * space + i]) * rate, scale, shift);
-            out[y * p.out_axis[0] + x * p.out_axis[1]] = narrow<Output>(value);
+            out[dense ? i : i / int(p.width) * p.out_axis[0] + i % int(p.width) * p.out_axis[1]] =
+                narrow<Output>(value);
         }
     }
 }

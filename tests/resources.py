@@ -69,7 +69,9 @@ def compiled(source: str, options: tuple[str, ...], target: str) -> dict[str, Re
     finally:
         log = nvrtc.getProgramLog(program)
         nvrtc.destroyProgram(program)
-    assert "(C75" not in log, f"{target}: products of matrix units wait for each other: {log[-2000:]}"
+    assert "(C75" not in log, (
+        f"{target}: products of matrix units wait for each other: {log[-2000:]}"
+    )
     result = {}
     for function in _FUNCTION.finditer(log):
         shared = _SHARED.search(function["rest"])

@@ -36,7 +36,7 @@ class Shape:
 
 # By the accumulator's size, widths of kernels whose taps slide. The first is for all others, too.
 SHAPES = {
-    4: (Shape(3, 8, 6), Shape(1, 8, 6), Shape(5, 4, 6), Shape(7, 4, 6)),
+    4: (Shape(3, 8, 6), Shape(1, 8, 6), Shape(5, 4, 6), Shape(7, 8, 3)),
     8: (Shape(3, 4, 4),),
 }
 
@@ -218,12 +218,12 @@ def _candidates(
         strips = height // shape.lines if not in_sections else 1
         for channels in _splits(geometry.groups, 1, 256) if max(tiles) == 1 else [1]:
             staged = channels * extent[0] * extent[1]
-            inputs = -(-(channels * plane + most) // 4) * 4
-            values = inputs + rows * channels * (taps + 1)
+            inputs = -(-(channels * plane + most) // (most + 1)) * (most + 1)
+            values = rows * channels * (taps + 1)
             items = rows * channels * depth * z.phases * strips * y.phases
             descriptions = staged * max(vectors.count, elements.count) * _RUN + items * _STRIP
-            own = 3 * MAX_PHASES * _TAPS + descriptions + values * accumulator
-            if own > shared or max(staged * extent[2], items, values) >= _COUNTED:
+            own = 3 * MAX_PHASES * _TAPS + descriptions + inputs * itemsize + values * accumulator
+            if own > shared or max(inputs, items, values) >= _COUNTED:
                 continue
             channel_tiles = -(-geometry.groups // channels)
             count = geometry.batch * channel_tiles * math.prod(tiles) * row_tiles

@@ -7,8 +7,8 @@
 // inputs are read once, outputs are written once, and that few instructions stand in between.
 //
 // A tile is a box of outputs of some channels. Its inputs, with the halo that taps reach, are staged
-// in shared memory line by line, as accumulators, zeros where the array has nothing. Then a thread
-// takes LINES lines of two outputs at a time.
+// in shared memory line by line, zeros where the array has nothing. Then a thread takes LINES lines of
+// two outputs at a time.
 //
 //     staged lines of a channel                   outputs of a thread, where taps slide
 //     +---------------------------------+
@@ -55,14 +55,20 @@ constexpr int UNROLL = 4;  // chunks of inputs that a thread has on their way
 constexpr int MAX_PHASES = 8;
 constexpr int CHUNK = 16 / sizeof(Element);
 constexpr int ABSENT = -0x40000000;
+// The fewest bytes that are copied to shared memory past the registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int LEAST_COPIED = 32;
+#else
+constexpr int LEAST_COPIED = 4;
+#endif
 
 template <typename T, int N>
 struct __align__(sizeof(T) * N) Vector {
     T values[N];
 };
-typedef Vector<Accumulator, 2> Pair;
+typedef Vector<Element, 2> Pair;
 
-// Strides are in elements, pitches in accumulators.
+// Strides and pitches are in elements.
 struct Axis {
     AxisTaps taps;
     int64 low;     // least input offset of any tap
@@ -85,7 +91,7 @@ struct Arguments {
     int64 tiles, row_tiles, channel_tiles;
     int64 rows_of_tile, channels, channel_pitch;
     int64 runs_of_tile, strips_of_tile, taps;
-    int64 inputs;    // accumulators that are staged
+    int64 inputs;    // elements that are staged
     int64 chunks;    // of a run
     int64 runs;      // of a line
     int64 vectors;   // whether a chunk is 16 bytes; else it is an element
@@ -93,7 +99,7 @@ struct Arguments {
     int64 columns;   // threads along x
     int64 strips;    // of LINES lines in a phase of y
     int64 section;   // outputs of a section where the lines of a thread are sections of one, else 0
-    // From one line of a thread to the next: elements of the output, inputs along y and x, accumulators.
+    // From one line of a thread to the next: elements of the output, inputs along y and x, elements that are staged.
     int64 line_out, line_place[2], line_pitch;
     // Long reciprocals of row_tiles, of the tiles along x, y, z and of channel_tiles.
     int64 tile_reciprocals[5];
@@ -160,7 +166,7 @@ struct Worker {
     const Shared& shared;
     Run* const runs;
     Strip* const strips;
-    Accumulator* const inputs;
+    Element* const inputs;
     Accumulator* const weights;  // of each row and channel, with the bias
 
     __device__ Worker(const Arguments& p, unsigned char* memory)
@@ -169,8 +175,8 @@ struct Worker {
           shared(*(const Shared*)memory),
           runs((Run*)(memory + sizeof(Shared))),
           strips((Strip*)(runs + int(p.runs_of_tile))),
-          inputs((Accumulator*)(strips + int(p.strips_of_tile))),
-          weights(inputs + int(p.inputs)) {}
+          inputs((Element*)(strips + int(p.strips_of_tile))),
+          weights((Accumulator*)(inputs + int(p.inputs))) {}
 
     __device__ bool exists(const Tile& tile, int row, int channel) const {
         return (tile.row + row < int(p.rows)) & (tile.channel + channel < int(p.groups));
@@ -262,12 +268,9 @@ struct Worker {
         return special;
     }
 
-    // Stages the inputs in chunks of WIDTH elements: several loads, then what waits for them. A thread stays
-    // in its chunk of the runs.
+    // Stages the inputs in chunks of WIDTH elements. A thread stays in its chunk of the runs.
     template <int WIDTH>
     __device__ void stage(const Tile& tile) const {
-        typedef typename BitsOf<WIDTH * sizeof(Element)>::type Loaded;
-        constexpr int STORED = 16 / sizeof(Accumulator);
         const int chunks = int(p.chunks), teams = quotient(THREADS, p.per_chunks);
         const int team = quotient(thread, p.per_chunks), offset = (thread - team * chunks) * WIDTH;
         if (team >= teams) return;
@@ -276,6 +279,36 @@ struct Worker {
         const int end = reach < 0 ? 0 : reach < size ? reach : size;
         const int whole = size < WIDTH ? 0 : size - WIDTH + 1 < end ? size - WIDTH + 1 : end;
         const int64 distance = WIDTH == 1 ? offset * p.axis[2].input : offset;
+        if constexpr (WIDTH * sizeof(Element) >= LEAST_COPIED)
+            copy_chunks<WIDTH>(team, teams, offset, distance, whole, end, size);
+        else
+            move_chunks<WIDTH>(team, teams, offset, distance, whole, end, size);
+    }
+
+    // All chunks of a thread are on their way at a time.
+    template <int WIDTH>
+    __device__ void copy_chunks(int team, int teams, int offset, int64 distance, int whole, int end, int size) const {
+        constexpr int BYTES = WIDTH * sizeof(Element);
+        for (int i = team; i < int(p.runs_of_tile); i += teams) {
+            const Run run = runs[i];
+            const int x = run.x + offset;
+            Element* const to = inputs + (run.place + offset);
+            const bool present = unsigned(x) < unsigned(whole);
+            if (WIDTH > 1 && !present && unsigned(x + WIDTH - 1) < unsigned(end + WIDTH - 1)) {
+#pragma unroll
+                for (int e = 0; e < WIDTH; ++e)  // across an end of the array, one by one
+                    to[e] = unsigned(x + e) < unsigned(size) ? run.source[distance + e] : Element();
+            } else {
+                copy_async<BYTES>(to, present ? run.source + distance : p.input, present ? BYTES : 0);
+            }
+        }
+        copy_async_commit();
+    }
+
+    // What cannot be copied passes through registers: several loads, then what waits for them.
+    template <int WIDTH>
+    __device__ void move_chunks(int team, int teams, int offset, int64 distance, int whole, int end, int size) const {
+        typedef typename BitsOf<WIDTH * sizeof(Element)>::type Loaded;
         for (int first = team; first < int(p.runs_of_tile); first += UNROLL * teams) {
             union {
                 Loaded bits;
@@ -300,25 +333,14 @@ struct Worker {
             for (int u = 0; u < UNROLL; ++u) {
                 const int i = first + u * teams;
                 if (i >= int(p.runs_of_tile)) break;
-                if (WIDTH > 1 && partial[u]) {  // across an end of the array, one by one
+                if (WIDTH > 1 && partial[u]) {
                     const Run run = runs[i];
 #pragma unroll
                     for (int e = 0; e < WIDTH; ++e)
                         if (unsigned(run.x + offset + e) < unsigned(size))
                             loaded[u].values[e] = run.source[distance + e];
                 }
-                if (WIDTH == 1) inputs[place[u]] = widen<Accumulator>(loaded[u].values[0]);
-#pragma unroll
-                for (int s = 0; s + STORED <= WIDTH; s += STORED) {
-                    union {
-                        Bits128 bits;
-                        Accumulator values[STORED];
-                    } stored;
-#pragma unroll
-                    for (int e = 0; e < STORED; ++e)
-                        stored.values[e] = widen<Accumulator>(loaded[u].values[s + e]);
-                    store_bits(inputs + place[u] + s, stored.bits);
-                }
+                *(Loaded*)(inputs + place[u]) = loaded[u].bits;
             }
         }
     }
@@ -326,7 +348,7 @@ struct Worker {
     // Adds the products of one output in each line, tap by tap; MASKED leaves absent inputs out. The
     // input of the first tap has these coordinates.
     template <bool MASKED>
-    __device__ void gather(Accumulator (&sum)[LINES], const Accumulator* weight, const Accumulator* input,
+    __device__ void gather(Accumulator (&sum)[LINES], const Accumulator* weight, const Element* input,
                            const Taps& tz, const Taps& ty, const Taps& tx, int z0, int y0, int x0) const {
         const int height = int(p.axis[1].taps.kernel), width = int(p.axis[2].taps.kernel);
         const int pitch = int(p.line_pitch);
@@ -337,14 +359,14 @@ struct Worker {
                     const Accumulator w = weight[line * width + tx.first + jx * tx.step];
                     const int z = jz * int(p.axis[0].apart), y = jy * int(p.axis[1].apart),
                               x = jx * int(p.axis[2].apart);
-                    const Accumulator* own = input + z * int(p.axis[0].pitch) + y * int(p.axis[1].pitch) + x;
+                    const Element* own = input + z * int(p.axis[0].pitch) + y * int(p.axis[1].pitch) + x;
 #pragma unroll
                     for (int r = 0; r < LINES; ++r) {
                         const bool present =
                             (unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &
                             (unsigned(y0 + y + r * int(p.line_place[0])) < unsigned(p.axis[1].taps.size_in)) &
                             (unsigned(x0 + x + r * int(p.line_place[1])) < unsigned(p.axis[2].taps.size_in));
-                        if (!MASKED || present) sum[r] = multiply_add(w, own[r * pitch], sum[r]);
+                        if (!MASKED || present) sum[r] = multiply_add(w, widen<Accumulator>(own[r * pitch]), sum[r]);
                     }
                 }
     }
@@ -355,23 +377,23 @@ struct Worker {
         Accumulator values[TAPS + 3];
     };
     template <int SKEW>
-    __device__ static void read(Window& window, const Accumulator* first) {
+    __device__ static void read(Window& window, const Element* first) {
 #pragma unroll
         for (int i = 0; i < TAPS + 1 + SKEW; i += 2) {
             const Pair pair = *(const Pair*)(first - SKEW + i);
-            window.values[i] = pair.values[0];
-            window.values[i + 1] = pair.values[1];
+            window.values[i] = widen<Accumulator>(pair.values[0]);
+            window.values[i + 1] = widen<Accumulator>(pair.values[1]);
         }
     }
 
     // Adds the products of two neighbouring outputs in each line, by windows that slide down. All phases
     // are one here, so the weights lie in the order in which they are taken.
     template <int SKEW>
-    __device__ void slide(Accumulator (&sum)[2][LINES], const Accumulator* weight, const Accumulator* input) const {
+    __device__ void slide(Accumulator (&sum)[2][LINES], const Accumulator* weight, const Element* input) const {
         const int height = int(p.axis[1].taps.kernel), pitch = int(p.line_pitch);
         int z = int(p.axis[0].taps.kernel);
         do {
-            const Accumulator* next = input;
+            const Element* next = input;
             Window window[LINES];
 #pragma unroll
             for (int r = 0; r < LINES - 1; ++r, next += pitch) read<SKEW>(window[r], next);
@@ -433,7 +455,7 @@ struct Worker {
                                   strip.lines < most[1] ? strip.lines : most[1]};
             if (count[0] == 0) continue;
             const Accumulator* const weight = weights + strip.weights;
-            const Accumulator* const input = inputs + strip.input;
+            const Element* const input = inputs + strip.input;
             const Accumulator bias = weight[int(p.taps)];
             Accumulator sum[2][LINES];
 #pragma unroll
@@ -505,12 +527,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         const Tile tile(p, index);
         const int start = worker.describe_runs(tile);
         worker.describe_strips(tile, start);
-        const bool special = __syncthreads_or(worker.load_weights(tile));
+        __syncthreads();
         if (p.vectors)
             worker.stage<CHUNK>(tile);
         else
             worker.stage<1>(tile);
-        __syncthreads();
+        const bool own = worker.load_weights(tile);  // while inputs are on their way
+        if constexpr (LEAST_COPIED <= CHUNK * sizeof(Element)) copy_async_wait<0>();
+        const bool special = __syncthreads_or(own);
         if (p.slides && !special)
             worker.convolve<true>(tile, start, false);
         else

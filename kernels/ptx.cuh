@@ -32,6 +32,21 @@ __device__ inline unsigned short float16_from_float(float value) {
 #endif
 }
 
+// The same for bfloat16; NaN has all bits set but the sign.
+__device__ inline unsigned short bfloat16_from_float(float value) {
+#ifndef __CUDACC__
+    return emulator::bfloat16_from_float(value);
+#elif __CUDA_ARCH__ >= 800
+    unsigned bits;
+    asm("cvt.rn.bf16x2.f32 %0, 0f00000000, %1;" : "=r"(bits) : "f"(value));
+    return (unsigned short)bits;
+#else
+    const unsigned bits = __float_as_uint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+    return (unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
+}
+
 // Four of the eight bytes of two words, each named by four bits of `which`, the lowest first.
 __device__ inline unsigned byte_select(unsigned low, unsigned high, unsigned which) {
 #ifdef __CUDACC__
@@ -210,14 +225,14 @@ __device__ inline void store_bits(void* shared, const Bits128& bits) {
 #endif
 }
 
-// The larger number; NaN where one of them is.
+// The larger number, and NaN (all bits set but the sign) where one of them is.
 __device__ inline float max_or_nan(float a, float b) {
 #ifdef __CUDACC__
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
     return larger;
 #else
-    return a != a || a > b ? a : b;
+    return a != a || b != b ? __uint_as_float(0x7fffffffu) : a > b ? a : b;
 #endif
 }
 

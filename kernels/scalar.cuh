@@ -106,9 +106,7 @@ struct Narrow<float16, Accumulator> {
 template <typename Accumulator>
 struct Narrow<bfloat16, Accumulator> {
     __device__ static bfloat16 apply(Accumulator value) {
-        unsigned bits = __float_as_uint(round_to_odd(value));
-        if ((bits & 0x7fffffffu) > 0x7f800000u) return bfloat16{0x7fff};
-        return bfloat16{(unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
+        return bfloat16{bfloat16_from_float(round_to_odd(value))};
     }
 };
 

@@ -233,7 +233,10 @@ def tf32_conversions(rng: np.random.Generator) -> Case:
 
 
 def pair_conversions(rng: np.random.Generator) -> Case:
-    """Floats of all sizes, ties between two 16-bit ones among them; any NaN becomes 0x7fff."""
+    """Floats of all sizes, ties between two 16-bit ones among them; any NaN becomes 0x7fff.
+
+    Then the larger of two, where any NaN becomes 0x7fffffff.
+    """
     b = rng.integers(2**32, size=65536, dtype=np.uint32)
     b[::4] = b[::4] & np.uint32(0xFFFF0000) | np.uint32(0x8000)
     b[1::4] = b[1::4] & np.uint32(0xFFFFE000) | np.uint32(0x1000)
@@ -244,8 +247,10 @@ def pair_conversions(rng: np.random.Generator) -> Case:
             bits = value.astype(dtype).view(np.uint16).astype(np.uint32)
         bits[np.isnan(value)] = 0x7FFF
         columns.append(bits[:-1] | bits[1:] << np.uint32(16))
-    expected = np.stack(columns, axis=1).reshape(-1)
-    return Case(256, b, b, np.empty(2 * 65535, np.uint32), expected, 0)
+    larger = np.maximum(value[:-1], value[1:])
+    larger_bits = np.where(np.isnan(larger), np.uint32(0x7FFFFFFF), larger.view(np.uint32))
+    expected = np.stack([*columns, bits[:-1], larger_bits], axis=1).reshape(-1)
+    return Case(256, b, b, np.empty(4 * 65535, np.uint32), expected, 0)
 
 
 def bytes_and_pairs(rng: np.random.Generator) -> Case:

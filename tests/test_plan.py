@@ -68,7 +68,7 @@ class Recorder:
         return np.empty(shape, dtype)
 
     def cast(self, array: Array, dtype: np.dtype[Any]) -> Array:
-        return array.astype(dtype, copy=False)
+        return array if array.dtype == dtype else array.astype(dtype, order="C")
 
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         def run(arguments: Arguments) -> None:

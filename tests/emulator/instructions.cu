@@ -255,12 +255,15 @@ KERNEL(tf32_conversions) {
     for (int i = threadIdx.x; i < 65536; i += 256) p.out[i] = tf32_from_float(__uint_as_float(p.b[i]));
 }
 
-// 256 threads: neighbouring 32-bit floats of b to pairs of either kind of 16-bit floats.
+// 256 threads: neighbouring 32-bit floats of b to pairs of either kind of 16-bit floats, the first one alone
+// to bfloat16, and the larger one.
 KERNEL(pair_conversions) {
     for (int i = threadIdx.x; i < 65535; i += 256) {
         const float first = __uint_as_float(p.b[i]), second = __uint_as_float(p.b[i + 1]);
-        p.out[2 * i] = float16_pair(first, second);
-        p.out[2 * i + 1] = bfloat16_pair(first, second);
+        p.out[4 * i] = float16_pair(first, second);
+        p.out[4 * i + 1] = bfloat16_pair(first, second);
+        p.out[4 * i + 2] = bfloat16_from_float(first);
+        p.out[4 * i + 3] = __float_as_uint(max_or_nan(first, second));
     }
 }
 

@@ -491,7 +491,7 @@ struct Worker {
             if (SLIDE && p.pairs && count[1] == LINES) {
 #pragma unroll
                 for (int r = 0; r < LINES; ++r, out += p.line_out)
-                    *(Vector<Element, 2>*)out = {narrow<Element>(sum[0][r]), narrow<Element>(sum[1][r])};
+                    *(BitsOf<2 * sizeof(Element)>::type*)out = pair_of(sum[0][r], sum[1][r], Element());
             } else {
 #pragma unroll
                 for (int r = 0; r < LINES; ++r, out += p.line_out) {

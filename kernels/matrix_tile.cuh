@@ -91,7 +91,7 @@ struct Channels<4> {
 };
 typedef Channels<CHUNK>::Bits Bits;
 
-// Two and four neighbouring outputs, as they lie in memory, and sums rounded to two.
+// Two and four neighbouring outputs, as they lie in memory.
 typedef Load<2, Bits>::Type Pair;
 template <int>
 struct Four {
@@ -102,11 +102,6 @@ struct Four<4> {
     typedef Bits128 Type;
 };
 typedef Four<sizeof(Bits)>::Type Quad;
-__device__ inline Bits64 pair_of(float first, float second, float) {
-    return {__float_as_uint(first), __float_as_uint(second)};
-}
-__device__ inline unsigned pair_of(float first, float second, float16) { return float16_pair(first, second); }
-__device__ inline unsigned pair_of(float first, float second, bfloat16) { return bfloat16_pair(first, second); }
 
 // Whether an infinity or a NaN is among rounded outputs. Times zero they are NaN, which stays in a sum;
 // in pairs of 16 bits an exponent of ones, with the LEAST of them added, carries into the sign.

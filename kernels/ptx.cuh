@@ -58,23 +58,23 @@ __device__ inline unsigned byte_select(unsigned low, unsigned high, unsigned whi
 #endif
 }
 
-// Two floats rounded the same way, the first one in the low half. From compute capability 8.0 on.
+// Two floats rounded the same way, the first one in the low half.
 __device__ inline unsigned float16_pair(float first, float second) {
-#ifdef __CUDACC__
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     unsigned bits;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
     return bits;
 #else
-    return emulator::float16_from_float(first) | unsigned(emulator::float16_from_float(second)) << 16;
+    return float16_from_float(first) | unsigned(float16_from_float(second)) << 16;
 #endif
 }
 __device__ inline unsigned bfloat16_pair(float first, float second) {
-#ifdef __CUDACC__
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     unsigned bits;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
     return bits;
 #else
-    return emulator::bfloat16_from_float(first) | unsigned(emulator::bfloat16_from_float(second)) << 16;
+    return bfloat16_from_float(first) | unsigned(bfloat16_from_float(second)) << 16;
 #endif
 }
 

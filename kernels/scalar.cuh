@@ -115,6 +115,20 @@ __device__ inline Element narrow(Accumulator value) {
     return Narrow<Element, Accumulator>::apply(value);
 }
 
+// Two accumulators as neighbouring elements, all bits of them; the last argument says of which kind.
+__device__ inline Bits128 pair_of(double first, double second, double) {
+    union {
+        double values[2];
+        Bits128 bits;
+    } pair = {{first, second}};
+    return pair.bits;
+}
+__device__ inline Bits64 pair_of(float first, float second, float) {
+    return {__float_as_uint(first), __float_as_uint(second)};
+}
+__device__ inline unsigned pair_of(float first, float second, float16) { return float16_pair(first, second); }
+__device__ inline unsigned pair_of(float first, float second, bfloat16) { return bfloat16_pair(first, second); }
+
 // ---- arithmetic on accumulators ----
 
 template <typename T>

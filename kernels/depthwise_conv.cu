@@ -51,16 +51,10 @@ typedef ELEMENT Element;
 typedef accumulator_of<Element>::type Accumulator;
 
 constexpr int THREADS = 128;
-constexpr int UNROLL = 4;  // chunks of inputs that a thread has on their way
+constexpr int UNROLL = 4;  // elements of two bytes that a thread has on their way
 constexpr int MAX_PHASES = 8;
 constexpr int CHUNK = 16 / sizeof(Element);
 constexpr int ABSENT = -0x40000000;
-// The fewest bytes that are copied to shared memory past the registers.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-constexpr int LEAST_COPIED = 32;
-#else
-constexpr int LEAST_COPIED = 4;
-#endif
 
 template <typename T, int N>
 struct __align__(sizeof(T) * N) Vector {
@@ -279,10 +273,10 @@ struct Worker {
         const int end = reach < 0 ? 0 : reach < size ? reach : size;
         const int whole = size < WIDTH ? 0 : size - WIDTH + 1 < end ? size - WIDTH + 1 : end;
         const int64 distance = WIDTH == 1 ? offset * p.axis[2].input : offset;
-        if constexpr (WIDTH * sizeof(Element) >= LEAST_COPIED)
+        if constexpr (WIDTH * sizeof(Element) >= 4)
             copy_chunks<WIDTH>(team, teams, offset, distance, whole, end, size);
         else
-            move_chunks<WIDTH>(team, teams, offset, distance, whole, end, size);
+            move_elements(team, teams, offset, distance, end);
     }
 
     // All chunks of a thread are on their way at a time.
@@ -305,43 +299,26 @@ struct Worker {
         copy_async_commit();
     }
 
-    // What cannot be copied passes through registers: several loads, then what waits for them.
-    template <int WIDTH>
-    __device__ void move_chunks(int team, int teams, int offset, int64 distance, int whole, int end, int size) const {
-        typedef typename BitsOf<WIDTH * sizeof(Element)>::type Loaded;
+    // Two bytes cannot be copied alone. They pass through registers: several loads, then what waits for them.
+    __device__ void move_elements(int team, int teams, int offset, int64 distance, int end) const {
+        typedef typename BitsOf<sizeof(Element)>::type Bits;
         for (int first = team; first < int(p.runs_of_tile); first += UNROLL * teams) {
-            union {
-                Loaded bits;
-                Element values[WIDTH];
-            } loaded[UNROLL];
+            Bits loaded[UNROLL];
             int place[UNROLL];
-            bool partial[UNROLL];
             // All zeros, then all loads: what writes a register of an old load behind a new one could wait
             // for both.
 #pragma unroll
-            for (int u = 0; u < UNROLL; ++u) loaded[u].bits = Loaded();
+            for (int u = 0; u < UNROLL; ++u) loaded[u] = Bits();
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
                 const int i = first + u * teams;
                 const Run run = runs[i < int(p.runs_of_tile) ? i : first];
-                const int x = run.x + offset;
                 place[u] = run.place + offset;
-                load_bits(loaded[u].bits, (const Loaded*)(run.source + distance), 0, unsigned(x) < unsigned(whole));
-                partial[u] = unsigned(x) >= unsigned(whole) && unsigned(x + WIDTH - 1) < unsigned(end + WIDTH - 1);
+                load_bits(loaded[u], (const Bits*)(run.source + distance), 0, unsigned(run.x + offset) < unsigned(end));
             }
 #pragma unroll
-            for (int u = 0; u < UNROLL; ++u) {
-                const int i = first + u * teams;
-                if (i >= int(p.runs_of_tile)) break;
-                if (WIDTH > 1 && partial[u]) {
-                    const Run run = runs[i];
-#pragma unroll
-                    for (int e = 0; e < WIDTH; ++e)
-                        if (unsigned(run.x + offset + e) < unsigned(size))
-                            loaded[u].values[e] = run.source[distance + e];
-                }
-                *(Loaded*)(inputs + place[u]) = loaded[u].bits;
-            }
+            for (int u = 0; u < UNROLL; ++u)
+                if (first + u * teams < int(p.runs_of_tile)) *(Bits*)(inputs + place[u]) = loaded[u];
         }
     }
 
@@ -533,7 +510,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         else
             worker.stage<1>(tile);
         const bool own = worker.load_weights(tile);  // while inputs are on their way
-        if constexpr (LEAST_COPIED <= CHUNK * sizeof(Element)) copy_async_wait<0>();
+        copy_async_wait<0>();
         const bool special = __syncthreads_or(own);
         if (p.slides && !special)
             worker.convolve<true>(tile, start, false);

@@ -170,7 +170,10 @@ struct Pool {
                 __syncwarp();  // all lanes know the row's moments
                 if (worker.p.partial && threadIdx.x % 4 == 0) add(all, own);
                 sync(team);
-                pool(worker, tile, team, r, half);
+                if (ENGINE::ROWS == 1)
+                    pool(worker, tile, team, r, half);
+                else
+                    pool_apart(worker, tile, team, r, half);
             }
         }
     }
@@ -257,6 +260,10 @@ struct Pool {
                     stored[k * p.pooled_row] =
                         odd_extremum(p, tile.group * p.rows + row + k, at + k * PITCH, below);
         }
+    }
+    // The same, once in the code: for engines that have many passes.
+    __device__ __noinline__ static void pool_apart(const Worker& worker, const Tile& tile, int team, int r, int half) {
+        pool(worker, tile, team, r, half);
     }
     __device__ static float flipped(unsigned bits, unsigned flip) { return __uint_as_float(bits ^ flip); }
 };

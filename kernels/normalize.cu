@@ -318,8 +318,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) normalize(const 
     normalize_all<false>(p);
 }
 
+// Only where the fused operation is composed of its parts: for floats of 32 and 64 bits.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) normalize_tanh(const __grid_constant__ Arguments p) {
-    normalize_all<true>(p);
+    if constexpr (sizeof(Input) >= 4) normalize_all<true>(p);
 }
 
 // Brings a set to shared memory, in the order of the numbers.

@@ -291,11 +291,14 @@ __device__ inline void load_matrices(unsigned (&r)[4], const void* row) {
 
 // ---- asynchronous copies of a thread, from global to shared memory ----
 
-// BYTES is 4, 8 or 16; only the first `used` bytes are read, the others become zero.
+// BYTES is 4, 8 or 16; only the first `used` bytes are read, a multiple of 4, the others become zero.
+// Before compute capability 8.0 it is an ordinary copy.
 template <int BYTES>
 __device__ inline void copy_async(void* shared, const void* global, int used) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "sizes of cp.async");
-#ifdef __CUDACC__
+#ifndef __CUDACC__
+    emulator::copy_async(shared, global, BYTES, used);
+#elif __CUDA_ARCH__ >= 800
     if (BYTES == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
                      "l"(global), "r"(used) : "memory");
@@ -303,19 +306,28 @@ __device__ inline void copy_async(void* shared, const void* global, int used) {
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(shared)),
                      "l"(global), "n"(BYTES), "r"(used) : "memory");
 #else
-    emulator::copy_async(shared, global, BYTES, used);
+    for (int i = 0; i < BYTES; i += 4)
+        ((unsigned*)shared)[i / 4] = i < used ? ((const unsigned*)global)[i / 4] : 0;
 #endif
 }
 
 // Closes a group of this thread's copies.
 __device__ inline void copy_async_commit() {
-    PTX(asm volatile("cp.async.commit_group;" ::: "memory"), copy_async_commit());
+#ifndef __CUDACC__
+    emulator::copy_async_commit();
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
 }
 
 // Waits until at most PENDING of this thread's groups are under way.
 template <int PENDING>
 __device__ inline void copy_async_wait() {
-    PTX(asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"), copy_async_wait(PENDING));
+#ifndef __CUDACC__
+    emulator::copy_async_wait(PENDING);
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
 }
 
 // ---- barriers of a part of the block ----

@@ -144,7 +144,16 @@ ACCIDENTS = {
         NORM, "    __syncthreads();\n    value = 0;", "    value = 0;", "race|nothing wrote"
     ),
     "no barrier behind the values of a set": Mutant(
-        NORM, "        __syncthreads();\n\n        Sums", "        Sums", "race|nothing wrote"
+        NORM, "    __syncthreads();\n    Sums", "    Sums", "race|nothing wrote"
+    ),
+    "a pack in order that is not summed": Mutant(
+        NORM,
+        "            sums.add(packs[i], PACK);",
+        "            if (i) sums.add(packs[i], PACK);",
+        "wrong",
+    ),
+    "the parameters of another set": Mutant(
+        NORM, "set % p.sets_per_sample * p.set_channels;", "0;", "wrong"
     ),
     "no barrier before the next set": Mutant(
         NORM, "        __syncthreads();  // before the next set comes\n", "", "race"
@@ -538,7 +547,7 @@ DEPTHWISE_CASES = {
 DEPTHWISE = {
     "x bound of chunks off by one": Mutant(
         DEPTHWISE_CONV,
-        "unsigned(x) < unsigned(whole));", "unsigned(x) < unsigned(whole + WIDTH));",
+        "unsigned(x) < unsigned(whole);", "unsigned(x) < unsigned(whole + WIDTH);",
         "out of bounds|between the elements|wrong", by="depthwise", case="even",
     ),
     "x bound of elements off by one": Mutant(
@@ -547,12 +556,12 @@ DEPTHWISE = {
         "out of bounds|between the elements|wrong", by="depthwise", case="odd",
     ),
     "x bound of a part of a chunk off by one": Mutant(
-        DEPTHWISE_CONV, "if (unsigned(run.x + offset + e) < unsigned(size))",
-        "if (unsigned(run.x + offset + e) <= unsigned(size))",
+        DEPTHWISE_CONV, "to[e] = unsigned(x + e) < unsigned(size)",
+        "to[e] = unsigned(x + e) <= unsigned(size)",
         "out of bounds|between the elements|wrong", by="depthwise", case="three axes",
     ),
     "no parts of chunks": Mutant(
-        DEPTHWISE_CONV, "if (WIDTH > 1 && partial[u]) {", "if (false) {",
+        DEPTHWISE_CONV, "if (WIDTH > 1 && !present && unsigned(x", "if (false && unsigned(x",
         "wrong", by="depthwise", case="three axes",
     ),
     "y bound of lines off by one": Mutant(
@@ -629,12 +638,16 @@ DEPTHWISE = {
         DEPTHWISE_CONV, "    __syncthreads();\n\n    const Worker", "\n    const Worker",
         "race|nothing wrote", by="depthwise", case="phases",
     ),
-    "no barrier behind descriptions and weights": Mutant(
-        DEPTHWISE_CONV, "__syncthreads_or(worker.load_weights(tile))", "worker.load_weights(tile)",
+    "no barrier behind descriptions": Mutant(
+        DEPTHWISE_CONV, "        __syncthreads();\n        if (p.vectors", "        if (p.vectors",
         "race|nothing wrote", by="depthwise", case="odd",
     ),
-    "no barrier behind the inputs": Mutant(
-        DEPTHWISE_CONV, "        __syncthreads();\n        if (p.slides", "        if (p.slides",
+    "no wait for copies": Mutant(
+        DEPTHWISE_CONV, "        copy_async_wait<0>();\n", "",
+        "race|nothing wrote|under way", by="depthwise", case="even",
+    ),
+    "no barrier behind inputs and weights": Mutant(
+        DEPTHWISE_CONV, "__syncthreads_or(own);", "own;",
         "race|nothing wrote", by="depthwise", case="odd",
     ),
     "no barrier before the next tile": Mutant(
@@ -700,7 +713,7 @@ FUSED: dict[str, Mutant] = {
         "wrong|out of bounds|another thread", by="hopper", case="wide",
     ),
     "no barrier before sums are read": Mutant(
-        MATRIX_POOL, "                sync(team);\n                pool(", "                pool(",
+        MATRIX_POOL, "                sync(team);\n                if (E", "                if (E",
         "race|nothing wrote", by="hopper", case="given",
     ),
     "no barrier before sums are written": Mutant(

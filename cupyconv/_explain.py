@@ -95,7 +95,7 @@ class Explanation:
     limited_by : str
         ``"bytes"`` or ``"operations"``.
     expected_ms : float
-        The time that the planner's model gives the call, in milliseconds.
+        The time that the planner's model gives the call and its launches, in milliseconds.
     workspace : int
         Bytes of memory beside arrays and result, at most at one time.
     """
@@ -163,6 +163,8 @@ def _scaled(number: float, unit: str) -> str:
 def _time(ms: float) -> str:
     return f"{ms:.3g} ms" if ms >= 1 else f"{1e3 * ms:.3g} us"
 
+
+_LAUNCH = 3e-6  # seconds of a launch beside its work
 
 # How the functions call their arrays.
 _ARRAYS = frozenset(
@@ -370,9 +372,9 @@ def explain(
     accuracy takes three products of TF32 each). Both rates follow from the maker's figures and
     from the part of them that an H200 keeps up. Integers have no such rate: only bytes count.
 
-    The expected time is the planner's own model, which was fitted on an H200; launches themselves,
-    some microseconds each, are not in it. On three of four of the benchmark's convolutions it is
-    right within a factor of two, and mostly too short; the smaller a call, the farther it is.
+    The expected time is the planner's own model, which was fitted on an H200, and 3 µs for each
+    launch. On three of four of the benchmark's convolutions it is right within a factor of two, and
+    mostly too short; the smaller a call, the farther it is.
 
     References
     ----------
@@ -436,7 +438,7 @@ def explain(
         bytes=nbytes,
         limit_ms=1e3 * seconds[limited_by],
         limited_by=limited_by,
-        expected_ms=1e3 * path.seconds,
+        expected_ms=1e3 * (path.seconds + len(notebook.launches) * _LAUNCH),
         workspace=notebook.most,
     )
 

@@ -213,7 +213,8 @@ def test_workspace_is_the_most_at_a_time() -> None:
 def test_norms_read_their_input_no_more_often_than_they_must() -> None:
     def passes(*args: Any, **options: Any) -> float:
         found = explain(*args, target="sm_90a", **options)
-        return found.expected_ms / found.limit_ms * 2  # the limit is of one reading and one writing
+        work = found.expected_ms - 3e-3 * len(found.launches)
+        return work / found.limit_ms * 2  # the limit is of one reading and one writing
 
     shape = (64, 128, 34, 34)
     assert passes(cupyconv.batch_norm, shape) == pytest.approx(3)

@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed-cuda$(CUDA)
 
-.PHONY: demo test plain emulated format docs clean
+.PHONY: demo test plain mutants instances emulated format docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m demo
@@ -22,14 +22,22 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m timed
-	$(MAKE) --jobs 2 --output-sync=target plain emulated
+	$(MAKE) --jobs 2 --output-sync=target plain mutants instances emulated
 
-# The two halves of the tests, side by side.
+# The parts of the tests, two at a time. All but the first one run on the emulator.
+EMULATED := HYPOTHESIS_PROFILE=emulator $(BIN)/python -m pytest -m emulator
+
 plain:
 	$(BIN)/python -m pytest -m "not emulator and not timed"
 
+mutants:
+	$(EMULATED) tests/test_mutants.py
+
+instances:
+	$(EMULATED) tests/test_instances.py
+
 emulated:
-	HYPOTHESIS_PROFILE=emulator $(BIN)/python -m pytest -m emulator
+	$(EMULATED) --ignore tests/test_mutants.py --ignore tests/test_instances.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix

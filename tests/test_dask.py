@@ -95,9 +95,13 @@ def build(case: Case, chunks: Any, backend: NumpyBackend = NUMPY) -> da.Array:
     return getattr(cupyconv.dask, case.function)(**arrays, **case.options)
 
 
-def gathered(y: da.Array, backend: NumpyBackend = NUMPY) -> Array:
-    """The result as one NumPy array; each block is what the Dask array announced."""
-    blocks = dask.compute(*y.to_delayed().ravel(), scheduler="sync")
+def gathered(y: da.Array, backend: NumpyBackend = NUMPY, scheduler: Any = None) -> Array:
+    """The result as one NumPy array; each block is what the Dask array announced.
+
+    NumPy arrays are computed on threads, where no scheduler is given.
+    """
+    scheduler = scheduler or ("threads" if backend is NUMPY else "sync")
+    blocks = dask.compute(*y.to_delayed().ravel(), scheduler=scheduler)
     result = np.empty(y.shape, y.dtype)
     for block, place in zip(blocks, slices_from_chunks(y.chunks), strict=True):
         assert type(block) is type(y._meta)
@@ -107,8 +111,8 @@ def gathered(y: da.Array, backend: NumpyBackend = NUMPY) -> Array:
     return result
 
 
-def compute(case: Case, chunks: Any, backend: NumpyBackend = NUMPY) -> Array:
-    return gathered(build(case, chunks, backend), backend)
+def compute(case: Case, chunks: Any, backend: NumpyBackend = NUMPY, scheduler: Any = None) -> Array:
+    return gathered(build(case, chunks, backend), backend, scheduler)
 
 
 # Index arithmetic ----------------------------------------------------------------------------
@@ -564,6 +568,24 @@ def client() -> Iterator[Client]:
         Client(cluster) as one,
     ):
         yield one
+
+
+@quick
+@given(
+    st.one_of(
+        divided(convolutions()),
+        divided(max_pools()),
+        divided(batch_norms(given=True)),
+        divided(group_norms(), batch_alone=True),
+    )
+)
+def test_results_of_a_cluster(client: Client, drawn: tuple[Case, Any]) -> None:
+    case, chunks = drawn
+    result = compute(case, chunks, scheduler=client)
+    if isinstance(case, Convolution):
+        assert_convolution(result, case.defined, case.dtype, case.precision)
+    else:
+        assert_same_bits(result, NUMPY.compute(case))
 
 
 def test_processes_of_a_cluster(client: Client) -> None:

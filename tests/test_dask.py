@@ -570,6 +570,8 @@ def client() -> Iterator[Client]:
         yield one
 
 
+# It is the thread of the cluster's client that uses `random`, while an example is drawn.
+@pytest.mark.filterwarnings("ignore:Do not use the .random. module inside strategies")
 @quick
 @given(
     st.one_of(

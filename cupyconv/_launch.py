@@ -719,6 +719,17 @@ class KernelPath:
                 *axes,
             )
         )
+        scaled = sum.mode.scaled
+        batch = max(1, g.batch)
+        judged = _packed(
+            (
+                plan.splits,
+                *(batch, g.groups * g.channels, *(axis.taps.size_in for axis in sum.axes)),
+                *(strides.input[0], strides.input[2], *lead, *strides.input_axes),
+            )
+        )
+        rows = g.groups * sum.phases * tiling.row_tiles * tiling.shape.rows
+        shifts = plan.packed - 4 * batch - 8 * rows, plan.packed - 4 * batch
         x = sum.axes[2]
         input_pairs = x.pairs and _together(2, (*strides.input, *strides.input_axes)) == 2
         own = sum.fold.count % 2 == 0 or sum.fold.count == x.taps.phases == 1
@@ -761,8 +772,13 @@ class KernelPath:
         ) -> None:
             packed = self.device.workspace((plan.packed,), byte)
             weights = address(weight), address(packed)
-            pack(_packed(weights) + pack_constants)
             source, result = address(input), 0 if out is None else address(out)
+            if scaled:
+                found = weights[1] + shifts[0], weights[1] + shifts[1]
+                pack(_packed(weights) + pack_constants + _packed((*found, source)) + judged)
+                more = (*found, *more)
+            else:
+                pack(_packed(weights) + pack_constants)
             addresses = source, *weights, result, 0 if bias is None else address(bias)
             paired = input_pairs and source % (2 * element) == 0
             last = _reciprocal(groups // 2 if paired else groups), paired

@@ -31,23 +31,36 @@ class Mode:
     ----------
     element : str
         Device type of the arrays' elements.
-    itemsize : int
-        Its bytes.
+    operand : str
+        What they are multiplied as: the same, of which float is tf32, or float16 numbers, of which
+        a float takes a power of two besides (windows.cuh).
     parts : int
         Numbers into which an element is split; two of them take three products.
-    rate : int
-        Multiply-adds a cycle of a multiprocessor (that of compute capability 9.0).
     """
 
     element: str
-    itemsize: int
+    operand: str
     parts: int
-    rate: int
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return 4 if self.element == "float" else 2
+
+    @property
+    def scaled(self) -> bool:
+        """Whether elements are multiplied as numbers of fewer exponents."""
+        return self.operand != self.element
 
     @property
     def block(self) -> int:
         """Channels of a step of the sum."""
-        return 2 * SLOT // self.itemsize
+        return 2 * SLOT // (4 if self.operand == "float" else 2)
+
+    @property
+    def rate(self) -> int:
+        """Multiply-adds a cycle of a multiprocessor (that of compute capability 9.0)."""
+        return 64 * self.block * 2
 
     @property
     def products(self) -> int:
@@ -66,12 +79,37 @@ class Mode:
 
 
 # By dtype and, for float32, precision.
-MODES = {
-    ("float32", "float32"): Mode("float", 4, 2, 1024),
-    ("float32", "tf32"): Mode("float", 4, 1, 1024),
-    ("float16", "float32"): Mode("float16", 2, 1, 2048),
-    ("bfloat16", "float32"): Mode("bfloat16", 2, 1, 2048),
-}
+_TF32 = {"float32": Mode("float", "float", 2), "tf32": Mode("float", "float", 1)}
+_SCALED = {"float32": Mode("float", "float16", 2), "tf32": Mode("float", "float16", 1)}
+_SIXTEEN = {name: Mode(name, name, 1) for name in ("float16", "bfloat16")}
+# Up to so many channels leave half of a float16 step empty even where it has two taps.
+_FEW_CHANNELS = 4
+# From so many tf32 products of a sum on, half as many are worth what it takes to place numbers.
+_MANY_PRODUCTS = 36
+
+
+def mode(
+    dtype: str, precision: str, engine: str, geometry: ConvGeometry, forced: bool = False
+) -> Mode | None:
+    """Return how matrix units multiply numbers, None where they do not.
+
+    Where the kernel is `forced`, few products are no reason for another mode.
+    """
+    if dtype != "float32":
+        return _SIXTEEN.get(dtype)
+    g, tf32 = geometry, _TF32[precision]
+    taps = math.prod(axis.kernel / axis.phases for axis in g.axes)
+    products = -(-g.channels // tf32.block) * taps * tf32.products
+    scaled = (
+        engine == "hopper" and g.channels > _FEW_CHANNELS and (forced or products >= _MANY_PRODUCTS)
+    )
+    return _SCALED[precision] if scaled else tf32
+
+
+def modes(engine: str) -> tuple[Mode, ...]:
+    """Return the modes that an engine's kernels are built for."""
+    scaled = _SCALED if engine == "hopper" else {}
+    return (*_TF32.values(), *scaled.values(), *_SIXTEEN.values())
 
 
 @dataclass(frozen=True)
@@ -653,6 +691,8 @@ def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
     team_rows = -(-shape.slabs // shape.teams) * SLAB_ROWS
     columns = _whole(shape.team_columns, tiles * 8)  # whole buffers
     own = 4 * MAX_STAGES * 8 + 24 + shape.teams * (columns * 20 + team_rows * 4)
+    if mode.scaled:
+        own += MAX_STAGES * 8 + shape.teams * team_rows * 8 + 34 * 4
     if window == 1:
         own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
     else:

@@ -19,7 +19,7 @@ import numpy as np
 
 from . import _depthwise, _matrix
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._matrix import MODES, Mode, Sum, Tiling
+from ._matrix import Mode, Sum, Tiling
 from ._taps import AxisTaps
 
 # Compute capabilities that the kernels are built for, and the shared memory of a block in bytes.
@@ -209,7 +209,9 @@ class MatrixPlan:
     pack, launch : Launch
         The kernels: one packs the weights, one convolves.
     packed : int
-        Bytes of the packed weights.
+        Bytes of the packed weights, and of shifts where floats are multiplied as float16 numbers.
+    splits : int
+        Blocks of the first kernel that share rows, where it looks for shifts.
     sum : Sum
         What is summed, and in which order.
     tiling : Tiling
@@ -219,6 +221,7 @@ class MatrixPlan:
     pack: Launch
     launch: Launch
     packed: int
+    splits: int
     sum: Sum
     tiling: Tiling
 
@@ -279,11 +282,6 @@ def storage(dtype: np.dtype) -> str:
     return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
 
 
-def _mode(dtype: np.dtype, precision: str) -> Mode | None:
-    """Return how matrix units multiply numbers of `dtype`, None where they do not."""
-    return MODES.get((dtype.name, precision if dtype.name == "float32" else "float32"))
-
-
 def _engine(processor: Processor) -> str:
     return "hopper" if processor.target == "sm_90a" else "portable"
 
@@ -319,7 +317,7 @@ def candidates(
         yield "depthwise", _plan_depthwise(geometry, dtype, processor)
     if kernel in (None, "portable", "hopper"):
         engine = kernel or _engine(processor)
-        mode = _mode(dtype, precision)
+        mode = _matrix.mode(dtype.name, precision, engine, geometry, kernel is not None)
         few = _too_few(geometry, mode, processor) if mode and kernel is None else None
         if mode is None:
             yield engine, _no_mode(dtype)
@@ -410,7 +408,8 @@ def _matrix_instances(
     mode: Mode, shape: _matrix.Shape, engine: str, window: int = 1
 ) -> tuple[Instance, Instance]:
     """Return the kernels that pack weights and that convolve, and pool where there are windows."""
-    macros = (("ELEMENT", mode.element), ("PARTS", str(mode.parts)))
+    operand = (("OPERAND", mode.operand),) if mode.scaled else ()
+    macros = (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)))
     shaped = (
         ("ENGINE", {"portable": "MmaEngine", "hopper": "WgmmaEngine"}[engine]),
         ("TEAMS", str(shape.teams)),
@@ -426,6 +425,7 @@ def _matrix_instances(
 
 
 _PACK_THREADS = 256
+_PACK_STEPS = 16  # of eight rows in a block, at least
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 
@@ -469,7 +469,15 @@ def _plan_matrix(
     blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
         return _LARGE
+    splits, workspace = 1, slots * mode.parts * _matrix.SLOT
     pack_blocks = max(1, min(-(-slots // _PACK_THREADS), 16 * multiprocessors))
+    if mode.scaled:
+        # A block has eight rows, or some of their steps.
+        rows = g.groups * sum.phases * tiling.row_tiles * shape.rows
+        sides = rows // 8
+        splits = max(1, min(2 * multiprocessors // sides, sum.steps // _PACK_STEPS))
+        pack_blocks = min(sides * splits + g.batch, 16 * multiprocessors)
+        workspace = 2 * workspace + 8 * rows + 4 * g.batch
     pack_blocks = -(-pack_blocks // sum.phases) * sum.phases
     return MatrixPlan(
         Launch(pack, pack_blocks, _PACK_THREADS, unit=sum.phases),
@@ -481,7 +489,8 @@ def _plan_matrix(
             tiling.shared,
             sum.phases if window == 1 else blocks,
         ),
-        slots * mode.parts * _matrix.SLOT,
+        workspace,
+        splits,
         sum,
         tiling,
     )
@@ -540,7 +549,8 @@ def _plan_fused(
     processor: Processor,
     kernel: str | None,
 ) -> FusedPlan | Refusal:
-    mode = _mode(dtype, precision)
+    engine = kernel or _engine(processor)
+    mode = _matrix.mode(dtype.name, precision, engine, convolution, kernel is not None)
     if mode is None:
         return _no_mode(dtype)
     if kernel in ("direct", "depthwise"):
@@ -551,7 +561,7 @@ def _plan_fused(
             return few
         if _matrix.sum_of(convolution, mode, SHARED[processor.target]).fold.count > 1:
             return "to fold neighbouring outputs into rows is worth more than to pool at once"
-    plan = _plan_matrix(convolution, mode, processor, kernel or _engine(processor), window=2)
+    plan = _plan_matrix(convolution, mode, processor, engine, window=2)
     samples, channels, *space = pooled
     shared = 4 * channels // num_groups * math.prod(space)
     blocks = samples * num_groups
@@ -704,20 +714,22 @@ def instances(target: str) -> tuple[Instance, ...]:
     engines = {"sm_75": (), "sm_90a": ("portable", "hopper")}.get(target, ("portable",))
     matrix = (
         instance
-        for engine, mode in itertools.product(engines, MODES.values())
+        for engine in engines
+        for mode in _matrix.modes(engine)
         for shape in _matrix.shapes(mode, engine)
         for instance in _matrix_instances(mode, shape, engine)
     )
     pooled = (
         instance
-        for engine, mode in itertools.product(engines, MODES.values())
+        for engine in engines
+        for mode in _matrix.modes(engine)
         for shape in _matrix.pool_shapes(mode, engine)
         for instance in _matrix_instances(mode, shape, engine, window=2)
     )
     pooled_norms = (
         _pooled_norm(function, dtype)
         for function in ("combine", "normalize")
-        for dtype in dict.fromkeys(dtype for dtype, _ in MODES)
+        for dtype in ("float32", "float16", "bfloat16")
         if engines
     )
     norm_kernels = (*norms, *norms_with_tanh, *norms_across)

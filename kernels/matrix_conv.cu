@@ -67,6 +67,10 @@ constexpr int PASSED_COLUMNS = (TEAM_COLUMNS + PASS_TILES * 8 - 1) / (PASS_TILES
 constexpr int BURST = 8;       // rows of which a lane loads its part together
 constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
 constexpr int FIRST_POOL = 6;  // one for both
+constexpr int ALL_THREADS = 7;
+constexpr int MOST_WIDE = 32;
+constexpr unsigned WIDE = 1u << 31;  // beside the bits of windows
+constexpr int SWEEPS = SCALED ? 2 : 1;
 
 #if POOLS
 #include "moments.cuh"
@@ -112,6 +116,10 @@ struct Arguments {
     int64 groups_reciprocal;  // of the groups of slots in a half of K that a warp takes at a time
     int64 input_pairs;   // whether neighbouring inputs exist and lie together, aligned to two elements
     int64 output_unit;   // 1, 2 or 4: neighbouring outputs that do, and that tiles have together
+#if SCALED
+    const RowShifts* row_shifts;  // of the rows of tiles, as weights are packed
+    const int* sample_shifts;
+#endif
 #if POOLS
     float* pooled;
     PartMoments* partial;  // null: no statistics
@@ -131,6 +139,13 @@ struct Shared {
     unsigned column_place[TEAMS][PASSED_COLUMNS];
     int column_folds[2][TEAMS][PASSED_COLUMNS];
     float bias[TEAMS][TEAM_ROWS];  // of each team's rows
+#if SCALED
+    unsigned windows[MAX_STAGES][2];  // of a stage's inputs, for turns of either parity: those but the first one
+    int shifts[2][TEAMS][TEAM_ROWS];  // of each team's rows, for either window of weights
+    // Tiles to be done again, or more than there is room for: all of them. And their windows.
+    int wide_tiles[MOST_WIDE], wide_count;
+    unsigned wide_windows;
+#endif
 #if POOLS
     // Rows of sums, with what spreads them over the banks; of each team, how a row's extrema are found
     // and what is known of its outputs. And the windows of a tile.
@@ -200,7 +215,8 @@ struct Worker {
     const Phase phase;
     const int taps, z_taps;  // steps of y and x; taps of z, 0 where a phase has none
     const int blocks, depth;
-    const int first_tile, tile_step, tile_count;
+    const int first_tile, tile_step, tile_count, own_tiles;
+    int weight_windows = 1;
 
     __device__ __forceinline__ Worker(const Arguments& p, Shared& shared, unsigned char* memory, int phase_index,
                       const Phase& phase, int taps, int z_taps)
@@ -215,7 +231,61 @@ struct Worker {
           depth(int(p.sum.depth)),
           first_tile(blockIdx.x / int(p.phases)),
           tile_step(gridDim.x / int(p.phases)),
-          tile_count(int(p.row_tiles * p.tiles[0] * p.tiles[1] * p.tiles[2] * p.tiles[3] * p.groups)) {}
+          tile_count(int(p.row_tiles * p.tiles[0] * p.tiles[1] * p.tiles[2] * p.tiles[3] * p.groups)),
+          own_tiles(first_tile < tile_count ? (tile_count - first_tile + tile_step - 1) / tile_step : 0) {}
+
+    // ---- sweeps and passes ----
+
+    // Where floats are summed up as float16 numbers, a tile takes a pass for each window that its numbers lie
+    // in, from the smallest numbers on. A first sweep takes the first window alone, and with it finds out which
+    // tiles have others; a second one does these again. Where weights lie in two windows, each pass is two.
+    // All warps of a block walk through sweeps, tiles and passes in the same way.
+    __device__ int tiles_of(int sweep) const {
+#if SCALED
+        if (sweep > 0 && uniform(shared.wide_count) <= MOST_WIDE) return uniform(shared.wide_count);
+#endif
+        return own_tiles;
+    }
+    __device__ int tile_of(int sweep, int i) const {
+#if SCALED
+        if (sweep > 0 && uniform(shared.wide_count) <= MOST_WIDE) return uniform(shared.wide_tiles[i]);
+#endif
+        return first_tile + i * tile_step;
+    }
+    // Passes are numbered by windows of weights, and in each by those of inputs, the smallest numbers last.
+    __device__ int first_pass(int sweep) const { return next_pass(sweep, SCALED ? weight_windows * WINDOWS : 1); }
+    __device__ int next_pass(int sweep, int pass) const {
+#if SCALED
+        while (--pass >= 0) {
+            const int window = window_of_pass(pass);
+            if (window == 0 || (sweep > 0 && uniform(shared.wide_windows) >> (window - FIRST_WINDOW) & 1u)) return pass;
+        }
+        return -1;
+#else
+        return pass - 1;
+#endif
+    }
+    __device__ static int window_of_pass(int pass) {
+        return SCALED ? pass % WINDOWS + FIRST_WINDOW : 0;
+    }
+    __device__ static int weights_of_pass(int pass) { return SCALED ? pass / WINDOWS : 0; }
+    // Whether there is anything to do in a sweep, by all threads.
+    __device__ bool begins(int sweep) const {
+        if (sweep == 0) return true;
+        named_barrier_wait(ALL_THREADS, THREADS);
+#if SCALED
+        return uniform(shared.wide_count) > 0;
+#else
+        return false;
+#endif
+    }
+#if SCALED
+    // Of the rows of a group.
+    __device__ const RowShifts* row_shifts(int group) const {
+        return p.row_shifts + (group * p.phases + phase_index) * p.row_tiles * ROWS;
+    }
+#endif
+    __device__ bool stays() const { return p.resident && weight_windows == 1; }
 
     // Describes a tile by its number. Whether it has outputs: phases differ in theirs.
     __device__ __forceinline__ bool describe(int index, Tile& tile) const {
@@ -272,46 +342,53 @@ struct Worker {
 
     // ---- weights, by one warp ----
 
-    __device__ __forceinline__ void bring_weights() const {
+    // Those of a tile.
+    __device__ __forceinline__ void bring_weights(const unsigned char* from, Turn& turn, int& filled) const {
         const int64 step_bytes = SLABS * SLAB_BYTES;
         const int lane = threadIdx.x % 32;
+        for (int stage = 0, block = 0; stage < stages_of_tap() * z_taps; ++stage) {
+            int left = steps_of(block);
+            block = block + depth < blocks ? block + depth : 0;
+            while (left > 0) {
+                const int steps = left < int(p.group) ? left : int(p.group), bytes = steps * int(step_bytes);
+                unsigned char* const to = dynamic.weights + turn.stage * dynamic.weight_bytes;
+                if (ENGINE::PROXY) {
+                    if (lane == 0) {
+                        mbarrier_wait(&shared.weights_empty[turn.stage], turn.parity ^ 1);
+                        mbarrier_arrive_expect(&shared.weights_full[turn.stage], bytes);
+                        bulk_copy(to, from, bytes, &shared.weights_full[turn.stage]);
+                    }
+                } else {
+                    mbarrier_wait(&shared.weights_empty[turn.stage], turn.parity ^ 1);
+                    for (int i = lane * SLOT_BYTES; i < bytes; i += 32 * SLOT_BYTES)
+                        copy_async<SLOT_BYTES>(to + i, from + i, SLOT_BYTES);
+                    copy_async_commit();
+                    if (filled >= 0) {
+                        copy_async_wait<1>();
+                        mbarrier_arrive(&shared.weights_full[filled]);
+                    }
+                    filled = turn.stage;
+                }
+                from += bytes;
+                left -= steps;
+                turn.advance(int(p.weight_stages));
+            }
+        }
+    }
+    __device__ __forceinline__ void bring_weights() const {
+        const int64 step_bytes = SLABS * SLAB_BYTES;
         Turn turn = {0, 0};
         int filled = -1;  // a stage whose copies are under way
-        for (int index = first_tile; index < tile_count; index += tile_step) {
-            Tile tile;
-            if (!describe(index, tile)) continue;
-            const unsigned char* from =
-                p.packed + ((tile.group * p.phases + phase_index) * p.row_tiles + tile.row_tile) * p.steps * step_bytes;
-            for (int stage = 0, block = 0; stage < stages_of_tap() * z_taps; ++stage) {
-                int left = steps_of(block);
-                block = block + depth < blocks ? block + depth : 0;
-                while (left > 0) {
-                    const int steps = left < int(p.group) ? left : int(p.group), bytes = steps * int(step_bytes);
-                    unsigned char* const to = dynamic.weights + turn.stage * dynamic.weight_bytes;
-                    if (ENGINE::PROXY) {
-                        if (lane == 0) {
-                            mbarrier_wait(&shared.weights_empty[turn.stage], turn.parity ^ 1);
-                            mbarrier_arrive_expect(&shared.weights_full[turn.stage], bytes);
-                            bulk_copy(to, from, bytes, &shared.weights_full[turn.stage]);
-                        }
-                    } else {
-                        mbarrier_wait(&shared.weights_empty[turn.stage], turn.parity ^ 1);
-                        for (int i = lane * SLOT_BYTES; i < bytes; i += 32 * SLOT_BYTES)
-                            copy_async<SLOT_BYTES>(to + i, from + i, SLOT_BYTES);
-                        copy_async_commit();
-                        if (filled >= 0) {
-                            copy_async_wait<1>();
-                            mbarrier_arrive(&shared.weights_full[filled]);
-                        }
-                        filled = turn.stage;
-                    }
-                    from += bytes;
-                    left -= steps;
-                    turn.advance(int(p.weight_stages));
-                }
+        const int64 window_bytes = p.groups * p.phases * p.row_tiles * p.steps * step_bytes;
+        for (int sweep = 0; sweep < SWEEPS && begins(sweep); ++sweep)
+            for (int i = 0, tiles = tiles_of(sweep); i < tiles && (i + sweep == 0 || !stays()); ++i) {
+                Tile tile;
+                if (!describe(tile_of(sweep, i), tile)) continue;
+                const unsigned char* const weights =
+                    p.packed + ((tile.group * p.phases + phase_index) * p.row_tiles + tile.row_tile) * p.steps * step_bytes;
+                for (int pass = first_pass(sweep); pass >= 0; pass = next_pass(sweep, pass))
+                    bring_weights(weights + weights_of_pass(pass) * window_bytes, turn, filled);
             }
-            if (p.resident) break;
-        }
         if (filled >= 0) {
             copy_async_wait<0>();
             mbarrier_arrive(&shared.weights_full[filled]);
@@ -347,18 +424,18 @@ struct Worker {
     // same one of an even and an odd lattice), of `deep` K blocks in turn: a unit. Of all units it takes
     // every so many-th, one or a few in a round, which stays in a chunk of K blocks. While a round is stored
     // to shared memory, the loads of the next one are on their way, be it of another chunk or tile.
-    template <int PIXELS, bool APART>
+    // The second sweep takes slots one by one.
+    template <int PIXELS, bool APART, int SWEEP = 0>
     struct Stager {
-        typedef Load<PIXELS, Bits> Loads;
-        typedef typename Loads::Type Values[DEPTH][CHUNK];
-        static constexpr int ROUND = LOADS / (BLOCK * (int(sizeof(typename Loads::Type) + 3) / 4));  // K blocks
+        typedef typename BitsOf<PIXELS * sizeof(Element)>::type Loads;
+        typedef Loads Values[DEPTH][CHUNK];
+        static constexpr int ROUND = SWEEP ? 1 : LOADS / (BLOCK * (int(sizeof(Loads) + 3) / 4));  // K blocks
         static constexpr int WARPS = STAGERS / 32;
 
         const Worker& worker;
         const int lane, warp, groups, deep;
         const int count;     // units of a round
-        int index;           // of the tile
-        Tile tile;
+        int number, pass;    // of the tile among those of the sweep
         int block, tap;      // of the chunk
         int unit, units;     // the round's first one, those of the chunk
         int blocks;          // K blocks of the chunk
@@ -368,21 +445,22 @@ struct Worker {
         Turn turn, ahead;    // the stage that is stored, and the first not known to be empty;
         int begin, entered;  // their first K blocks in the chunk
 
-        __device__ __forceinline__ Stager(const Worker& worker)
+        __device__ __forceinline__ Stager(const Worker& worker, Turn turn = {0, 0})
             : worker(worker),
               lane(threadIdx.x % 32),
               warp(uniform((threadIdx.x - TEAMS * TEAM) / 32 - 1)),
               groups(int(worker.p.slots) / (32 * PIXELS)),
-              deep(int(worker.p.deep)),
+              deep(SWEEP ? 1 : int(worker.p.deep)),
               count(ROUND / deep),
-              index(worker.first_tile - worker.tile_step),
+              number(-1),
+              pass(0),
               block(worker.blocks),
               tap(worker.z_taps),
               unit(warp),
               units(0),
               blocks(0),
-              turn{0, 0},
-              ahead{0, 0},
+              turn(turn),
+              ahead(turn),
               begin(0),
               entered(0) {}
 
@@ -396,13 +474,18 @@ struct Worker {
             unit -= units;
             block += int(p.chunk);
             if (block >= worker.blocks) block = 0, ++tap;
+            bool other = false;
             if (tap >= worker.z_taps) {
                 tap = 0;
-                do {
-                    index += worker.tile_step;
-                    if (worker.z_taps == 0 || index >= worker.tile_count) return false;
-                } while (!worker.describe(index, tile));
+                pass = worker.next_pass(SWEEP, pass);
+                other = pass < 0;
+                if (other) pass = worker.first_pass(SWEEP);
             }
+            Tile tile;
+            do {
+                number += other;
+                if (worker.z_taps == 0 || number >= worker.tiles_of(SWEEP)) return false;
+            } while (!worker.describe(worker.tile_of(SWEEP, number), tile));
             blocks = most(worker.blocks - block, int(p.chunk));
             units = (blocks + deep - 1) / deep * groups;
             first[0] = tile.start[0];
@@ -423,16 +506,19 @@ struct Worker {
 
         // The first K block of a unit.
         __device__ __forceinline__ int block_of(int unit) const {
-            return quotient(unit, worker.p.groups_reciprocal) * deep;
+            return turns_of(unit) * deep;
+        }
+        __device__ __forceinline__ int turns_of(int unit) const {
+            return SWEEP ? unit / groups : quotient(unit, worker.p.groups_reciprocal);
         }
         __device__ __forceinline__ int slot_of(int unit) const {
-            const int group = unit - quotient(unit, worker.p.groups_reciprocal) * groups;
+            const int group = unit - turns_of(unit) * groups;
             return (group * 32 + lane) * (APART ? 1 : PIXELS);
         }
 
         // Where a thread's inputs of a unit begin, and how many channels there are from there on, 0 where
-        // they are absent.
-        __device__ __forceinline__ void find(int unit, const Bits*& at, int& channels) const {
+        // they are absent. And the shift of their sample.
+        __device__ __forceinline__ void find(int unit, const Bits*& at, int& channels, int& shift) const {
             const Arguments& p = worker.p;
             const int slot = slot_of(unit), own = block_of(unit);
             const int64 offset = worker.dynamic.offset[slot];
@@ -448,6 +534,9 @@ struct Worker {
             }
             channels = present ? int(p.sum.channels) - (block + own) * BLOCK : 0;
             at = input + own * BLOCK * p.input_channel + (present ? offset : 0);
+#if SCALED
+            if (present) shift = p.sample_shifts[first[0] + (worker.dynamic.from[slot] >> Packed::Z)];
+#endif
         }
 
         // What is absent stays zero. There are no branches around the loads of a K block, so that all are
@@ -457,14 +546,14 @@ struct Worker {
             const Bits* next = at + pitch;
 #pragma unroll
             for (int i = 0; i < BLOCK; i += 2, at += 2 * pitch, next += 2 * pitch) {
-                load_bits(values[i / CHUNK][i % CHUNK], (const typename Loads::Type*)at, i, channels);
-                load_bits(values[i / CHUNK][i % CHUNK + 1], (const typename Loads::Type*)next, i + 1, channels);
+                load_bits(values[i / CHUNK][i % CHUNK], (const Loads*)at, i, channels);
+                load_bits(values[i / CHUNK][i % CHUNK + 1], (const Loads*)next, i + 1, channels);
             }
             channels -= BLOCK;
         }
         __device__ static void clear(Values& values) {
 #pragma unroll
-            for (int i = 0; i < BLOCK; ++i) values[i / CHUNK][i % CHUNK] = typename Loads::Type();
+            for (int i = 0; i < BLOCK; ++i) values[i / CHUNK][i % CHUNK] = Loads();
         }
 
         // Waits until the stages up to that of a K block of the chunk may be filled.
@@ -484,13 +573,14 @@ struct Worker {
             }
         }
 
-        __device__ __forceinline__ void store(const Values& values, int own, int slot) const {
+        __device__ __forceinline__ void store(const Values& values, int own, int slot, const Placing& placing) const {
             const int slots = int(worker.p.slots), halves = int(worker.p.sum.halves);
             // K blocks follow each other around the ring.
             const int ring = int(worker.p.stages) * worker.depth, behind = turn.stage * worker.depth + own - begin;
             // Eight lanes store to all banks together. Of neighbours, four have the first one, four the second.
             const int turned = PIXELS == 2 && !APART ? lane / 4 % 2 : 0;
             // A K block has both halves of its first part, then those of the second.
+            Range range;
             Slot* const to = (Slot*)worker.dynamic.inputs +
                              (behind < ring ? behind : behind - ring) * PARTS * halves * slots + slot;
 #pragma unroll
@@ -500,28 +590,37 @@ struct Worker {
                 for (int pixel = 0; pixel < PIXELS; ++pixel) {
                     const int own = pixel ^ turned;
                     Slot parts[PARTS];
-                    Channels<CHUNK>::fill<PIXELS>(parts, values[half], own);
+                    Channels<Element, Operand>::fill<SWEEP>(parts, values[half], own, placing, range);
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part)
                         to[(part * halves + half) * slots + own * (APART ? slots / 2 : 1)] = parts[part];
                 }
             }
+#if SCALED
+            if (SWEEP == 0 && !range.is_narrow(placing.shift)) {
+                int stage = turn.stage + (own - begin) / worker.depth, parity = turn.parity;
+                if (stage >= int(worker.p.stages)) stage -= int(worker.p.stages), parity ^= 1;
+                atomicOr(&worker.shared.windows[stage][parity], range.windows(placing.shift) | WIDE);
+            }
+#endif
         }
 
         // The loads of a round, K block by K block of each of its units.
-        __device__ __forceinline__ void load(Values (&values)[ROUND]) const {
+        __device__ __forceinline__ void load(Values (&values)[ROUND], int (&shifts)[ROUND]) const {
             const Bits* at = nullptr;
-            int channels = 0, left = 0, own = unit;
+            int channels = 0, left = 0, own = unit, shift = 0;
 #pragma unroll
             for (int i = 0; i < ROUND; ++i) {
                 if (i >= count * deep || own >= units) break;
-                if (left == 0) find(own, at, channels), left = deep;
+                if (left == 0) find(own, at, channels, shift), left = deep;
+                shifts[i] = shift;
                 load(values[i], at, channels);
                 if (--left == 0) own += WARPS;
             }
         }
         // Stores a round that begins with unit `own`, of a chunk with so many units and K blocks.
-        __device__ __forceinline__ void store(const Values (&values)[ROUND], int own, int units, int blocks) {
+        __device__ __forceinline__ void store(const Values (&values)[ROUND], const int (&shifts)[ROUND], int pass,
+                                              int own, int units, int blocks) {
             int slot = 0, block = 0, left = 0;
 #pragma unroll
             for (int i = 0; i < ROUND; ++i) {
@@ -532,31 +631,34 @@ struct Worker {
                 }
                 if (block < blocks) {
                     enter(block);
-                    store(values[i], block, slot);
+                    store(values[i], block, slot,
+                          {shifts[i], window_of_pass(pass), worker.weight_windows == 1});
                 }
                 ++block;
                 if (--left == 0) own += WARPS;
             }
         }
 
-        __device__ __forceinline__ void run() {
+        // Returns the stage that is the next one.
+        __device__ __forceinline__ Turn run() {
             Values values[ROUND] = {};
+            int shifts[ROUND] = {};
             bool more = advance();
-            if (!more) return;
-            load(values);
+            if (more) load(values, shifts);
             while (more) {
-                const int stored = unit, next = stored + count * WARPS, end = units, all = blocks;
+                const int stored = unit, next = stored + count * WARPS, end = units, all = blocks, taken = pass;
                 more = advance();
                 // All stores, then all zeros, then all loads: compilers count loads under way together, so
                 // that what writes a register of an old load behind a new one would wait for both.
-                store(values, stored, end, all);
+                store(values, shifts, taken, stored, end, all);
 #pragma unroll
                 for (int i = 0; i < ROUND; ++i) clear(values[i]);
-                if (more) load(values);
+                if (more) load(values, shifts);
                 if (next < end) continue;
                 leave(all + worker.depth - 1);  // the last stage may have fewer K blocks
                 begin = entered = 0;
             }
+            return turn;
         }
     };
 
@@ -614,59 +716,212 @@ struct Worker {
                 shared.bias[team][i] = channel < p.rows && p.bias.data
                                            ? load_parameter<float>(p.bias, tile.group * p.rows + channel)
                                            : 0.0f;
+#if SCALED
+                const RowShifts shifts = row_shifts(tile.group)[first_row(tile, team) + i];
+                shared.shifts[0][team][i] = shifts.first;
+                shared.shifts[1][team][i] = shifts.second;
+#endif
             }
         named_barrier_wait(FIRST_TEAM + team, TEAM);
         return !inside;
     }
 
+    // The products of a tile in a pass, over so many stages.
+    __device__ __forceinline__ void multiply(ENGINE& engine, int team, int all, Turn& input, Turn& weight,
+                                             unsigned& windows) const {
+        const int slab = ROW_TEAMS == 2 ? team : 0, columns = first_column(team);
+        const bool stay = stays();
+        for (int stage = 0, block = 0; stage < all; ++stage) {
+            mbarrier_wait(&shared.inputs_full[input.stage], input.parity);
+#if SCALED
+            windows |= shared.windows[input.stage][input.parity];
+            // Nobody reads the last turn's any more, and nobody writes the next one's yet.
+            if (threadIdx.x == 0) shared.windows[input.stage][input.parity ^ 1] = 0;
+#endif
+            Operands operands;
+            operands.weight_pitch = SLABS * SLAB_BYTES;
+            operands.inputs = dynamic.inputs + input.stage * dynamic.input_bytes +
+                              columns / SEGMENT * int(p.segment_pitch) * SLOT_BYTES;
+            operands.half_pitch = p.sum.halves == 1 ? phase.taps[2].offset_step : int(p.slots);
+            operands.part_pitch = int(p.sum.halves * p.slots);
+            operands.segment_pitch = int(p.segment_pitch);
+            operands.distance = dynamic.distance;
+            operands.team = team;
+            int left = steps_of(block);
+            block = block + depth < blocks ? block + depth : 0;
+            while (left > 0) {
+                operands.steps = left < int(p.group) ? left : int(p.group);
+                operands.weights = dynamic.weights + weight.stage * dynamic.weight_bytes + slab * SLAB_BYTES;
+                mbarrier_wait(&shared.weights_full[weight.stage], stay ? 0 : weight.parity);
+                engine.multiply(operands);
+                operands.distance += operands.steps;
+                left -= operands.steps;
+                release(left ? nullptr : &shared.inputs_empty[input.stage],
+                        stay ? nullptr : &shared.weights_empty[weight.stage]);
+                weight.advance(int(p.weight_stages));
+            }
+            input.advance(int(p.stages));
+        }
+    }
+
+#if SCALED
+    // Remembers a tile for the next sweep.
+    __device__ void note(int index, unsigned windows) const {
+        if (shared.wide_count < MOST_WIDE) shared.wide_tiles[shared.wide_count] = index;
+        ++shared.wide_count;
+        shared.wide_windows |= windows;
+    }
+    // By how much the sums of a row have been shifted behind a pass, beside their sample's shift.
+    __device__ int shift_of(int team, int row, int pass) const {
+        return shared.shifts[weights_of_pass(pass)][team][row] + window_of_pass(pass) * WINDOW;
+    }
+    // The sums of a thread in memory, as few tiles need them there: those of several passes, and those whose
+    // shifts are not the same for all samples or too large for one float.
+    typedef volatile float Sums[ENGINE::ROWS * ENGINE::COLUMNS * 4];
+
+    __device__ __forceinline__ static void put(ENGINE& engine, Sums& sums, bool add) {
+#pragma unroll
+        for (int r = 0; r < ENGINE::ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    volatile float& own = sums[(r * ENGINE::COLUMNS + c) * 4 + i];
+                    own = add ? own + engine.value(r, c, i) : engine.value(r, c, i);
+                }
+    }
+    __device__ __forceinline__ static void take(ENGINE& engine, Sums& sums) {
+#pragma unroll
+        for (int r = 0; r < ENGINE::ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) engine.value(r, c, i) = sums[(r * ENGINE::COLUMNS + c) * 4 + i];
+    }
+    // Multiplies them by powers of two: use(row, column) is the exponent.
+    template <typename Use>
+    __device__ __forceinline__ static void shift(Sums& sums, Use use) {
+#pragma unroll 1
+        for (int i = 0; i < ENGINE::ROWS * ENGINE::COLUMNS * 4; ++i) {
+            const int row = ENGINE::row(i / 4 / ENGINE::COLUMNS) + i / 2 % 2 * 8;
+            const int column = ENGINE::column(i / 4 % ENGINE::COLUMNS) + i % 2;
+            sums[i] = PowerOfTwo(use(row, column)).times(sums[i]);
+        }
+    }
+    // From one pass to the next, of larger numbers. A row that has nothing in the second window of weights has
+    // sums of zero there.
+    __device__ __forceinline__ void put_aside(ENGINE& engine, Sums& sums, int team, int last, int pass,
+                                              bool first) const {
+        put(engine, sums, !first);
+        shift(sums, [&](int row, int) {
+            const int from = shift_of(team, row, last);
+            return from >= NO_SHIFT / 2 ? 0 : shift_of(team, row, pass) - from;
+        });
+        engine.clear();
+    }
+    // Behind the last pass, the one for the largest numbers: what the sums are.
+    __device__ __forceinline__ void shift_back(ENGINE& engine, Sums& sums, const Tile& tile, int team, int last,
+                                               bool several) const {
+        const int* const samples = p.sample_shifts + tile.start[0];
+        const int count = tile.size[0] < int(p.tile[0]) ? tile.size[0] : int(p.tile[0]);
+        int least = samples[0], most = least;
+        for (int i = 1; i < count; ++i) {
+            least = samples[i] < least ? samples[i] : least;
+            most = samples[i] > most ? samples[i] : most;
+        }
+        bool rare = several | (most - least > 126);
+        float powers[ENGINE::ROWS][2];
+#pragma unroll
+        for (int r = 0; r < ENGINE::ROWS; ++r)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const PowerOfTwo power(-(shift_of(team, ENGINE::row(r) + half * 8, last) + least));
+                powers[r][half] = power.first;
+                rare |= power.second != 1;
+            }
+        if (__any_sync(~0u, rare)) {
+            put(engine, sums, several);
+            shift(sums, [&](int row, int column) {
+                const int own = int(shared.column_place[team][column] >> Packed::Z);
+                return -(shift_of(team, row, last) + samples[own < count ? own : 0]);
+            });
+            take(engine, sums);
+            return;
+        }
+        // As if all samples had the least shift; then the others' become smaller by what is left.
+#pragma unroll
+        for (int r = 0; r < ENGINE::ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) engine.value(r, c, i) *= powers[r][i / 2];
+        if (most == least) return;
+#pragma unroll
+        for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                const int own = int(shared.column_place[team][ENGINE::column(c) + j] >> Packed::Z);
+                const int shift = samples[own < count ? own : 0];
+                const float power = __uint_as_float(unsigned(FIELD_BIAS + least - shift) << 23);
+#pragma unroll
+                for (int r = 0; r < ENGINE::ROWS; ++r) {
+                    engine.value(r, c, j) *= power;
+                    engine.value(r, c, 2 + j) *= power;
+                }
+            }
+    }
+#endif
+
     template <typename Epilogue>
     __device__ __forceinline__ void compute(int team) const {
-        const int slab = ROW_TEAMS == 2 ? team : 0, columns = first_column(team);
         const int all = stages_of_tap() * z_taps;
         int row_tile = -1, group = -1;  // of the last tile
         ENGINE engine;
+#if SCALED
+        Sums sums;
+#endif
         ENGINE::begin(team);
         Turn input = {0, 0}, weight = {0, 0};
-        for (int index = first_tile; index < tile_count; index += tile_step) {
-            Tile tile;
-            if (!uniform(describe(index, tile))) continue;
-            const bool new_rows = uniform((tile.row_tile != row_tile) | (tile.group != group));
-            if (new_rows) {
-                Epilogue::put_away(*this, team, row_tile, group);
-                Epilogue::take_rows(*this, team, tile);
-            }
-            row_tile = tile.row_tile, group = tile.group;
-            const int border = describe_outputs(tile, team, new_rows);
-            engine.clear();
-            for (int stage = 0, block = 0; stage < all; ++stage) {
-                mbarrier_wait(&shared.inputs_full[input.stage], input.parity);
-                Operands operands;
-                operands.weight_pitch = SLABS * SLAB_BYTES;
-                operands.inputs = dynamic.inputs + input.stage * dynamic.input_bytes +
-                                  columns / SEGMENT * int(p.segment_pitch) * SLOT_BYTES;
-                operands.half_pitch = p.sum.halves == 1 ? phase.taps[2].offset_step : int(p.slots);
-                operands.part_pitch = int(p.sum.halves * p.slots);
-                operands.segment_pitch = int(p.segment_pitch);
-                operands.distance = dynamic.distance;
-                operands.team = team;
-                int left = steps_of(block);
-                block = block + depth < blocks ? block + depth : 0;
-                while (left > 0) {
-                    operands.steps = left < int(p.group) ? left : int(p.group);
-                    operands.weights = dynamic.weights + weight.stage * dynamic.weight_bytes + slab * SLAB_BYTES;
-                    mbarrier_wait(&shared.weights_full[weight.stage], p.resident ? 0 : weight.parity);
-                    engine.multiply(operands);
-                    operands.distance += operands.steps;
-                    left -= operands.steps;
-                    release(left ? nullptr : &shared.inputs_empty[input.stage],
-                            p.resident ? nullptr : &shared.weights_empty[weight.stage]);
-                    weight.advance(int(p.weight_stages));
+#pragma unroll 1
+        for (int sweep = 0; sweep < SWEEPS && begins(sweep); ++sweep)
+#pragma unroll 1
+            for (int i = 0, tiles = tiles_of(sweep); i < tiles; ++i) {
+                const int index = tile_of(sweep, i);
+                Tile tile;
+                if (!uniform(describe(index, tile))) continue;
+                const bool new_rows = uniform((tile.row_tile != row_tile) | (tile.group != group));
+                if (new_rows) {
+                    Epilogue::put_away(*this, team, row_tile, group);
+                    Epilogue::take_rows(*this, team, tile);
                 }
-                input.advance(int(p.stages));
+                row_tile = tile.row_tile, group = tile.group;
+                const int border = describe_outputs(tile, team, new_rows);
+                unsigned windows = 0;
+                const int first = first_pass(sweep);
+                int pass = first;
+                engine.clear();
+#pragma unroll 1
+                for (;;) {
+                    multiply(engine, team, all, input, weight, windows);
+#if SCALED
+                    const int next = next_pass(sweep, pass);
+                    if (next < 0) break;
+                    put_aside(engine, sums, team, pass, next, pass == first);
+                    pass = next;
+#else
+                    break;
+#endif
+                }
+                engine.finish();
+#if SCALED
+                if (sweep == 0 && uniform(windows)) {
+                    if (threadIdx.x == 0) note(index, windows);
+                    continue;
+                }
+                shift_back(engine, sums, tile, team, pass, pass != first);
+#endif
+                Epilogue::finish(*this, engine, index, team, border);
             }
-            engine.finish();
-            Epilogue::finish(*this, engine, index, team, border);
-        }
         ENGINE::end(team);
         Epilogue::put_away(*this, team, row_tile, group);
     }
@@ -862,28 +1117,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(con
             mbarrier_init(&shared.weights_empty[i], TEAMS * TEAM / 32);
         }
         if (ENGINE::PROXY) mbarrier_init_fence();
+#if SCALED
+        for (int i = 0; i < MAX_STAGES; ++i) shared.windows[i][0] = shared.windows[i][1] = 0;
+        shared.wide_count = 0;
+        shared.wide_windows = 0;
+#endif
     }
     const int phase_index = blockIdx.x % int(p.phases);
     const Phase phase = phase_of(p.axis, phase_index);
     const int taps = uniform(phase.taps[1].count * p.sum.along_x(phase.taps[2].count));
     const int z_taps = uniform(taps ? phase.taps[0].count : 0);
-    const Worker worker(p, shared, memory, phase_index, phase, taps, z_taps);
+    Worker worker(p, shared, memory, phase_index, phase, taps, z_taps);
     worker.describe_steps();
     worker.describe_slots();
     worker.describe_columns();
     Epilogue::describe(worker);
+#if SCALED
+    bool two = false;
+    for (int group = 0; group < int(p.groups); ++group)
+        for (int i = threadIdx.x; i < int(p.row_tiles) * ROWS; i += THREADS)
+            two |= worker.row_shifts(group)[i].second != NO_SHIFT;
+    worker.weight_windows = uniform(__syncthreads_or(two)) ? 2 : 1;
+#else
     __syncthreads();
+#endif
     const int team = uniform(threadIdx.x / TEAM);
     if (team >= TEAMS) {
         ENGINE::give();
         if (threadIdx.x < TEAMS * TEAM + 32)
             worker.bring_weights();
-        else if (!p.input_pairs)
-            Worker::Stager<1, false>(worker).run();
-        else if (p.axis[2].lattices == 1)
-            Worker::Stager<2, false>(worker).run();
-        else
-            Worker::Stager<2, true>(worker).run();
+        else {
+            const Turn turn = !p.input_pairs              ? Worker::Stager<1, false>(worker).run()
+                              : p.axis[2].lattices == 1 ? Worker::Stager<2, false>(worker).run()
+                                                        : Worker::Stager<2, true>(worker).run();
+            if (SWEEPS > 1 && worker.begins(1)) Worker::Stager<1, false, SWEEPS - 1>(worker, turn).run();
+        }
     } else {
         ENGINE::take();
         worker.compute<Epilogue>(team);

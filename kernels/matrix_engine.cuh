@@ -53,7 +53,7 @@ struct WgmmaEngine {
     static constexpr int PIECES = TEAM_SLABS * SEGMENTS;  // a product each
     static constexpr bool PROXY = true;  // operands are read by the asynchronous proxy
     static constexpr bool TURNS = TEAMS == 2;
-    typedef Wgmma<matrix_type<Element>::value, SEGMENT> Product;
+    typedef Wgmma<matrix_type<Operand>::value, SEGMENT> Product;
     static_assert(PIECES * PARTS * SEGMENT <= 256, "registers for sum and chain");
 
     float sum[PIECES][SEGMENT / 2], chain[PIECES][SEGMENT / 2];
@@ -83,7 +83,10 @@ struct WgmmaEngine {
         for (int s = 0; s < PIECES; ++s)
 #pragma unroll
             for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] = 0;
+        touched();
     }
+    // Behind what writes sums: here, or compilers put the fence where not all warps may pass.
+    __device__ static void touched() { wgmma_fence(); }
     // The products of a step: slab by slab, segment by segment.
     __device__ static void multiply(float (&sums)[PIECES][SEGMENT / 2], unsigned long long weights,
                                     unsigned long long inputs, int segment_pitch, bool add) {
@@ -112,9 +115,23 @@ struct WgmmaEngine {
         const int pitch = o.weight_pitch / SLOT_BYTES;
         // The next step's distance is on its way while the products of a step are issued.
         int distance = o.distance[0];
-        wait_for_turn(o.team);
-        wgmma_fence();
-        if (PARTS == 2) {
+        if (SCALED && PARTS == 2) {
+            // The small products, 2**11 times as large as they are, and then the others.
+#pragma unroll 1
+            for (int last = 0; last < 2; ++last) {
+                open(o.team);
+                for (int step = 0; step < o.steps; ++step) {
+                    const unsigned long long w = weights + step * pitch, x = inputs + distance;
+                    distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
+                    if (step == o.steps - 1) give_turn(1 - o.team);
+                    multiply(chain, w, x + (last ? 0 : o.part_pitch), o.segment_pitch, step > 0);
+                    if (!last) multiply(chain, w + LOW, x, o.segment_pitch, true);
+                }
+                close();
+                promote(last ? 1 : 1 / LOW_SCALE);
+            }
+        } else if (PARTS == 2) {
+            open(o.team);
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
@@ -127,24 +144,33 @@ struct WgmmaEngine {
                 if (step == o.steps - 1) give_turn(1 - o.team);
                 multiply(chain, w, x, o.segment_pitch, true);
             }
+            close();
+            promote(1);
         } else {
+            open(o.team);
             for (int step = 0; step < o.steps; ++step) {
                 const unsigned long long w = weights + step * pitch, x = inputs + distance;
                 distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
                 if (step == o.steps - 1) give_turn(1 - o.team);
                 multiply(sum, w, x, o.segment_pitch, true);
             }
-        }
-        wgmma_commit();
-        wgmma_wait<0>();
-        if (PARTS == 2) {
-#pragma unroll
-            for (int s = 0; s < PIECES; ++s)
-#pragma unroll
-                for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] += chain[s][i];
+            close();
         }
     }
-
+    __device__ static void open(int team) {
+        wait_for_turn(team);
+        wgmma_fence();
+    }
+    __device__ static void close() {
+        wgmma_commit();
+        wgmma_wait<0>();
+    }
+    __device__ void promote(float scale) {
+#pragma unroll
+        for (int s = 0; s < PIECES; ++s)
+#pragma unroll
+            for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] = fmaf(chain[s][i], scale, sum[s][i]);
+    }
     __device__ void finish() {}
 
     // Before the first products it is the first team's turn; behind the last ones its turn is left over.
@@ -157,7 +183,7 @@ struct WgmmaEngine {
 };
 
 __device__ inline void mma(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-    constexpr MatrixType TYPE = matrix_type<Element>::value;
+    constexpr MatrixType TYPE = matrix_type<Operand>::value;
     if (TYPE == MATRIX_TF32) mma_tf32(d, a, b);
     if (TYPE == MATRIX_FLOAT16) mma_float16(d, a, b);
     if (TYPE == MATRIX_BFLOAT16) mma_bfloat16(d, a, b);
@@ -182,6 +208,8 @@ struct MmaEngineOf {
     int links, groups;  // steps in the chain, groups of steps in the sum
     bool is_long;       // whether there is a total
     volatile float total[PARTS == 2 ? ROWS * COLUMNS * 4 : 1];  // not in registers, as few sums are so long
+
+    __device__ static void touched() {}
 
     // Where the tiles of the warp lie, and of them the sums of the thread.
     __device__ static int first_row(int r) { return r * 16; }

@@ -24,19 +24,30 @@
 // them together are a convolution with FOLD times the step (a transposed one that strides by FOLD
 // folds its phases, and has step 1); weights that a fold does not have are zeros.
 //
-// Macros: ELEMENT (float, float16, bfloat16), PARTS (2 for float32 accuracy by three tf32 products, 1
-// for tf32 and the 16-bit types).
+// Macros: ELEMENT (float, float16, bfloat16); OPERAND (float16) where floats are multiplied as such
+// (windows.cuh), else as tf32; PARTS (2 for float32 accuracy by three products, 1 for tf32's and for the 16-bit
+// types).
 #pragma once
 #include "division.cuh"
 #include "taps.cuh"
+#include "windows.cuh"
+
+#ifdef OPERAND
+#define SCALED 1
+#else
+#define SCALED 0
+#define OPERAND ELEMENT
+#endif
 
 typedef ELEMENT Element;
+typedef OPERAND Operand;
 
 // Rows of a matrix product, in slabs of 64; bytes of a slot, and of a row of K in an instruction.
 constexpr int SLAB_ROWS = 64;
 constexpr int SLOT_BYTES = 16;
 constexpr int DEPTH = 2;  // slots along K in an instruction, its halves
-constexpr int CHUNK = SLOT_BYTES / sizeof(Element);  // channels of a slot
+constexpr int CHUNK = SLOT_BYTES / sizeof(Operand);  // channels of a slot
+
 constexpr int BLOCK = DEPTH * CHUNK;                 // channels of a K block, of one step of the sum
 constexpr int SLAB_BYTES = SLAB_ROWS * DEPTH * SLOT_BYTES * PARTS;  // weights of a slab in a step
 
@@ -44,42 +55,30 @@ struct __align__(16) Slot {
     unsigned words[SLOT_BYTES / 4];
 };
 
-// What a load brings of a channel: one pixel, or two neighbours.
-template <int PIXELS, typename Bits>
-struct Load {
-    typedef Bits Type;
-};
-template <>
-struct Load<2, unsigned short> {
-    typedef unsigned Type;
-};
-template <>
-struct Load<2, unsigned> {
-    typedef Bits64 Type;
-};
+// Elements as they lie in memory: one, and two or four neighbours.
+typedef BitsOf<sizeof(Element)>::type Bits;
+typedef BitsOf<2 * sizeof(Element)>::type Pair;
+typedef BitsOf<4 * sizeof(Element)>::type Quad;
 
-// The bits of an element, and the channels of a slot as matrix units read them: 16-bit numbers as they
-// are, a float as the nearest tf32 number, or as that and the nearest of the rest, which together have
-// 22 bits. They come from what loads bring, of which they are one of the pixels.
-template <int>
-struct Channels {
-    typedef unsigned short Bits;
-    template <int PIXELS>
-    __device__ static void fill(Slot (&slots)[PARTS], const typename Load<PIXELS, Bits>::Type (&values)[8],
-                                int pixel) {
+// One of the pixels that a load has brought.
+__device__ inline unsigned pixel_of(unsigned bits, int) { return bits; }
+__device__ inline unsigned pixel_of(const Bits64& bits, int pixel) { return pixel ? bits.second : bits.first; }
+
+// The channels of a slot as matrix units read them, in parts, from what loads have brought: one or two pixels
+// of each.
+template <typename Element, typename Operand>
+struct Channels {  // 16-bit numbers as they are
+    template <int SWEEP, typename Loads>
+    __device__ static void fill(Slot (&slots)[PARTS], const Loads (&values)[8], int pixel, const Placing&, Range&) {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             slots[0].words[i] = byte_select(values[2 * i], values[2 * i + 1], pixel ? 0x7632 : 0x5410);
     }
 };
 template <>
-struct Channels<4> {
-    typedef unsigned Bits;
-    __device__ static unsigned pixel_of(unsigned bits, int) { return bits; }
-    __device__ static unsigned pixel_of(const Bits64& bits, int pixel) { return pixel ? bits.second : bits.first; }
-    template <int PIXELS>
-    __device__ static void fill(Slot (&slots)[PARTS], const typename Load<PIXELS, Bits>::Type (&values)[4],
-                                int pixel) {
+struct Channels<float, float> {  // the nearest tf32 number, and the nearest of the rest: 22 bits together
+    template <int SWEEP, typename Loads>
+    __device__ static void fill(Slot (&slots)[PARTS], const Loads (&values)[4], int pixel, const Placing&, Range&) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const float value = __uint_as_float(pixel_of(values[i], pixel));
@@ -89,19 +88,40 @@ struct Channels<4> {
         }
     }
 };
-typedef Channels<CHUNK>::Bits Bits;
-
-// Two and four neighbouring outputs, as they lie in memory.
-typedef Load<2, Bits>::Type Pair;
-template <int>
-struct Four {
-    typedef Bits64 Type;
-};
 template <>
-struct Four<4> {
-    typedef Bits128 Type;
+struct Channels<float, float16> {  // placed, and to the range of what has been seen in the first sweep
+    template <int SWEEP, typename Loads>
+    __device__ static void fill(Slot (&slots)[PARTS], const Loads (&values)[8], int pixel, const Placing& placing,
+                                Range& range) {
+        float placed[8];
+        if (SWEEP == 0) {
+            const float power = PowerOfTwo(placing.shift).first;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const unsigned bits = pixel_of(values[i], pixel);
+                placed[i] = __uint_as_float(bits) * power;
+                range.add(bits, placed[i]);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < 8; ++i) placed[i] = placing.place(pixel_of(values[i], pixel));
+        }
+        split(slots, placed);
+    }
+    // Two float16 numbers of each, or one.
+    __device__ static void split(Slot (&slots)[PARTS], const float (&values)[8]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float first = values[2 * i], second = values[2 * i + 1];
+            const unsigned high = float16_pair(first, second);
+            slots[0].words[i] = high;
+            if (PARTS == 2)
+                slots[PARTS - 1].words[i] =
+                    float16_pair((first - float_from_float16((unsigned short)high)) * LOW_SCALE,
+                                 (second - float_from_float16((unsigned short)(high >> 16))) * LOW_SCALE);
+        }
+    }
 };
-typedef Four<sizeof(Bits)>::Type Quad;
 
 // Whether an infinity or a NaN is among rounded outputs. Times zero they are NaN, which stays in a sum;
 // in pairs of 16 bits an exponent of ones, with the LEAST of them added, carries into the sign.

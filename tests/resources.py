@@ -1,7 +1,7 @@
 """What each kernel instance takes of a multiprocessor, as NVRTC's assembler reports it.
 
-``python tests/resources.py`` compiles every instance for every target and writes the table anew. A
-row has a digest of what was compiled, so that tests need not compile again what has not changed.
+``python tests/resources.py`` brings the table up to date. A row has a digest of what was compiled,
+so that what has not changed need not be compiled again.
 """
 
 from __future__ import annotations
@@ -109,12 +109,18 @@ def measured(target: str, chosen: Collection[Instance]) -> dict[str, Resources]:
 
 def main() -> None:
     table: dict[str, Any] = {"nvrtc": version(), "targets": {}}
+    old = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
     for target in TARGETS:
-        print(target, file=sys.stderr)
-        rows = measured(target, instances(target))
+        digests = {instance: digest(instance) for instance in instances(target)}
+        rows = {
+            name: row for name, row in old.get(target, {}).items() if row[-1] in digests.values()
+        }
+        missing = [i for i, own in digests.items() if rows.get(str(i), [None])[-1] != own]
+        print(target, len(missing), file=sys.stderr)
+        found = measured(target, missing)
         table["targets"][target] = {
-            str(instance): [*rows[str(instance)], digest(instance)]
-            for instance in instances(target)
+            str(i): [*found[str(i)], own] if i in missing else rows[str(i)]
+            for i, own in digests.items()
         }
     lines = [f' "nvrtc": "{table["nvrtc"]}"']
     for target, rows in table["targets"].items():

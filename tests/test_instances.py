@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -222,17 +222,27 @@ KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def parts_of(instance: Instance) -> tuple[str, tuple[str, str], _matrix.Shape]:
-    """The kernel, the dtype with the precision, and the shape that an instance is made for."""
+class Parts(NamedTuple):
+    """The kernel, the dtype, the precision, the mode and the shape that an instance is made for."""
+
+    kernel: str
+    dtype: str
+    precision: str
+    mode: _matrix.Mode
+    shape: _matrix.Shape
+
+
+def parts_of(instance: Instance) -> Parts:
     macros = dict(instance.defines)
-    kernel = {"MmaEngine": "portable", "WgmmaEngine": "hopper"}[macros["ENGINE"]]
-    modes = [
-        key
-        for key, mode in _matrix.MODES.items()
-        if (mode.element, str(mode.parts)) == (macros["ELEMENT"], macros["PARTS"])
-    ]
+    element, parts = macros["ELEMENT"], int(macros["PARTS"])
     shape = [int(macros[name]) for name in ("TEAMS", "SLABS", "SEGMENT", "SEGMENTS")]
-    return kernel, modes[0], _matrix.Shape(*shape)
+    return Parts(
+        {"MmaEngine": "portable", "WgmmaEngine": "hopper"}[macros["ENGINE"]],
+        "float32" if element == "float" else element,
+        "tf32" if element == "float" and parts == 1 else "float32",
+        _matrix.Mode(element, macros.get("OPERAND", element), parts),
+        _matrix.Shape(*shape),
+    )
 
 
 def kind_of(instance: Instance) -> str:
@@ -243,8 +253,8 @@ def kind_of(instance: Instance) -> str:
 
 def matrix_case(instance: Instance) -> Convolution:
     """A call of its kind, with an odd number of columns and more channels than rings hold."""
-    _, (dtype, precision), shape = parts_of(instance)
-    channels = 6 * _matrix.MODES[dtype, precision].block + 3
+    _, dtype, precision, mode, shape = parts_of(instance)
+    channels = 6 * mode.block + 3
     function, input_shape, weight_shape, options = KINDS[kind_of(instance)](
         3 * shape.columns // 4 + 7, channels, shape.rows + 9
     )
@@ -257,15 +267,16 @@ def matrix_case(instance: Instance) -> Convolution:
 @pytest.fixture
 def several(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the tilings, plans choose among those of the instance that divide x and another axis."""
-    candidates, shape = _matrix._candidates, parts_of(instance)[2]
+    candidates, parts = _matrix._candidates, parts_of(instance)
 
     def suitable(*arguments: Any) -> Iterator[_matrix.Tiling]:
         for tiling in candidates(*arguments):
             *outer, x = tiling.tiles
-            if tiling.shape == shape and x > 1 and math.prod(outer) > 1:
+            if tiling.shape == parts.shape and x > 1 and math.prod(outer) > 1:
                 yield tiling
 
     monkeypatch.setattr(_matrix, "_candidates", suitable)
+    monkeypatch.setattr(_matrix, "mode", lambda *arguments: parts.mode)
     monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
     monkeypatch.setattr(_plan, "_plan_fused", _plan._plan_fused.__wrapped__)
 
@@ -274,7 +285,7 @@ def several(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("several")
 @pytest.mark.parametrize("instance", MATRIX, ids=str)
 def test_matrix_instance(instance: Instance) -> None:
-    backend = Recorder(parts_of(instance)[0])
+    backend = Recorder(parts_of(instance).kernel)
     test_convolution.check(backend, matrix_case(instance))
     (plan,) = backend.plans
     assert backend.launches == [plan.pack, plan.launch]
@@ -299,7 +310,7 @@ def test_matrix_instance(instance: Instance) -> None:
 @pytest.mark.parametrize("instance", POOLED, ids=str)
 def test_pooled_instance(instance: Instance) -> None:
     """The fused operation, with odd sizes and more rows than a block has."""
-    kernel, (dtype, precision), shape = parts_of(instance)
+    kernel, dtype, precision, _, shape = parts_of(instance)
     channels = shape.rows + 8
     case = test_fused.fused_case(
         (1, 22, 5, shape.columns // 2 + 5),

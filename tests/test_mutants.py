@@ -19,6 +19,7 @@ import test_convolution
 import test_fused
 import test_norms
 import test_pooling
+import test_windows
 from backends import EmulatorBackend
 from cupyconv import _compile
 from reference import Shape
@@ -59,6 +60,7 @@ DEPTHWISE_CONV = "depthwise_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
 PACK = "pack_weights.cu"
+WINDOWS = "windows.cuh"
 MATRIX_POOL = "matrix_pool.cuh"
 POOLED_NORM = "pooled_norm.cu"
 NORM = "normalize.cu"
@@ -266,7 +268,7 @@ MISUNDERSTANDINGS = {
 CASES = {
     "long": convolution("conv2d", (2, 44, 5, 9), (70, 44, 3, 3), bias=True, padding=1),
     "tf32": convolution(
-        "conv2d", (2, 52, 5, 9), (70, 52, 3, 3), bias=True, padding=1, precision="tf32"
+        "conv2d", (2, 108, 5, 9), (70, 108, 3, 3), bias=True, padding=1, precision="tf32"
     ),
     "odd": convolution("conv2d", (2, 8, 5, 7), (70, 8, 3, 3), "float16", padding=1),
     "strided": convolution("conv2d", (2, 8, 5, 7), (70, 8, 3, 3), stride=2, padding=1),
@@ -286,6 +288,9 @@ CASES = {
     "special": test_convolution.special(
         convolution("conv2d", (5, 9, 4, 5), (70, 9, 3, 3), bias=True, padding=1)
     ),
+    "wide": test_windows.wide("plain", "float32", "slope", "none", 35),
+    "wide weights": test_windows.silent("plain", "float32", 45),
+    "samples apart": test_windows.wide("samples", "float32", "first axis", "none", 10),
 }
 
 MATRIX = {
@@ -306,8 +311,8 @@ MATRIX = {
         "wrong|nothing wrote", by="portable", case="few",
     ),
     "neighbours in each other's place": Mutant(
-        MATRIX_CONV, "Channels<CHUNK>::fill<PIXELS>(parts, values[half], own);",
-        "Channels<CHUNK>::fill<PIXELS>(parts, values[half], pixel);",
+        MATRIX_CONV, "fill<SWEEP>(parts, values[half], own, placing, range);",
+        "fill<SWEEP>(parts, values[half], pixel, placing, range);",
         "wrong", by="hopper", case="even",
     ),
     "columns of four outputs one too far": Mutant(
@@ -403,10 +408,11 @@ MATRIX = {
         "fence", by="hopper", case="long",
     ),
     "no fence between accumulators and products": Mutant(
-        ENGINE, "wgmma_fence();", "", "fence", by="hopper", case="long"
+        ENGINE, "wgmma_fence();", "", "fence", True, by="hopper", case="long"
     ),
     "a chain that is not added": Mutant(
-        ENGINE, "sum[s][i] += chain[s][i];", ";", "wrong", by="hopper", case="one step"
+        ENGINE, "fmaf(chain[s][i], scale, sum[s][i]);", "sum[s][i];",
+        "wrong", by="hopper", case="one step",
     ),
     "a chain that is not added by warps": Mutant(
         ENGINE, "sum[r][c][i] += chain[r][c][i];", "", "wrong", by="portable", case="one step"
@@ -420,11 +426,12 @@ MATRIX = {
         "wrong", by="portable", case="very long",
     ),
     "a chain that goes on": Mutant(
-        ENGINE, "o.segment_pitch, step > 0);", "o.segment_pitch, true);",
+        ENGINE, "o.segment_pitch, step > 0);\n                    if (!last)",
+        "o.segment_pitch, true);\n                    if (!last)",
         "wrong|nothing wrote|accumulators", by="hopper", case="long",
     ),
     "no second parts of weights": Mutant(
-        ENGINE, "multiply(chain, w + LOW, x, o.segment_pitch, true);", "",
+        ENGINE, "if (!last) multiply(chain, w + LOW, x, o.segment_pitch, true);", "",
         "wrong", by="hopper", case="one step",
     ),
     "no second parts of inputs": Mutant(
@@ -459,7 +466,7 @@ MATRIX = {
     ),
     "no barrier behind the tables": Mutant(
         MATRIX_CONV,
-        "Epilogue::describe(worker);\n    __syncthreads();", "Epilogue::describe(worker);",
+        "#else\n    __syncthreads();\n#endif\n    const int team", "#endif\n    const int team",
         "race|nothing wrote", by="portable", case="odd",
     ),
     "no order behind the pass to rows": Mutant(
@@ -477,7 +484,7 @@ MATRIX = {
         "misaligned|out of bounds|another thread", by="hopper", case="odd",
     ),
     "pairs of odd inputs": Mutant(
-        MATRIX_CONV, "else if (!p.input_pairs)", "else if (false)",
+        MATRIX_CONV, "= !p.input_pairs ", "= false ",
         "misaligned|out of bounds|wrong", by="hopper", case="odd",
     ),
     "no repair": Mutant(
@@ -509,7 +516,7 @@ MATRIX = {
         "out of bounds|between the elements|wrong", by="portable", case="three axes",
     ),
     "a weight's row too many": Mutant(
-        PACK, "channel_out < p.rows", "channel_out <= p.rows",
+        PACK, "channel_out >= p.rows", "channel_out > p.rows",
         "out of bounds|between the elements", by="portable", case="long",
     ),
     "weights of another phase": Mutant(
@@ -519,6 +526,52 @@ MATRIX = {
     "weights of another group": Mutant(
         PACK, "(const Bits*)p.weight + group * p.weight_group", "(const Bits*)p.weight",
         "wrong", by="hopper", case="groups",
+    ),
+    "small products that are not made small again": Mutant(
+        ENGINE, "promote(last ? 1 : 1 / LOW_SCALE);", "promote(1);",
+        "wrong", by="hopper", case="one step",
+    ),
+    "numbers beyond the first window": Mutant(
+        MATRIX_CONV, "if (SWEEP == 0 && !range.is_narrow(placing.shift))", "if (false)",
+        "wrong", by="hopper", case="wide",
+    ),
+    "small numbers in the first window": Mutant(
+        WINDOWS, "&& least_rank >= rank(", "|| least_rank >= rank(",
+        "wrong", by="hopper", case="wide",
+    ),
+    "tiles that are done once": Mutant(
+        MATRIX_CONV, "if (threadIdx.x == 0) note(index, windows);", ";",
+        "wrong|nobody wrote", by="hopper", case="wide",
+    ),
+    "one window of the second sweep": Mutant(
+        MATRIX_CONV,
+        "(sweep > 0 && uniform(shared.wide_windows)", "(false && uniform(shared.wide_windows)",
+        "wrong", by="hopper", case="wide",
+    ),
+    "sums that are not shifted between passes": Mutant(
+        MATRIX_CONV, "from >= NO_SHIFT / 2 ? 0 : shift_of(team, row, pass) - from", "0",
+        "wrong", by="hopper", case="wide",
+    ),
+    "sums that begin anew in each pass": Mutant(
+        MATRIX_CONV, "put(engine, sums, several);", "put(engine, sums, false);",
+        "wrong", by="hopper", case="wide",
+    ),
+    "the shift of the first sample": Mutant(
+        MATRIX_CONV, "const int shift = samples[own < count ? own : 0];",
+        "const int shift = samples[0];",
+        "wrong", by="hopper", case="samples apart",
+    ),
+    "no order between the sweeps": Mutant(
+        MATRIX_CONV, "named_barrier_wait(ALL_THREADS, THREADS);", "",
+        "race|nothing wrote|hangs", by="hopper", case="wide",
+    ),
+    "one window of weights": Mutant(
+        PACK, "const bool wide = smallest <= first - WINDOW;", "const bool wide = false;",
+        "wrong", by="hopper", case="wide weights",
+    ),
+    "the second window of weights in the place of the first": Mutant(
+        MATRIX_CONV, "weights_of_pass(pass) * window_bytes", "0 * window_bytes",
+        "wrong", by="hopper", case="wide weights",
     ),
 }  # fmt: skip
 

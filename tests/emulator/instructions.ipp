@@ -390,6 +390,22 @@ void end_phase(Mbarrier& barrier) {
 }
 }  // namespace
 
+// Atomic operations on a word do not race with each other, and put no order between anything else.
+int atomic(int* address, int value, int (*operation)(int, int)) {
+    Fiber& self = *launch.current;
+    const Clocks own = self.clocks;
+    Clocks& before = launch.atomics[uintptr_t(address)];
+    before.resize(own.size());
+    join(self.clocks, before);
+    check_shared(shared_of(uintptr_t(address), 4), uintptr_t(address), 4, true);
+    self.clocks = own;
+    join(before, own);
+    tick(self);
+    const int old = *address;
+    *address = operation(old, value);
+    return old;
+}
+
 void mbarrier_init(unsigned long long* barrier, int arrivals) {
     const uintptr_t address = uintptr_t(barrier);
     if (address % 8) fail("misaligned: %s puts an mbarrier at %p", place(), static_cast<void*>(barrier));

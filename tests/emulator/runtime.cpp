@@ -191,6 +191,7 @@ struct Launch {
     std::vector<Warpgroup> warpgroups;
     std::map<int, Rendezvous> named;
     std::map<uintptr_t, Mbarrier> mbarriers;
+    std::map<uintptr_t, Clocks> atomics;  // when a word was changed so
     std::vector<Array> arrays;
     Shared shared[2];  // the kernel's own, and what the launch asks for
     std::deque<std::vector<Clock>> reads;  // of cells with many
@@ -445,6 +446,7 @@ void start_block(std::mt19937& random) {
     launch.warpgroups.assign((launch.threads + WARPGROUP - 1) / WARPGROUP, Warpgroup());
     launch.named.clear();
     launch.mbarriers.clear();
+    launch.atomics.clear();
     launch.sum = 0;
     for (Shared& shared : launch.shared) shared.parts.clear();
     launch.used_reads = 0;

@@ -65,6 +65,7 @@ void copy_async(void* shared, const void* global, int bytes, int used);
 void copy_async_commit();
 void copy_async_wait(int pending);
 void named_barrier(int id, int threads, bool wait);
+int atomic(int* address, int value, int (*operation)(int, int));
 void mbarrier_init(unsigned long long* barrier, int arrivals);
 void mbarrier_init_fence();
 void mbarrier_arrive(unsigned long long* barrier, int bytes);

@@ -1,0 +1,97 @@
+// float32 numbers as float16 ones, which matrix units multiply twice as fast as tf32 and which have as many
+// bits. What they lack are exponents: so numbers are multiplied by powers of two, which changes no bit.
+//
+//     value * 2**shift = high + low / LOW_SCALE + rest,    |rest| <= 2**-22 * |value| * 2**shift
+//
+// holds with two float16 numbers where the exponent of the left side lies in a window of WINDOW numbers:
+// from -14 on float16 has all of its bits, and up to 14 it does not overflow by rounding.
+//
+//     exponent   ...  43 ... 15 | 14 ......... -14 | -15 ... -43 | -44 ... -72 |  ...
+//     window            -1               0                1             2
+//
+// The inputs of a sample have a shift in common, and so have the weights of an output channel. Nearly all of
+// them lie in window 0. The sum of what lies in the others is computed window by window, which is the same
+// sum with a shift of WINDOW more or less; what lies beyond these becomes NaN, so that the outputs it
+// belongs to are computed by plain arithmetic. So no number is rounded to fewer bits than the others.
+#pragma once
+#include "scalar.cuh"
+
+constexpr int WINDOW = 29, HIGHEST = 14;
+constexpr float LOW_SCALE = 2048;
+constexpr unsigned NOT_A_NUMBER = 0x7fffffffu;
+constexpr int FIELD_BIAS = 127, SPECIAL_FIELD = 255;  // of a float's exponent; 0 is a zero, as is what is subnormal
+
+__device__ inline int exponent_field(unsigned bits) { return int(bits >> 23 & 255u); }
+__device__ inline int window_of(int exponent) {
+    constexpr int FAR = 32;  // so that nothing is divided that is negative
+    return (HIGHEST - exponent + FAR * WINDOW) / WINDOW - FAR;
+}
+
+// By which power of two the weights of an output channel are multiplied, and once more those that lie below
+// the first window, if there are any.
+struct RowShifts {
+    int first, second;
+};
+constexpr int NO_SHIFT = 1 << 20;   // there is no second window
+constexpr int NO_SHIFTS = 1 << 21;  // more than two would be needed: the channel's outputs become NaN
+constexpr int MOST_APART = 64;      // shifts, so that no sum underflows between the windows
+
+// 2**exponent in two factors; NaN for NO_SHIFTS.
+struct PowerOfTwo {
+    float first, second;
+    __device__ explicit PowerOfTwo(int exponent) {
+        const int part = exponent < -126 ? -126 : exponent > 127 ? 127 : exponent, rest = exponent - part;
+        first = __uint_as_float(unsigned(part + FIELD_BIAS) << 23);
+        second = __uint_as_float(rest < -NO_SHIFT ? NOT_A_NUMBER
+                                 : rest < -126    ? 0
+                                                  : unsigned((rest > 127 ? 127 : rest) + FIELD_BIAS) << 23);
+    }
+    __device__ float times(float value) const { return value * first * second; }
+};
+
+constexpr int FIRST_WINDOW = -1, LAST_WINDOW = 2, WINDOWS = LAST_WINDOW - FIRST_WINDOW + 1;
+
+// What says whether all of some numbers lie in window 0 or are zero: the largest of them as they are placed
+// there, and the least of their ranks, in which zeros come last.
+struct Range {
+    float largest = 0;
+    unsigned least_rank = ~0u;
+    __device__ static unsigned rank(unsigned bits) { return 2 * bits - 0x01000000u; }
+    __device__ void add(unsigned bits, float placed) {
+        const unsigned own = rank(bits);
+        largest = fmaxf(largest, fabsf(placed));
+        least_rank = own < least_rank ? own : least_rank;
+    }
+    __device__ bool is_narrow(int shift) const {
+        const int below = FIELD_BIAS + HIGHEST + 1 - WINDOW - shift;
+        return largest < float(2 << HIGHEST) && least_rank >= rank(unsigned(below > 1 ? below : 1) << 23);
+    }
+    // The windows from that of the largest number to that of the smallest one, as bits.
+    __device__ unsigned windows(int shift) const {
+        const int high = window_of(exponent_field(__float_as_uint(largest)) - FIELD_BIAS);
+        const int low = window_of(int((least_rank >> 24) + 1) - FIELD_BIAS + shift);
+        const int from = high > FIRST_WINDOW ? high : FIRST_WINDOW, to = low < LAST_WINDOW ? low : LAST_WINDOW;
+        return to < from ? 0 : (2u << (to - FIRST_WINDOW)) - (1u << (from - FIRST_WINDOW));
+    }
+};
+
+// How inputs are placed: their shift, the window that is summed up, and whether weights lie in one window. If
+// they lie in two, sums have room for fewer windows of inputs.
+struct Placing {
+    int shift, window;
+    bool one;
+
+    // A number as it is summed up in this window: zero where it lies in another one.
+    __device__ float place(unsigned bits) const {
+        const int field = exponent_field(bits), exponent = field - FIELD_BIAS + shift;
+        const int most = HIGHEST - (one ? FIRST_WINDOW : 0) * WINDOW;
+        const int least = -HIGHEST - (one ? LAST_WINDOW : 1) * WINDOW;
+        const bool special = field == SPECIAL_FIELD;
+        const bool inside = unsigned(exponent + window * WINDOW + HIGHEST) <= 2 * HIGHEST && !special;
+        const bool nowhere = window == 0 && (special || exponent > most || exponent < least);
+        if (field == 0) return 0;
+        return __uint_as_float(inside    ? bits + (unsigned(shift + window * WINDOW) << 23)
+                               : nowhere ? NOT_A_NUMBER
+                                         : 0);
+    }
+};

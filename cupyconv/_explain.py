@@ -165,6 +165,7 @@ def _time(ms: float) -> str:
 
 
 _LAUNCH = 3e-6  # seconds of a launch beside its work
+_PLACING = 1.2  # how much longer kernels take that multiply floats as float16 numbers
 
 # How the functions call their arrays.
 _ARRAYS = frozenset(
@@ -233,7 +234,8 @@ class _NotingPath(KernelPath):
         Its rates are those of an H200; where others multiply more slowly it takes longer.
         """
         if isinstance(plan, MatrixPlan):
-            return plan.tiling.cycles * self.chip.matrix_slowness(dtype)
+            placing = _PLACING if plan.sum.mode.scaled else 1
+            return plan.tiling.cycles * placing * self.chip.matrix_slowness(dtype)
         if isinstance(plan, DepthwisePlan):
             return plan.layout.cycles
         products = _products(geometry) / self.chip.processor.multiprocessors

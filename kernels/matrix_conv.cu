@@ -1,5 +1,5 @@
-// Convolution on matrix units, in both directions, for float32 (by three tf32 products or by one),
-// float16 and bfloat16.
+// Convolution on matrix units, in both directions, for float32 (by three products or by one, of tf32 or of
+// float16 numbers), float16 and bfloat16.
 //
 //     out[n, g, row, o] = bias[g, row]
 //                       + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
@@ -8,7 +8,7 @@
 // inputs and taps are laid out, pack_weights.cu how the weights lie that it has packed before.
 //
 //      inputs of a stage, as slots of 16 bytes      weights of a group of steps
-//      (4 channels of float, 8 of 16 bits)          [step][slab][part][half of K][64 rows][16 bytes]
+//      (4 channels of tf32, 8 of 16 bits)           [step][slab][part][half of K][64 rows][16 bytes]
 //
 //                 slot 0 1 2 3 ...                         one wgmma: 64 rows x SEGMENT columns
 //      half 0 of K   # # # # # # # # # # # #               over the two halves of K
@@ -27,6 +27,9 @@
 //      weights  ring of `weight_stages`: a group of up to `group` steps
 //
 // The order of a sum is that of `Steps` in matrix_tile.cuh, whatever the tile, the grid or the batch.
+//
+// Where floats are multiplied as float16 numbers, a block takes its tiles in two sweeps (windows.cuh, and "sweeps
+// and passes" below).
 //
 // Infinities and NaN: a slot that holds an absent input is zero, and zero times an infinite weight is
 // NaN; an infinite input splits into inf and NaN; a number near the largest rounds to infinity. None of

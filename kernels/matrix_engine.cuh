@@ -7,7 +7,8 @@
 //     MmaEngine     compute capability 8.0 and later: a warp has all rows and a quarter of the columns,
 //                   and reads its operands by ldmatrix
 //
-// With float32 accuracy (PARTS = 2) a step has three products: high * low, low * high, high * high. Matrix
+// With float32 accuracy (PARTS = 2) a step has three products: high * low, low * high, high * high. (Low parts
+// that are float16 numbers have been multiplied by LOW_SCALE: their products are a chain of their own.) Matrix
 // units truncate as they add, always towards zero, which drifts where all terms have one sign. So the
 // products of a few steps form a chain that starts at zero and is then added to the sum with rounding.
 // The small products of the chain come first: what is truncated there is smaller by 2**11.

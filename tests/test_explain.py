@@ -191,14 +191,16 @@ def test_precision_is_that_of_the_call_or_of_the_block() -> None:
 
 def test_workspace_is_the_most_at_a_time() -> None:
     dense = explain(cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3), target="sm_90a")
-    assert dense.workspace == 2 * 4 * 64 * 64 * 9  # the packed weights, in two parts
+    # The packed weights, in two parts and two windows, and the shifts of rows and samples.
+    assert dense.workspace == 2 * 2 * 2 * 64 * 64 * 9 + 8 * 64 + 4 * 8
     mixed = explain(cupyconv.conv1d, np.zeros((1, 3, 5), np.float16), (2, 3, 3), target="sm_80")
     assert mixed.workspace == 4 * 15  # the input in float32
     # Fused: pooled values, packed weights, and the statistics of channels and blocks.
     fused = explain(FUSED, *KERNELBENCH_SHAPES, **KERNELBENCH)
     blocks = fused.launches[1].grid
     pooled = 4 * math.prod(fused.out_shape)
-    assert fused.workspace == pooled + 2 * 4 * 64 * 128 * 25 + 16 * 128 * blocks
+    packed = 2 * 2 * 2 * 64 * 128 * 25 + 8 * 128 + 4 * 512
+    assert fused.workspace == pooled + packed + 16 * 128 * blocks
     # Composed: the result of the convolution, and what is pooled of it; the batch norm has given
     # back its statistics by then, and the group norm has its own in shared memory.
     composed = explain(FUSED, *KERNELBENCH_SHAPES, **KERNELBENCH, dtype="float64")
@@ -285,7 +287,7 @@ def test_limits_and_times_of_the_benchmark(precision: str) -> None:
         )
         limits.append(found.limit_ms / row["limit_ms"])
         times.append(row["ours"]["ms"] / found.expected_ms)
-    assert len(times) > 60
+    assert len(times) >= 60
     assert 0.9 < min(limits) <= np.median(limits) < 1.1
     assert np.mean(np.abs(np.log2(times)) < 1) >= 0.75  # as its documentation says
     assert 1 < np.median(times) < 1.5

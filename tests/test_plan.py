@@ -150,7 +150,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 175
+    assert 1 <= len(compiled) <= 185
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (
@@ -474,9 +474,12 @@ def test_matrix_plans(
         assert not any(columns % 4 for columns in (width, *pitches))
     # Stages of a chunk are whole ones.
     assert tiling.chunk % sum.depth == 0
-    # The packed weights are those of all phases, rows and steps.
+    # The packed weights are those of all phases, rows and steps; as float16 numbers they lie in two
+    # windows, and each row has two shifts and each sample one.
     slabs = geometry.groups * sum.phases * tiling.row_tiles * shape.slabs
-    assert plan.packed == slabs * sum.steps * sum.mode.slab_bytes
+    weights = slabs * sum.steps * sum.mode.slab_bytes
+    shifts = 8 * slabs * _matrix.SLAB_ROWS + 4 * geometry.batch
+    assert plan.packed == (2 * weights + shifts if sum.mode.scaled else weights)
 
 
 def strides_of(geometry: ConvGeometry, gap: int) -> _launch._ConvStrides:
@@ -600,8 +603,9 @@ def test_depthwise_plans(
 def test_plans_of_a_network_print_readably() -> None:
     plan = plan_of(conv((16, 64, 56, 56), (128, 64, 3, 3), padding=1), processor=HOPPER)
     assert re.fullmatch(
-        r"pack_weights\.cu:pack_weights \[ELEMENT=float, PARTS=2\], \d+ blocks of 256 threads; "
-        r"matrix_conv\.cu:matrix_conv \[ELEMENT=float, PARTS=2, ENGINE=WgmmaEngine, TEAMS=\d, "
+        r"pack_weights\.cu:pack_weights \[ELEMENT=float, OPERAND=float16, PARTS=2\], "
+        r"\d+ blocks of 256 threads; matrix_conv\.cu:matrix_conv "
+        r"\[ELEMENT=float, OPERAND=float16, PARTS=2, ENGINE=WgmmaEngine, TEAMS=\d, "
         r"SLABS=\d, SEGMENT=\d+, SEGMENTS=\d\], \d+ blocks of \d+ threads and \d+ bytes: "
         r"tiles of \d+ rows x \(\d+ x \d+ x \d+ x \d+\) outputs in \d+ columns, .*",
         str(plan),

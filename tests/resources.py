@@ -112,9 +112,7 @@ def main() -> None:
     old = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
     for target in TARGETS:
         digests = {instance: digest(instance) for instance in instances(target)}
-        rows = {
-            name: row for name, row in old.get(target, {}).items() if row[-1] in digests.values()
-        }
+        rows = old.get(target, {})
         missing = [i for i, own in digests.items() if rows.get(str(i), [None])[-1] != own]
         print(target, len(missing), file=sys.stderr)
         found = measured(target, missing)

@@ -109,12 +109,15 @@ def kernel(instance: Instance, source: str) -> ctypes.CDLL:
 
 
 def image_of(library: ctypes.CDLL) -> tuple[int, int]:
-    """Return where a library lies in memory: its constants may be read."""
+    """Return where a library lies in memory: its constants may be read.
+
+    Another process may have built the same one meanwhile, in the place of this one's file.
+    """
     name = os.path.realpath(library._name)
     spans = [
         [int(end, 16) for end in line.split()[0].split("-")]
         for line in Path("/proc/self/maps").read_text().splitlines()
-        if line.endswith(name)
+        if line.removesuffix(" (deleted)").endswith(name)
     ]
     return min(low for low, _ in spans), max(high for _, high in spans)
 

@@ -34,10 +34,8 @@ ArrayT = TypeVar("ArrayT", NDArray[Any], CupyArray)
 Array: TypeAlias = Any
 # What writes a convolution of input, weight and bias to out.
 Convolution: TypeAlias = "Callable[[Array, Array, Array | None, Array], None]"
-# Takes input, kernel, (mean, var), the norms' weights and biases, eps and the output.
-Fused: TypeAlias = (
-    "Callable[[Array, Array, Sequence[Array | None], Sequence[Array], float, Array], None]"
-)
+# Takes input, kernel, (mean, var), the norms' weights and biases, and the output.
+Fused: TypeAlias = "Callable[[Array, Array, Sequence[Array | None], Sequence[Array], Array], None]"
 
 # Bounds the exact overlap search; what is harder than this counts as overlapping.
 _OVERLAP_WORK = 1_000_000
@@ -107,12 +105,14 @@ def on_device(array: Array) -> AbstractContextManager[Any]:
     return array.device  # type: ignore[no-any-return]
 
 
-def layout(array: Array) -> tuple[object, ...] | None:
+def layout(array: Array | None) -> tuple[object, ...] | None:
     """Return all but the address and the contents of an array: arrays that share it are alike.
 
     There is none for classes derived from NumPy's and CuPy's, which may have more to them.
     """
     kind = type(array)
+    if array is None:
+        return ()
     if kind is np.ndarray:
         return kind, array.shape, array.strides, array.dtype
     cupy = sys.modules.get("cupy")

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import _arguments as arguments
 from . import _arrays as arrays
-from . import _geometry, _plan, _precision
+from . import _calls as _calls_of
+from . import _geometry, _precision
 from ._arguments import IntOrSequence, Padding
 from ._arrays import AnyArray, Array, ArrayT, Convolution
+from ._calls import Key
 from ._geometry import ConvGeometry
-from ._paths import Path, path_of
+from ._paths import path_of
 
 
 @dataclass
 class _Call:
-    """A call that was found right; it knows nothing of addresses and of contents."""
+    """A call that was found right."""
 
     geometry: ConvGeometry
     kind: Callable[[tuple[int, ...], np.dtype], Array]  # of the result
@@ -27,37 +28,7 @@ class _Call:
     convolve: Convolution | None = None  # once it has been prepared
 
 
-# What calls came to, by all that they follow from. A call like an earlier one starts from there.
-_calls: dict[tuple[object, ...] | None, _Call] = {}
-_MOST_CALLS = 4096
-
-
-def _key(
-    name: str,
-    path: Path,
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    out: Array | None,
-    options: tuple[object, ...],
-) -> tuple[object, ...] | None:
-    """Return all that a `_Call` follows from, or None where that has no exact form."""
-    layouts = (
-        arrays.layout(input),
-        arrays.layout(weight),
-        () if bias is None else arrays.layout(bias),
-        () if out is None else arrays.layout(out),
-    )
-    if None in layouts or not arguments.exact(options):
-        return None
-    return name, path, layouts, options, _precision.current(), _plan.forced_kernel()
-
-
-def _remember(key: tuple[object, ...] | None, call: _Call) -> None:
-    if len(_calls) >= _MOST_CALLS:
-        _calls.clear()
-    if key is not None:
-        _calls[key] = call
+_calls: dict[Key, _Call] = {}
 
 
 def _checked(
@@ -91,7 +62,7 @@ def _run(
 ) -> ArrayT:
     """Return a convolution, whose geometry `describe` makes of the shapes and the `options`."""
     path = path_of(input)
-    key = _key(name, path, input, weight, bias, out, (*options, precision))
+    key = _calls_of.key(name, path, (input, weight, bias, out), (*options, precision))
     call = _calls.get(key) or _checked(name, describe, input, weight, bias, options, precision, out)
     shape = call.geometry.out_shape
     if out is not None:
@@ -103,7 +74,7 @@ def _run(
             if call.convolve is None:
                 operands = input, weight, bias, result
                 call.convolve = path.prepare(call.geometry, *operands, call.precision)
-                _remember(key, call)
+                _calls_of.keep(_calls, key, call)
             call.convolve(input, weight, bias, result)
     return result
 

@@ -287,6 +287,10 @@ class _NotingPath(KernelPath):
         pooling: PoolGeometry,
         group_norm: NormGeometry,
         precision: str,
+        input: Array,
+        kernel: Array,
+        given: bool,
+        eps: float,
         out: Array,
     ) -> Fused | None:
         """Return what notes the launches of the fused operation, None where it is composed."""
@@ -301,7 +305,9 @@ class _NotingPath(KernelPath):
         self.products += _products(convolution)
         cycles = self._cycles(plan.convolution, convolution, out.dtype)
         self._note("fused", plan.convolution.tiling, 3 * 4 * out.size, cycles)
-        return super().fused(convolution, pooling, group_norm, precision, out)
+        return super().fused(
+            convolution, pooling, group_norm, precision, input, kernel, given, eps, out
+        )
 
 
 def _products(geometry: ConvGeometry) -> float:

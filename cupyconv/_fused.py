@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
 from . import _arrays as arrays
+from . import _calls as _calls_of
 from . import _geometry, _precision
 from ._arguments import IntOrSequence, Padding
-from ._arrays import AnyArray, ArrayT
+from ._arrays import AnyArray, Array, ArrayT, Fused
+from ._calls import Key
+from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._normalization import check_eps, shapes
-from ._paths import path_of
+from ._paths import Path, path_of
+
+_NAME = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
+_REQUIRED = ("input", "kernel", "bn_weight", "bn_bias", "gn_weight", "gn_bias")
 
 
 def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
@@ -102,71 +114,137 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     >>> y.shape
     (2, 4, 2, 2)
     """
-    name = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
-    parameters = {"bn_weight": bn_weight, "bn_bias": bn_bias}
-    group_parameters = {"gn_weight": gn_weight, "gn_bias": gn_bias}
-    required = {"input": input, "kernel": kernel, **parameters, **group_parameters}
+    path = path_of(input)
+    operands = (input, kernel, bn_weight, bn_bias, gn_weight, gn_bias, mean, var, out)
+    exact_eps = eps.hex() if type(eps) is float else eps
+    options = (num_groups, stride, padding, output_padding, groups, exact_eps, precision)
+    key = _calls_of.key(_NAME, path, operands, options)
+    required = dict(zip(_REQUIRED, operands, strict=False))
     statistics = {"mean": mean, "var": var}
-    arrays.check(name, required, {**statistics, "out": out}, arrays.NORMALISED)
+    call = _calls.get(key) or _checked(
+        required,
+        {**statistics, "out": out},
+        num_groups,
+        (stride, padding, output_padding, groups),
+        eps,
+        precision,
+    )
+    if out is not None:
+        inputs = {**required, **statistics}
+        arrays.check_out(_NAME, out, call.pooling.out_shape, call.dtype, inputs)
+    with arrays.on_device(input):
+        written: Array = call.kind(call.pooling.out_shape, call.dtype) if out is None else out
+        if written.size:
+            if call.compute is None:
+                call.compute = path.fused(
+                    call.convolution,
+                    call.pooling,
+                    call.group_norm,
+                    call.precision,
+                    input,
+                    kernel,
+                    mean is not None,
+                    call.eps,
+                    written,
+                ) or partial(_compose, path, call)
+                _calls_of.keep(_calls, key, call)
+            affine = bn_weight, bn_bias, gn_weight, gn_bias
+            call.compute(input, kernel, (mean, var), affine, written)
+    result: ArrayT = written
+    return result
+
+
+@dataclass
+class _Call:
+    """A call that was found right."""
+
+    convolution: ConvGeometry
+    batch_norm: NormGeometry
+    pooling: PoolGeometry
+    group_norm: NormGeometry
+    eps: float
+    kind: Callable[[tuple[int, ...], np.dtype], Array]  # of the result
+    dtype: np.dtype
+    precision: str
+    compute: Fused | None = None  # once it has been prepared
+
+
+_calls: dict[Key, _Call] = {}
+
+
+def _checked(
+    required: Mapping[str, Array],
+    optional: Mapping[str, Array | None],
+    num_groups: int,
+    options: tuple[IntOrSequence, Padding, IntOrSequence, int],
+    eps: float,
+    precision: str | None,
+) -> _Call:
+    """Return the call of these arguments, or raise what is wrong with them but for `out`."""
+    arrays.check(_NAME, required, optional, arrays.NORMALISED)
+    mean, var, _ = optional.values()
     if (mean is None) != (var is None):
         alone = "var" if mean is None else "mean"
-        raise ValueError(f"{name}: mean and var must be given together, got {alone} alone")
+        raise ValueError(f"{_NAME}: mean and var must be given together, got {alone} alone")
+    input, kernel = required["input"], required["kernel"]
     if len(input.shape) != 4:
-        raise ValueError(f"{name}: input must have 4 axes, got input of shape {input.shape}")
+        raise ValueError(f"{_NAME}: input must have 4 axes, got input of shape {input.shape}")
 
     convolution = _geometry.conv_transpose(
-        name,
+        _NAME,
         input.shape,
         kernel.shape,
         None,
-        stride,
-        padding,
-        output_padding,
-        groups,
+        *options,
         1,
         2,
         "kernel",
     )
     call = f"input of shape {input.shape} with kernel of shape {kernel.shape}"
+    parameters = {name: required[name] for name in ("bn_weight", "bn_bias")}
     batch_norm = _geometry.batch_norm(
-        name,
+        _NAME,
         convolution.out_shape,
-        shapes({**parameters, **statistics}),
+        shapes({**parameters, "mean": mean, "var": var}),
         given=mean is not None,
         subject=f"{call}: a convolution result",
     )
     pooling = _geometry.max_pool2d(
-        name, convolution.out_shape, 2, None, 0, 1, False, subject=f"{call}: a convolution result"
+        _NAME, convolution.out_shape, 2, None, 0, 1, False, subject=f"{call}: a convolution result"
     )
     group_norm = _geometry.group_norm(
-        name,
+        _NAME,
         pooling.out_shape,
         num_groups,
-        shapes(group_parameters),
+        shapes({name: required[name] for name in ("gn_weight", "gn_bias")}),
         subject=f"{call}: a pooled result",
     )
-    eps = check_eps(name, eps)
-    precision = _precision.resolve(name, precision)
-    dtype = arrays.floating(arrays.result_dtype(name, input, kernel, "kernel"))
-    result: ArrayT = arrays.output(name, out, pooling.out_shape, dtype, {**required, **statistics})
-    if result.size:
-        with arrays.on_device(input):
-            path = path_of(input)
-            fused = path.fused(convolution, pooling, group_norm, precision, result)
-            if fused:
-                affine = bn_weight, bn_bias, gn_weight, gn_bias
-                fused(input, kernel, (mean, var), affine, eps, result)
-                return result
-            # Each intermediate is dropped as soon as the next one is there.
-            working = arrays.accumulator(dtype)
-            values = path.workspace(convolution.out_shape, working)
-            input, kernel = path.cast(input, working), path.cast(kernel, working)
-            convolve = path.prepare(convolution, input, kernel, None, values, precision)
-            convolve(input, kernel, None, values)
-            path.normalize(
-                batch_norm, values, mean, var, bn_weight, bn_bias, eps, values, tanh=True
-            )
-            pooled = path.workspace(pooling.out_shape, working)
-            path.max_pool2d(pooling, values, pooled)
-            path.normalize(group_norm, pooled, None, None, gn_weight, gn_bias, eps, result)
-    return result
+    eps = check_eps(_NAME, eps)
+    precision = _precision.resolve(_NAME, precision)
+    dtype = arrays.floating(arrays.result_dtype(_NAME, input, kernel, "kernel"))
+    kind = arrays.kind_of(input)
+    return _Call(convolution, batch_norm, pooling, group_norm, eps, kind, dtype, precision)
+
+
+def _compose(
+    path: Path,
+    call: _Call,
+    input: Array,
+    kernel: Array,
+    statistics: Sequence[Array | None],
+    parameters: Sequence[Array],
+    out: Array,
+) -> None:
+    """Compute a call part by part, each of which drops what the one before has made."""
+    (mean, var), (bn_weight, bn_bias, gn_weight, gn_bias) = statistics, parameters
+    working = arrays.accumulator(call.dtype)
+    values = path.workspace(call.convolution.out_shape, working)
+    input, kernel = path.cast(input, working), path.cast(kernel, working)
+    convolve = path.prepare(call.convolution, input, kernel, None, values, call.precision)
+    convolve(input, kernel, None, values)
+    path.normalize(
+        call.batch_norm, values, mean, var, bn_weight, bn_bias, call.eps, values, tanh=True
+    )
+    pooled = path.workspace(call.pooling.out_shape, working)
+    path.max_pool2d(call.pooling, values, pooled)
+    path.normalize(call.group_norm, pooled, None, None, gn_weight, gn_bias, call.eps, out)

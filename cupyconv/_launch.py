@@ -10,7 +10,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -27,7 +27,6 @@ from ._plan import (
     UNROLL,
     DepthwisePlan,
     DirectPlan,
-    FusedPlan,
     Launch,
     MatrixPlan,
     NormPlan,
@@ -793,59 +792,64 @@ class KernelPath:
         pooling: PoolGeometry,
         group_norm: NormGeometry,
         precision: str,
+        input: Array,
+        kernel: Array,
+        given: bool,
+        eps: float,
         out: Array,
     ) -> Fused | None:
-        """Return the fused operation that writes arrays like `out`, None where it has no plan."""
-        pooled_shape, dtype = pooling.out_shape, out.dtype
+        """Return the fused operation for all arrays of the layouts of these.
+
+        None where it has no plan. Statistics may be `given`.
+        """
+        device, dtype, pooled_shape = self.device, out.dtype, pooling.out_shape
         num_groups = group_norm.sets_per_sample
-        processor = self.device.processor()
+        processor = device.processor()
         plan = plan_fused(convolution, pooled_shape, num_groups, dtype, precision, processor)
         if isinstance(plan, str):
             return None
-        return partial(self._fused, plan, convolution, pooled_shape, num_groups)
-
-    def _fused(
-        self,
-        plan: FusedPlan,
-        convolution: ConvGeometry,
-        pooled_shape: tuple[int, ...],
-        num_groups: int,
-        input: Array,
-        kernel: Array,
-        statistics: Sequence[Array | None],
-        parameters: Sequence[Array],
-        eps: float,
-        out: Array,
-    ) -> None:
-        device, dtype = self.device, out.dtype
         _, channels, height, width = pooled_shape
         space, blocks = height * width, plan.convolution.launch.grid
-        input, kernel = device.cast(input, dtype), device.cast(kernel, dtype)
         # The convolution's own result lies nowhere.
         strides = _conv_strides(convolution, input, kernel, out)
         strides = strides._replace(out=(0, 0, 0), out_axes=[0, 0])
         convolve = self._matrix(plan.convolution, convolution, strides, None, dtype.itemsize)
-        extrema = device.workspace(pooled_shape, np.dtype(np.float32))
-        given = statistics[0] is not None
+        combine, normalize = device.launcher(plan.combine), device.launcher(plan.normalize)
         # In the place of the first block's statistics lies what `combine` makes of all.
-        moments = device.workspace((1 if given else blocks, channels, 2), np.dtype(np.float64))
-        pooled, affine = device.address(extrema), device.address(moments)
-        partials = 0 if given else affine
+        moments_shape = (1 if given else blocks, channels, 2)
         bits = int(np.float64(eps).view(np.int64))
-        fields = [field for a in (*parameters[:2], *statistics) for field in self._parameter(a)]
-        layout = channels * space, space, width
-        convolve(input, kernel, None, None, pooled, partials, *fields, bits, *layout)
-        arguments = _packed(
-            (
-                *(pooled, partials, affine, device.address(out)),
-                *(field for a in (*statistics, *parameters) for field in self._parameter(a)),
-                *(blocks, channels, num_groups, space, width),
-                *_strides(out),
-                bits,
+        constants = _packed((blocks, channels, num_groups, space, width, *_strides(out), bits))
+        single, double = np.dtype(np.float32), np.dtype(np.float64)
+
+        def compute(
+            input: Array,
+            kernel: Array,
+            statistics: Sequence[Array | None],
+            parameters: Sequence[Array],
+            out: Array,
+        ) -> None:
+            input, kernel = device.cast(input, dtype), device.cast(kernel, dtype)
+            extrema = device.workspace(pooled_shape, single)
+            moments = device.workspace(moments_shape, double)
+            pooled, affine = device.address(extrema), device.address(moments)
+            partials = 0 if given else affine
+            known = [field for a in statistics for field in self._parameter(a)]
+            batch_norm, group_norm = (
+                [field for a in pair for field in self._parameter(a)]
+                for pair in (parameters[:2], parameters[2:])
             )
-        )
-        device.launcher(plan.combine)(arguments)
-        device.launcher(plan.normalize)(arguments)
+            layout = channels * space, space, width
+            convolve(
+                input, kernel, None, None, pooled, partials, *batch_norm, *known, bits, *layout
+            )
+            arguments = _packed(
+                (pooled, partials, affine, device.address(out), *known, *batch_norm, *group_norm)
+            )
+            arguments += constants
+            combine(arguments)
+            normalize(arguments)
+
+        return compute
 
     def normalize(
         self,

@@ -604,7 +604,8 @@ def _candidates(
             group = -(-inside // -(-inside // (mode.group // 2)))
         weight_stage = group * shape.slabs * mode.slab_bytes
         input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
-        fixed = slots * 12 + 4 * sum.depth * sum.steps_inside + _static(shape, mode, engine, window)
+        tables = slots * 12 + 4 * (sum.depth * sum.steps_inside + 1)
+        fixed = tables + _static(shape, mode, engine, window)
         # Where there is but one tile of rows, and room, its weights stay.
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
         groups_of_sum = stages_of_sum * -(-inside // group)
@@ -692,7 +693,7 @@ def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
     columns = _whole(shape.team_columns, tiles * 8)  # whole buffers
     own = 4 * MAX_STAGES * 8 + 24 + shape.teams * (columns * 20 + team_rows * 4)
     if mode.scaled:
-        own += MAX_STAGES * 8 + shape.teams * team_rows * 8 + 34 * 4
+        own += MAX_STAGES * 16 + shape.teams * (team_rows * 8 + columns * 8) + 34 * 4
     if window == 1:
         own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
     else:

@@ -50,9 +50,16 @@ class Path(Protocol):
         pooling: PoolGeometry,
         group_norm: NormGeometry,
         precision: str,
+        input: Array,
+        kernel: Array,
+        given: bool,
+        eps: float,
         out: Array,
     ) -> Fused | None:
-        """Return the fused operation, or None: then it is composed of its parts."""
+        """Return the fused operation for all arrays of the layouts of these.
+
+        None where it is composed of its parts.
+        """
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return uninitialised memory for one call."""

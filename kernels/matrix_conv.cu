@@ -73,6 +73,7 @@ constexpr int FIRST_POOL = 6;  // one for both
 constexpr int ALL_THREADS = 7;
 constexpr int MOST_WIDE = 32;
 constexpr unsigned WIDE = 1u << 31;  // beside the bits of windows
+constexpr int MOST_TILES = 4 * MAX_STAGES;  // of which inputs are staged while others of them are in use
 constexpr int SWEEPS = SCALED ? 2 : 1;
 
 #if POOLS
@@ -143,8 +144,11 @@ struct Shared {
     int column_folds[2][TEAMS][PASSED_COLUMNS];
     float bias[TEAMS][TEAM_ROWS];  // of each team's rows
 #if SCALED
-    unsigned windows[MAX_STAGES][2];  // of a stage's inputs, for turns of either parity: those but the first one
+    unsigned windows[MOST_TILES];     // of the inputs of the last tiles and the next ones: those but the first one
     int shifts[2][TEAMS][TEAM_ROWS];  // of each team's rows, for either window of weights
+    // What sums are multiplied by, column by column, beside what a row's have in common: one, and what the
+    // samples of a tile ask for.
+    __align__(8) float powers[2][TEAMS][PASSED_COLUMNS];
     // Tiles to be done again, or more than there is room for: all of them. And their windows.
     int wide_tiles[MOST_WIDE], wide_count;
     unsigned wide_windows;
@@ -167,7 +171,7 @@ struct Dynamic {
     int weight_bytes, input_bytes;    // of a stage
     int64* offset;   // of each slot, where its input lies from the tile's first one on, or NOWHERE
     unsigned* from;  // of each slot, how far its input is from the first one
-    int* distance;   // of each step of a stage, in slots
+    int* distance;   // of each step of a stage, in slots; and one more that is read, but not used
 
     __device__ Dynamic(const Arguments& p, unsigned char* memory) {
         weight_bytes = int(p.group) * SLABS * SLAB_BYTES;
@@ -202,6 +206,12 @@ struct Turn {
     }
 };
 
+// Two sums beside each other. As bits they would be taken while products still run, which makes ptxas wait for
+// each of these.
+struct __align__(8) Neighbours {
+    float first, second;
+};
+
 struct Tile {
     int group, row_tile;
     int start[4];  // of the outputs of the phase, along samples, z, y and x
@@ -209,6 +219,47 @@ struct Tile {
 };
 
 __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border);
+
+#if SCALED
+// The shifts of a tile's samples.
+struct SampleShifts {
+    const int* shifts;
+    int count, least, most;
+    __device__ SampleShifts(const Arguments& p, const Tile& tile)
+        : shifts(p.sample_shifts + tile.start[0]),
+          count(tile.size[0] < int(p.tile[0]) ? tile.size[0] : int(p.tile[0])),
+          least(shifts[0]),
+          most(shifts[0]) {
+        for (int i = 1; i < count; ++i) {
+            least = shifts[i] < least ? shifts[i] : least;
+            most = shifts[i] > most ? shifts[i] : most;
+        }
+    }
+    // That of a column, by its place.
+    __device__ int of(unsigned place) const {
+        const int own = int(place >> Packed::Z);
+        return shifts[own < count ? own : 0];
+    }
+};
+#endif
+
+// What the sums of a thread are multiplied by, to be those of the convolution.
+struct Scale {
+#if SCALED
+    float rows[ENGINE::ROWS][2];
+    const float* columns;
+#endif
+    // Of a row, in a tile of columns.
+    __device__ __forceinline__ Neighbours of(ENGINE& engine, int r, int half, int c) const {
+        const Neighbours sums = {engine.value(r, c, 2 * half), engine.value(r, c, 2 * half + 1)};
+#if SCALED
+        const Neighbours powers = *(const Neighbours*)(columns + ENGINE::column(c));
+        return {sums.first * rows[r][half] * powers.first, sums.second * rows[r][half] * powers.second};
+#else
+        return sums;
+#endif
+    }
+};
 
 struct Worker {
     const Arguments& p;
@@ -341,6 +392,7 @@ struct Worker {
             dynamic.distance[step] = block * PARTS * halves * int(p.slots) + lattice * int(p.lattice_slots) +
                                      distance_of(p.axis[1], y) * int(p.row_pitch) + distance_of(p.axis[2], x);
         }
+        if (threadIdx.x == 0) dynamic.distance[depth * taps] = 0;
     }
 
     // ---- weights, by one warp ----
@@ -439,6 +491,7 @@ struct Worker {
         const int lane, warp, groups, deep;
         const int count;     // units of a round
         int number, pass;    // of the tile among those of the sweep
+        int begun;           // tiles
         int block, tap;      // of the chunk
         int unit, units;     // the round's first one, those of the chunk
         int blocks;          // K blocks of the chunk
@@ -457,6 +510,7 @@ struct Worker {
               count(ROUND / deep),
               number(-1),
               pass(0),
+              begun(0),
               block(worker.blocks),
               tap(worker.z_taps),
               unit(warp),
@@ -489,6 +543,7 @@ struct Worker {
                 number += other;
                 if (worker.z_taps == 0 || number >= worker.tiles_of(SWEEP)) return false;
             } while (!worker.describe(worker.tile_of(SWEEP, number), tile));
+            begun += other;
             blocks = most(worker.blocks - block, int(p.chunk));
             units = (blocks + deep - 1) / deep * groups;
             first[0] = tile.start[0];
@@ -576,7 +631,8 @@ struct Worker {
             }
         }
 
-        __device__ __forceinline__ void store(const Values& values, int own, int slot, const Placing& placing) const {
+        __device__ __forceinline__ void store(const Values& values, int own, int slot, const Placing& placing,
+                                              int tile) const {
             const int slots = int(worker.p.slots), halves = int(worker.p.sum.halves);
             // K blocks follow each other around the ring.
             const int ring = int(worker.p.stages) * worker.depth, behind = turn.stage * worker.depth + own - begin;
@@ -600,10 +656,17 @@ struct Worker {
                 }
             }
 #if SCALED
-            if (SWEEP == 0 && !range.is_narrow(placing.shift)) {
-                int stage = turn.stage + (own - begin) / worker.depth, parity = turn.parity;
-                if (stage >= int(worker.p.stages)) stage -= int(worker.p.stages), parity ^= 1;
-                atomicOr(&worker.shared.windows[stage][parity], range.windows(placing.shift) | WIDE);
+            if (SWEEP == 0 && (range.reaches_above() | range.reaches_below())) {
+                unsigned least = ~0u;
+#pragma unroll
+                for (int i = 0; i < BLOCK; ++i)
+#pragma unroll
+                    for (int pixel = 0; pixel < PIXELS; ++pixel) {
+                        const unsigned rank = rank_of(pixel_of(values[i / CHUNK][i % CHUNK], pixel));
+                        least = rank < least ? rank : least;
+                    }
+                const unsigned windows = range.windows(least, placing.shift);
+                if (windows) atomicOr(&worker.shared.windows[tile % MOST_TILES], windows | WIDE);
             }
 #endif
         }
@@ -623,7 +686,7 @@ struct Worker {
         }
         // Stores a round that begins with unit `own`, of a chunk with so many units and K blocks.
         __device__ __forceinline__ void store(const Values (&values)[ROUND], const int (&shifts)[ROUND], int pass,
-                                              int own, int units, int blocks) {
+                                              int tile, int own, int units, int blocks) {
             int slot = 0, block = 0, left = 0;
 #pragma unroll
             for (int i = 0; i < ROUND; ++i) {
@@ -635,7 +698,7 @@ struct Worker {
                 if (block < blocks) {
                     enter(block);
                     store(values[i], block, slot,
-                          {shifts[i], window_of_pass(pass), worker.weight_windows == 1});
+                          {shifts[i], window_of_pass(pass), worker.weight_windows == 1}, tile);
                 }
                 ++block;
                 if (--left == 0) own += WARPS;
@@ -650,10 +713,11 @@ struct Worker {
             if (more) load(values, shifts);
             while (more) {
                 const int stored = unit, next = stored + count * WARPS, end = units, all = blocks, taken = pass;
+                const int tile = begun - 1;
                 more = advance();
                 // All stores, then all zeros, then all loads: compilers count loads under way together, so
                 // that what writes a register of an old load behind a new one would wait for both.
-                store(values, shifts, taken, stored, end, all);
+                store(values, shifts, taken, tile, stored, end, all);
 #pragma unroll
                 for (int i = 0; i < ROUND; ++i) clear(values[i]);
                 if (more) load(values, shifts);
@@ -683,6 +747,9 @@ struct Worker {
             shared.column_offset[team][own] = offset;
             shared.column_place[team][own] = Packed::pack(place);
             shared.column_folds[0][team][own] = used ? int(p.fold.count) : 0;
+#if SCALED
+            shared.powers[0][team][own] = 1;
+#endif
         }
     }
     __device__ static int first_row(const Tile& tile, int team) {
@@ -700,7 +767,7 @@ struct Worker {
         const int left = int(p.taps[2].size_out) -
                          (phase.residue[2] + tile.start[3] * int(p.axis[2].taps.phases)) * folds;
         inside = uniform(inside & ((folds == 1) | (left >= int(p.tile[3]) * folds)));
-        if (inside && !new_rows) return 0;
+        if (inside && !new_rows && !(SCALED && p.tile[0] > 1)) return 0;
         named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last tile's any more
         if (!inside)
             for (int i = thread; i < PASSED_COLUMNS; i += TEAM) {
@@ -725,22 +792,24 @@ struct Worker {
                 shared.shifts[1][team][i] = shifts.second;
 #endif
             }
+#if SCALED
+        // As if all samples had the least shift; the others' sums become smaller by what is left.
+        const SampleShifts samples(p, tile);
+        if (p.tile[0] > 1)
+            for (int i = thread; i < PASSED_COLUMNS; i += TEAM)
+                shared.powers[1][team][i] =
+                    PowerOfTwo(samples.least - samples.of(shared.column_place[team][i])).first;
+#endif
         named_barrier_wait(FIRST_TEAM + team, TEAM);
         return !inside;
     }
 
     // The products of a tile in a pass, over so many stages.
-    __device__ __forceinline__ void multiply(ENGINE& engine, int team, int all, Turn& input, Turn& weight,
-                                             unsigned& windows) const {
+    __device__ __forceinline__ void multiply(ENGINE& engine, int team, int all, Turn& input, Turn& weight) const {
         const int slab = ROW_TEAMS == 2 ? team : 0, columns = first_column(team);
         const bool stay = stays();
         for (int stage = 0, block = 0; stage < all; ++stage) {
             mbarrier_wait(&shared.inputs_full[input.stage], input.parity);
-#if SCALED
-            windows |= shared.windows[input.stage][input.parity];
-            // Nobody reads the last turn's any more, and nobody writes the next one's yet.
-            if (threadIdx.x == 0) shared.windows[input.stage][input.parity ^ 1] = 0;
-#endif
             Operands operands;
             operands.weight_pitch = SLABS * SLAB_BYTES;
             operands.inputs = dynamic.inputs + input.stage * dynamic.input_bytes +
@@ -768,6 +837,12 @@ struct Worker {
     }
 
 #if SCALED
+    // The windows of the tile that is done, the i-th one. Those of another one are forgotten: nobody reads them
+    // any more, and nobody writes them yet, as inputs are at most a ring of stages ahead.
+    __device__ unsigned take_windows(int i) const {
+        if (threadIdx.x == 0) shared.windows[(i + MOST_TILES / 2) % MOST_TILES] = 0;
+        return shared.windows[i % MOST_TILES];
+    }
     // Remembers a tile for the next sweep.
     __device__ void note(int index, unsigned windows) const {
         if (shared.wide_count < MOST_WIDE) shared.wide_tiles[shared.wide_count] = index;
@@ -822,56 +897,32 @@ struct Worker {
         });
         engine.clear();
     }
-    // Behind the last pass, the one for the largest numbers: what the sums are.
-    __device__ __forceinline__ void shift_back(ENGINE& engine, Sums& sums, const Tile& tile, int team, int last,
-                                               bool several) const {
-        const int* const samples = p.sample_shifts + tile.start[0];
-        const int count = tile.size[0] < int(p.tile[0]) ? tile.size[0] : int(p.tile[0]);
-        int least = samples[0], most = least;
-        for (int i = 1; i < count; ++i) {
-            least = samples[i] < least ? samples[i] : least;
-            most = samples[i] > most ? samples[i] : most;
-        }
-        bool rare = several | (most - least > 126);
-        float powers[ENGINE::ROWS][2];
+    // Behind the last pass, the one for the largest numbers.
+    __device__ __forceinline__ Scale scale_back(ENGINE& engine, Sums& sums, const Tile& tile, int team, int last,
+                                                bool several) const {
+        const SampleShifts samples(p, tile);
+        bool rare = several | (samples.most - samples.least > 126);
+        Scale scale;
+        scale.columns = shared.powers[p.tile[0] > 1][team];
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const PowerOfTwo power(-(shift_of(team, ENGINE::row(r) + half * 8, last) + least));
-                powers[r][half] = power.first;
+                const PowerOfTwo power(-(shift_of(team, ENGINE::row(r) + half * 8, last) + samples.least));
+                scale.rows[r][half] = power.first;
                 rare |= power.second != 1;
             }
         if (__any_sync(~0u, rare)) {
             put(engine, sums, several);
             shift(sums, [&](int row, int column) {
-                const int own = int(shared.column_place[team][column] >> Packed::Z);
-                return -(shift_of(team, row, last) + samples[own < count ? own : 0]);
+                return -(shift_of(team, row, last) + samples.of(shared.column_place[team][column]));
             });
             take(engine, sums);
-            return;
+            scale.columns = shared.powers[0][team];
+#pragma unroll
+            for (int r = 0; r < ENGINE::ROWS; ++r) scale.rows[r][0] = scale.rows[r][1] = 1;
         }
-        // As if all samples had the least shift; then the others' become smaller by what is left.
-#pragma unroll
-        for (int r = 0; r < ENGINE::ROWS; ++r)
-#pragma unroll
-            for (int c = 0; c < ENGINE::COLUMNS; ++c)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) engine.value(r, c, i) *= powers[r][i / 2];
-        if (most == least) return;
-#pragma unroll
-        for (int c = 0; c < ENGINE::COLUMNS; ++c)
-#pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                const int own = int(shared.column_place[team][ENGINE::column(c) + j] >> Packed::Z);
-                const int shift = samples[own < count ? own : 0];
-                const float power = __uint_as_float(unsigned(FIELD_BIAS + least - shift) << 23);
-#pragma unroll
-                for (int r = 0; r < ENGINE::ROWS; ++r) {
-                    engine.value(r, c, j) *= power;
-                    engine.value(r, c, 2 + j) *= power;
-                }
-            }
+        return scale;
     }
 #endif
 
@@ -879,6 +930,7 @@ struct Worker {
     __device__ __forceinline__ void compute(int team) const {
         const int all = stages_of_tap() * z_taps;
         int row_tile = -1, group = -1;  // of the last tile
+        int done = 0;                   // tiles
         ENGINE engine;
 #if SCALED
         Sums sums;
@@ -899,13 +951,12 @@ struct Worker {
                 }
                 row_tile = tile.row_tile, group = tile.group;
                 const int border = describe_outputs(tile, team, new_rows);
-                unsigned windows = 0;
                 const int first = first_pass(sweep);
                 int pass = first;
                 engine.clear();
 #pragma unroll 1
                 for (;;) {
-                    multiply(engine, team, all, input, weight, windows);
+                    multiply(engine, team, all, input, weight);
 #if SCALED
                     const int next = next_pass(sweep, pass);
                     if (next < 0) break;
@@ -917,13 +968,18 @@ struct Worker {
                 }
                 engine.finish();
 #if SCALED
-                if (sweep == 0 && uniform(windows)) {
-                    if (threadIdx.x == 0) note(index, windows);
-                    continue;
+                if (sweep == 0) {
+                    const unsigned windows = uniform(take_windows(done++));
+                    if (windows) {
+                        if (threadIdx.x == 0) note(index, windows);
+                        continue;
+                    }
                 }
-                shift_back(engine, sums, tile, team, pass, pass != first);
+                const Scale scale = scale_back(engine, sums, tile, team, pass, pass != first);
+#else
+                const Scale scale = {};
 #endif
-                Epilogue::finish(*this, engine, index, team, border);
+                Epilogue::finish(*this, engine, scale, index, team, border);
             }
         ENGINE::end(team);
         Epilogue::put_away(*this, team, row_tile, group);
@@ -942,7 +998,7 @@ struct Worker {
     // two folds of a column. They pass through shared memory, so that a warp's stores run along rows.
     // Mostly two of a pair, or four neighbours, lie together and are one store.
     template <bool ACROSS>
-    __device__ __forceinline__ void store(ENGINE& engine, int index, int team, int border) const {
+    __device__ __forceinline__ void store(ENGINE& engine, const Scale& scale, int index, int team, int border) const {
         constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
         const int lane = threadIdx.x % 32;
         Pair* const pass = shared.pass[threadIdx.x / 32];
@@ -957,9 +1013,9 @@ struct Worker {
                 __syncwarp();
 #pragma unroll
                 for (int c = 0; c < PASS_TILES && c0 + c < ENGINE::COLUMNS; ++c) {
-                    float value[4];
-#pragma unroll
-                    for (int i = 0; i < 4; ++i) value[i] = engine.value(r, c0 + c, i) + bias[i / 2];
+                    const Neighbours upper = scale.of(engine, r, 0, c0 + c), lower = scale.of(engine, r, 1, c0 + c);
+                    const float value[4] = {upper.first + bias[0], upper.second + bias[0], lower.first + bias[1],
+                                            lower.second + bias[1]};
                     Pair* const to = pass + lane / 4 * PITCH + (c * 8 + lane % 4 * 2) / (ACROSS ? 1 : 2);
                     const Pair pairs[2] = {pair_of(value[0], value[ACROSS ? 2 : 1], Element()),
                                            pair_of(value[ACROSS ? 1 : 2], value[3], Element())};
@@ -1066,12 +1122,12 @@ struct Store {
     __device__ static void describe(const Worker&) {}
     __device__ static void take_rows(const Worker&, int, const Tile&) {}
     __device__ static void put_away(const Worker&, int, int, int) {}
-    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, int index, int team,
-                                                  int border) {
+    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scale& scale, int index,
+                                                  int team, int border) {
         if (worker.p.fold.count > 1)
-            worker.store<true>(engine, index, team, border);
+            worker.store<true>(engine, scale, index, team, border);
         else
-            worker.store<false>(engine, index, team, border);
+            worker.store<false>(engine, scale, index, team, border);
     }
 };
 typedef Store Epilogue;
@@ -1121,7 +1177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(con
         }
         if (ENGINE::PROXY) mbarrier_init_fence();
 #if SCALED
-        for (int i = 0; i < MAX_STAGES; ++i) shared.windows[i][0] = shared.windows[i][1] = 0;
+        for (int i = 0; i < MOST_TILES; ++i) shared.windows[i] = 0;
         shared.wide_count = 0;
         shared.wide_windows = 0;
 #endif

@@ -74,10 +74,12 @@ struct WgmmaEngine {
     __device__ float& value(int r, int c, int i) {
         return sum[r * SEGMENTS + c / (SEGMENT / 8)][c % (SEGMENT / 8) * 4 + i];
     }
-    // Registers go from the team that brings operands to those that multiply.
+    // Registers go from the teams that bring operands to those that multiply: more of them where stages are stored
+    // as they come, or where sums take most of a thread's.
     static constexpr int STAGING_TEAMS = TEAMS;
-    __device__ static void take() { take_registers<168>(); }
-    __device__ static void give() { give_registers<88>(); }
+    static constexpr int TAKEN = PARTS == 1 && (!SCALED || SEGMENTS * SEGMENT == 256) ? 176 : 168;
+    __device__ static void take() { take_registers<TAKEN>(); }
+    __device__ static void give() { give_registers<256 - TAKEN>(); }
 
     __device__ void clear() {
 #pragma unroll
@@ -88,13 +90,31 @@ struct WgmmaEngine {
     }
     // Behind what writes sums: here, or compilers put the fence where not all warps may pass.
     __device__ static void touched() { wgmma_fence(); }
+    // A descriptor that moves along with its operand: what moves is in its low half.
+    struct Descriptor {
+        unsigned start, rest;
+        __device__ explicit Descriptor(unsigned long long bits) : start(unsigned(bits)), rest(unsigned(bits >> 32)) {}
+        __device__ unsigned long long at(int slots) const { return (unsigned long long)rest << 32 | (start + slots); }
+    };
     // The products of a step: slab by slab, segment by segment.
-    __device__ static void multiply(float (&sums)[PIECES][SEGMENT / 2], unsigned long long weights,
-                                    unsigned long long inputs, int segment_pitch, bool add) {
+    __device__ static void multiply(float (&sums)[PIECES][SEGMENT / 2], const Descriptor& weights, int weight,
+                                    const Descriptor& inputs, int input, int segment_pitch, bool add) {
 #pragma unroll
         for (int s = 0; s < PIECES; ++s)
-            Product::multiply(sums[s], weights + s / SEGMENTS * (SLAB_BYTES / SLOT_BYTES),
-                              inputs + s % SEGMENTS * segment_pitch, add);
+            Product::multiply(sums[s], weights.at(weight + s / SEGMENTS * (SLAB_BYTES / SLOT_BYTES)),
+                              inputs.at(input + s % SEGMENTS * segment_pitch), add);
+    }
+    // Goes through steps: use(step, weight, input) has its slots. The next one's distance is on its way while the
+    // products of a step are issued.
+    template <typename Use>
+    __device__ __forceinline__ static void each(const Operands& o, Use use) {
+        const int pitch = o.weight_pitch / SLOT_BYTES;
+        int distance = o.distance[0];
+        for (int step = 0; step < o.steps; ++step) {
+            const int input = distance;
+            distance = o.distance[step + 1];
+            use(step, step * pitch, input);
+        }
     }
 
     // Two teams take turns: while one waits for its next operands or adds its chain to its sum, the other
@@ -109,52 +129,40 @@ struct WgmmaEngine {
 
     __device__ void multiply(const Operands& o) {
         constexpr int LOW = SLAB_ROWS * DEPTH;  // slots from the first part of a weight to the second
-        const unsigned long long weights =
-            matrix_descriptor(o.weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0);
-        const unsigned long long inputs =
-            matrix_descriptor(o.inputs, o.half_pitch * SLOT_BYTES, 8 * SLOT_BYTES, 0);
-        const int pitch = o.weight_pitch / SLOT_BYTES;
-        // The next step's distance is on its way while the products of a step are issued.
-        int distance = o.distance[0];
+        const Descriptor weights(matrix_descriptor(o.weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0));
+        const Descriptor inputs(matrix_descriptor(o.inputs, o.half_pitch * SLOT_BYTES, 8 * SLOT_BYTES, 0));
+        const int segment_pitch = o.segment_pitch, part_pitch = o.part_pitch, last = o.steps - 1, other = 1 - o.team;
         if (SCALED && PARTS == 2) {
             // The small products, 2**11 times as large as they are, and then the others.
 #pragma unroll 1
-            for (int last = 0; last < 2; ++last) {
+            for (int high = 0; high < 2; ++high) {
                 open(o.team);
-                for (int step = 0; step < o.steps; ++step) {
-                    const unsigned long long w = weights + step * pitch, x = inputs + distance;
-                    distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                    if (step == o.steps - 1) give_turn(1 - o.team);
-                    multiply(chain, w, x + (last ? 0 : o.part_pitch), o.segment_pitch, step > 0);
-                    if (!last) multiply(chain, w + LOW, x, o.segment_pitch, true);
-                }
+                each(o, [&](int step, int w, int x) {
+                    if (step == last) give_turn(other);
+                    multiply(chain, weights, w, inputs, x + (high ? 0 : part_pitch), segment_pitch, step > 0);
+                    if (!high) multiply(chain, weights, w + LOW, inputs, x, segment_pitch, true);
+                });
                 close();
-                promote(last ? 1 : 1 / LOW_SCALE);
+                promote(high ? 1 : 1 / LOW_SCALE);
             }
         } else if (PARTS == 2) {
             open(o.team);
-            for (int step = 0; step < o.steps; ++step) {
-                const unsigned long long w = weights + step * pitch, x = inputs + distance;
-                distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                multiply(chain, w, x + o.part_pitch, o.segment_pitch, step > 0);
-                multiply(chain, w + LOW, x, o.segment_pitch, true);
-            }
-            for (int step = 0; step < o.steps; ++step) {
-                const unsigned long long w = weights + step * pitch, x = inputs + distance;
-                distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                if (step == o.steps - 1) give_turn(1 - o.team);
-                multiply(chain, w, x, o.segment_pitch, true);
-            }
+            each(o, [&](int step, int w, int x) {
+                multiply(chain, weights, w, inputs, x + part_pitch, segment_pitch, step > 0);
+                multiply(chain, weights, w + LOW, inputs, x, segment_pitch, true);
+            });
+            each(o, [&](int step, int w, int x) {
+                if (step == last) give_turn(other);
+                multiply(chain, weights, w, inputs, x, segment_pitch, true);
+            });
             close();
             promote(1);
         } else {
             open(o.team);
-            for (int step = 0; step < o.steps; ++step) {
-                const unsigned long long w = weights + step * pitch, x = inputs + distance;
-                distance = o.distance[step + 1 < o.steps ? step + 1 : 0];
-                if (step == o.steps - 1) give_turn(1 - o.team);
-                multiply(sum, w, x, o.segment_pitch, true);
-            }
+            each(o, [&](int step, int w, int x) {
+                if (step == last) give_turn(other);
+                multiply(sum, weights, w, inputs, x, segment_pitch, true);
+            });
             close();
         }
     }

@@ -28,12 +28,6 @@ __device__ inline Value sum_over(Value value) {
 __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, int index, int team, int border,
                                            int first_row, int first_pass);
 
-// Two sums as they lie in the buffer. Sums taken as bits would be taken so while products still run, which
-// makes ptxas wait for each of them.
-struct __align__(8) Neighbours {
-    float first, second;
-};
-
 struct Pool {
     // The bits of a row's sums that are flipped so that the extremum is the largest: none or the sign's. ODD
     // are those where more counts than the order of the sums.
@@ -127,8 +121,8 @@ struct Pool {
         }
     }
 
-    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, int index, int team,
-                                                  int border) {
+    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scale& scale, int index,
+                                                  int team, int border) {
         Shared& shared = worker.shared;
         Tile tile;
         worker.describe(index, tile);
@@ -153,11 +147,10 @@ struct Pool {
                 float* const to = shared.values[buffer_of(team)][ENGINE::pass_row()] + worker.first_column(team);
 #pragma unroll
                 for (int c = 0; c < ENGINE::COLUMNS; ++c)
-                    *(Neighbours*)(to + ENGINE::column(c)) = {engine.value(r, c, 2 * half),
-                                                              engine.value(r, c, 2 * half + 1)};
+                    *(Neighbours*)(to + ENGINE::column(c)) = scale.of(engine, r, half, c);
                 const int row = ENGINE::row_of_pass(r, half, ENGINE::pass_row());
                 Moments& all = shared.moments[team][ENGINE::column_warp()][row];
-                Moments own = moments(engine, exists, count, float(all.mean), r, half);
+                Moments own = moments(engine, scale, exists, count, float(all.mean), r, half);
                 // A sum that is not finite, or one whose square is not where that of a double is.
                 const bool special = __any_sync(~0u, is_special(float(own.m2)));
                 if (special)
@@ -183,18 +176,20 @@ struct Pool {
     // The moments of what a row has in this tile, of which four lanes have the columns, by deviations from a
     // mean: that of the tiles so far. What the tile's is off by is in the variance of all, so that no more
     // cancels than that leaves.
-    __device__ __forceinline__ static Moments moments(ENGINE& engine, const unsigned* exists, float count, float mean,
-                                                      int r, int half) {
+    __device__ __forceinline__ static Moments moments(ENGINE& engine, const Scale& scale, const unsigned* exists,
+                                                      float count, float mean, int r, int half) {
         float sums[2] = {0, 0}, squares[2] = {0, 0};  // two of each, as none waits for the other
 #pragma unroll
-        for (int c = 0; c < ENGINE::COLUMNS; ++c)
+        for (int c = 0; c < ENGINE::COLUMNS; ++c) {
+            const Neighbours values = scale.of(engine, r, half, c);
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const float deviation = engine.value(r, c, 2 * half + i) - mean;
+                const float deviation = (i ? values.second : values.first) - mean;
                 const float present = exists[c / 4] >> (c % 4 * 8 + i) & 1u ? deviation : 0.0f;
                 sums[i] += present;
                 squares[i] = fmaf(present, present, squares[i]);
             }
+        }
         const float sum = sum_over<4>(sums[0] + sums[1]);
         const float apart = count > 0 ? sum / count : 0, rest = sum_over<4>(squares[0] + squares[1]) - sum * apart;
         return {count, double(mean) + apart, rest < 0 ? 0 : rest};

@@ -100,13 +100,14 @@ struct Channels<float, float16> {  // placed, and to the range of what has been 
             for (int i = 0; i < 8; ++i) {
                 const unsigned bits = pixel_of(values[i], pixel);
                 placed[i] = __uint_as_float(bits) * power;
-                range.add(bits, placed[i]);
             }
         } else {
 #pragma unroll
             for (int i = 0; i < 8; ++i) placed[i] = placing.place(pixel_of(values[i], pixel));
         }
         split(slots, placed);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) range.add(slots[0].words[i]);
     }
     // Two float16 numbers of each, or one.
     __device__ static void split(Slot (&slots)[PARTS], const float (&values)[8]) {

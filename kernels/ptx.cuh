@@ -78,6 +78,26 @@ __device__ inline unsigned bfloat16_pair(float first, float second) {
 #endif
 }
 
+// Of two pairs of float16 numbers the larger magnitudes, and the smaller ones; of a NaN and a number the number.
+__device__ inline unsigned larger_magnitudes(unsigned a, unsigned b) {
+#ifdef __CUDACC__
+    unsigned larger;
+    asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; max.f16x2 %0, x, y;}" : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+#else
+    return emulator::magnitudes(a, b, true);
+#endif
+}
+__device__ inline unsigned smaller_magnitudes(unsigned a, unsigned b) {
+#ifdef __CUDACC__
+    unsigned smaller;
+    asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; min.f16x2 %0, x, y;}" : "=r"(smaller) : "r"(a), "r"(b));
+    return smaller;
+#else
+    return emulator::magnitudes(a, b, false);
+#endif
+}
+
 // The 32-bit float of a 16-bit one, exactly.
 __device__ inline float float_from_float16(unsigned short bits) {
 #ifdef __CUDACC__

@@ -51,27 +51,29 @@ struct PowerOfTwo {
 
 constexpr int FIRST_WINDOW = -1, LAST_WINDOW = 2, WINDOWS = LAST_WINDOW - FIRST_WINDOW + 1;
 
-// What says whether all of some numbers lie in window 0 or are zero: the largest of them as they are placed
-// there, and the least of their ranks, in which zeros come last.
+// In which order magnitudes are, zeros and what is subnormal last.
+__device__ inline unsigned rank_of(unsigned bits) { return 2 * bits - 0x01000000u; }
+
+// Whether numbers lie in window 0, as far as their high parts say it: pairs of float16 numbers. Those at its ends
+// may not, and zeros may be what was too small.
 struct Range {
-    float largest = 0;
-    unsigned least_rank = ~0u;
-    __device__ static unsigned rank(unsigned bits) { return 2 * bits - 0x01000000u; }
-    __device__ void add(unsigned bits, float placed) {
-        const unsigned own = rank(bits);
-        largest = fmaxf(largest, fabsf(placed));
-        least_rank = own < least_rank ? own : least_rank;
+    static constexpr unsigned SIGNS = 0x80008000u, ABOVE = 0x78007800u, LEAST = 0x04000400u, INFINITE = 0x7c007c00u;
+    unsigned largest = 0, smallest = INFINITE;
+    __device__ void add(unsigned pair) {
+        largest = larger_magnitudes(largest, pair);
+        smallest = smaller_magnitudes(smallest, pair);
     }
-    __device__ bool is_narrow(int shift) const {
+    __device__ bool reaches_above() const { return largest + (SIGNS - ABOVE) & SIGNS; }
+    __device__ bool reaches_below() const { return smallest - LEAST - 0x00010001u & SIGNS; }
+    // The windows that they lie in, as bits, by the least of their ranks: none if it is the first one alone.
+    __device__ unsigned windows(unsigned least_rank, int shift) const {
         const int below = FIELD_BIAS + HIGHEST + 1 - WINDOW - shift;
-        return largest < float(2 << HIGHEST) && least_rank >= rank(unsigned(below > 1 ? below : 1) << 23);
-    }
-    // The windows from that of the largest number to that of the smallest one, as bits.
-    __device__ unsigned windows(int shift) const {
-        const int high = window_of(exponent_field(__float_as_uint(largest)) - FIELD_BIAS);
-        const int low = window_of(int((least_rank >> 24) + 1) - FIELD_BIAS + shift);
-        const int from = high > FIRST_WINDOW ? high : FIRST_WINDOW, to = low < LAST_WINDOW ? low : LAST_WINDOW;
-        return to < from ? 0 : (2u << (to - FIRST_WINDOW)) - (1u << (from - FIRST_WINDOW));
+        const bool lower = least_rank < rank_of(unsigned(below > 1 ? below : 1) << 23);
+        if (!lower && !reaches_above()) return 0;
+        const int from = reaches_above() ? FIRST_WINDOW : 0;
+        const int low = lower ? window_of(int((least_rank >> 24) + 1) - FIELD_BIAS + shift) : 0;
+        const int to = low < LAST_WINDOW ? low : LAST_WINDOW;
+        return (2u << (to - FIRST_WINDOW)) - (1u << (from - FIRST_WINDOW));
     }
 };
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import cupyconv
 from backends import EmulatorBackend, NumpyBackend, every_backend, every_kernel
 from bounds import assert_same_bits
-from cupyconv import _arrays, _convolution, _geometry, _paths, _plan
+from cupyconv import _arrays, _calls, _convolution, _fused, _geometry, _paths, _plan
 from cupyconv._launch import Arguments, KernelPath
 from cupyconv._plan import Launch, Processor
 from reference import Array, Shape
@@ -32,7 +32,8 @@ FUNCTIONS = {
 @pytest.fixture(autouse=True)
 def no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins without earlier calls."""
-    monkeypatch.setattr(_convolution, "_calls", {})
+    for module in (_convolution, _fused):
+        monkeypatch.setattr(module, "_calls", {})
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -44,9 +45,10 @@ def nothing_is_checked_or_planned() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("check", "check_bias", "result_dtype"):
             patch.setattr(_arrays, name, fail)
-        for name in ("conv", "conv_transpose", "depthwise_conv"):
+        for name in ("conv", "conv_transpose", "depthwise_conv", "batch_norm", "max_pool2d"):
             patch.setattr(_geometry, name, fail)
-        patch.setattr(KernelPath, "prepare", fail)
+        for name in ("prepare", "fused"):
+            patch.setattr(KernelPath, name, fail)
         yield
 
 
@@ -113,6 +115,43 @@ def test_contents_are_read_anew(backend: NumpyBackend, function: str) -> None:
     assert_same_bits(backend.compute(case.map(lambda a: a * 2)), seen[-1])
 
 
+@every_backend
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("given", [False, True])
+def test_fused_calls(backend: NumpyBackend, given: bool, dtype: str) -> None:
+    """On matrix units nothing is planned anew; what is composed prepares its parts."""
+    rng = np.random.default_rng(0)
+    shapes = ((2, 9, 5, 6), (9, 8, 3, 3), (8,), (8,), (8,), (8,))
+    arrays = [backend.asarray(rng.random(shape).astype(dtype)) for shape in shapes]
+    statistics = {name: backend.asarray(rng.random(8) + 1) for name in ("mean", "var")}
+    function = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
+
+    def compute(num_groups: int = 2, **options: Any) -> Array:
+        known = statistics if given else {}
+        result = backend.call(function, *arrays, num_groups=num_groups, **known, **options)
+        return backend.to_numpy(result).copy()
+
+    first = compute()
+    assert len(_fused._calls) == 1
+    for array in arrays:
+        array[...] *= 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_arrays, "check", fail)
+        patch.setattr(_geometry, "conv_transpose", fail)
+        patch.setattr(KernelPath, "fused", fail)
+        second = compute()
+        for other in ({"num_groups": 4}, {"eps": 1e-3}, {"eps": 1}, {"padding": 1}):
+            with pytest.raises(AssertionError, match="earlier call"):
+                compute(**other)
+    assert (second != first).any()
+    assert (compute(eps=1e-3) != second).any() and len(_fused._calls) == 2
+    _fused._calls.clear()
+    assert_same_bits(compute(), second)
+    for wrong in (True, 1.0):
+        with pytest.raises(TypeError, match="stride"):
+            compute(stride=wrong)
+
+
 def test_addresses_are_those_of_the_call(device: Device) -> None:
     def addresses(*operands: Array) -> list[int]:
         return [a.__array_interface__["data"][0] for a in operands]
@@ -130,7 +169,7 @@ def test_addresses_are_those_of_the_call(device: Device) -> None:
 
 
 def test_the_calls_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_convolution, "_MOST_CALLS", 4)
+    monkeypatch.setattr(_calls, "MOST", 4)
     w = np.ones((1, 1, 2), np.float32)
     for size in (*range(2, 12), *range(2, 12)):
         assert cupyconv.conv1d(np.ones((1, size), np.float32), w).tolist() == [[2.0] * (size - 1)]

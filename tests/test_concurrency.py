@@ -21,7 +21,7 @@ import pytest
 import cupyconv
 from backends import CupyBackend, NumpyBackend
 from bounds import assert_same_bits
-from cupyconv import _compile, _convolution, _launch, _plan, _precision
+from cupyconv import _calls, _compile, _convolution, _launch, _plan, _precision
 from strategies import FUSED, Case, convolution
 
 THREADS = 8
@@ -74,7 +74,7 @@ def test_threads(backend: NumpyBackend, monkeypatch: pytest.MonkeyPatch) -> None
     ]
     expected = [[backend.compute(case) for case in own] for own in cases]
     monkeypatch.setattr(_convolution, "_calls", {})
-    monkeypatch.setattr(_convolution, "_MOST_CALLS", 4)  # kept calls are dropped time and again
+    monkeypatch.setattr(_calls, "MOST", 4)  # kept calls are dropped time and again
     _compile.kernel.cache_clear()
     start = threading.Barrier(THREADS)
 

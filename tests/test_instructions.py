@@ -235,13 +235,14 @@ def tf32_conversions(rng: np.random.Generator) -> Case:
 def pair_conversions(rng: np.random.Generator) -> Case:
     """Floats of all sizes, ties between two 16-bit ones among them; any NaN becomes 0x7fff.
 
-    Then the larger of two, where any NaN becomes 0x7fffffff.
+    Then the larger of two, where any NaN becomes 0x7fffffff; and the larger and smaller magnitudes
+    of the same bits as 16-bit floats, where a NaN is what there is no number beside.
     """
     b = rng.integers(2**32, size=65536, dtype=np.uint32)
     b[::4] = b[::4] & np.uint32(0xFFFF0000) | np.uint32(0x8000)
     b[1::4] = b[1::4] & np.uint32(0xFFFFE000) | np.uint32(0x1000)
     value = b.view(np.float32)
-    columns = []
+    columns, magnitudes = [], []
     for dtype in (np.float16, ml_dtypes.bfloat16):
         with np.errstate(over="ignore", invalid="ignore"):
             bits = value.astype(dtype).view(np.uint16).astype(np.uint32)
@@ -249,8 +250,13 @@ def pair_conversions(rng: np.random.Generator) -> Case:
         columns.append(bits[:-1] | bits[1:] << np.uint32(16))
     larger = np.maximum(value[:-1], value[1:])
     larger_bits = np.where(np.isnan(larger), np.uint32(0x7FFFFFFF), larger.view(np.uint32))
-    expected = np.stack([*columns, bits[:-1], larger_bits], axis=1).reshape(-1)
-    return Case(256, b, b, np.empty(4 * 65535, np.uint32), expected, 0)
+    halves = np.abs(b.view(np.float16)).reshape(-1, 2)
+    for choose in (np.fmax, np.fmin):
+        chosen = choose(halves[:-1], halves[1:])
+        chosen_bits = np.where(np.isnan(chosen), np.uint16(0x7FFF), chosen.view(np.uint16))
+        magnitudes.append(chosen_bits.view(np.uint32)[:, 0])
+    expected = np.stack([*columns, bits[:-1], larger_bits, *magnitudes], axis=1).reshape(-1)
+    return Case(256, b, b, np.empty(6 * 65535, np.uint32), expected, 0)
 
 
 def bytes_and_pairs(rng: np.random.Generator) -> Case:

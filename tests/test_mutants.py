@@ -431,7 +431,7 @@ MATRIX = {
         "wrong|nothing wrote|accumulators", by="hopper", case="long",
     ),
     "no second parts of weights": Mutant(
-        ENGINE, "if (!last) multiply(chain, w + LOW, x, o.segment_pitch, true);", "",
+        ENGINE, "if (!high) multiply(chain, weights, w + LOW, inputs, x, segment_pitch, true);", "",
         "wrong", by="hopper", case="one step",
     ),
     "no second parts of inputs": Mutant(
@@ -528,15 +528,15 @@ MATRIX = {
         "wrong", by="hopper", case="groups",
     ),
     "small products that are not made small again": Mutant(
-        ENGINE, "promote(last ? 1 : 1 / LOW_SCALE);", "promote(1);",
+        ENGINE, "promote(high ? 1 : 1 / LOW_SCALE);", "promote(1);",
         "wrong", by="hopper", case="one step",
     ),
     "numbers beyond the first window": Mutant(
-        MATRIX_CONV, "if (SWEEP == 0 && !range.is_narrow(placing.shift))", "if (false)",
+        MATRIX_CONV, "(range.reaches_above() | range.reaches_below())", "false",
         "wrong", by="hopper", case="wide",
     ),
     "small numbers in the first window": Mutant(
-        WINDOWS, "&& least_rank >= rank(", "|| least_rank >= rank(",
+        WINDOWS, "return smallest - LEAST - 0x00010001u & SIGNS;", "return false;",
         "wrong", by="hopper", case="wide",
     ),
     "tiles that are done once": Mutant(
@@ -557,8 +557,11 @@ MATRIX = {
         "wrong", by="hopper", case="wide",
     ),
     "the shift of the first sample": Mutant(
-        MATRIX_CONV, "const int shift = samples[own < count ? own : 0];",
-        "const int shift = samples[0];",
+        MATRIX_CONV, "return shifts[own < count ? own : 0];", "return shifts[0];",
+        "wrong", by="hopper", case="samples apart",
+    ),
+    "the powers of no sample": Mutant(
+        MATRIX_CONV, "shared.powers[p.tile[0] > 1][team]", "shared.powers[0][team]",
         "wrong", by="hopper", case="samples apart",
     ),
     "no order between the sweeps": Mutant(

@@ -202,6 +202,17 @@ float float_from_float16(unsigned short bits) {
     return bits >> 15 ? -size : size;
 }
 
+unsigned magnitudes(unsigned a, unsigned b, bool larger) {
+    unsigned both = 0;
+    for (int i = 0; i < 32; i += 16) {
+        const unsigned first = a >> i & 0x7fffu, second = b >> i & 0x7fffu, infinite = 0x7c00u;
+        const bool one = first > infinite || second > infinite;  // of a NaN and a number the number
+        const unsigned least = first < second ? first : second, most = first < second ? second : first;
+        both |= (least > infinite ? 0x7fffu : one ? least : larger ? most : least) << i;
+    }
+    return both;
+}
+
 unsigned byte_select(unsigned low, unsigned high, unsigned which) {
     const uint64_t both = uint64_t(high) << 32 | low;
     unsigned bytes = 0;

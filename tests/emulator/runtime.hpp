@@ -54,6 +54,7 @@ unsigned char* dynamic_shared();
 unsigned short float16_from_float(float value);
 unsigned short bfloat16_from_float(float value);
 float float_from_float16(unsigned short bits);
+unsigned magnitudes(unsigned a, unsigned b, bool larger);
 unsigned tf32_from_float(float value);
 unsigned shared_address(const void* pointer);
 void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);

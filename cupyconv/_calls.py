@@ -1,0 +1,38 @@
+"""What earlier calls came to, by all that they follow from: one like them starts from there.
+
+What is kept knows nothing of addresses and of contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
+
+from . import _arguments as arguments
+from . import _arrays as arrays
+from . import _plan, _precision
+from ._arrays import Array
+from ._paths import Path
+
+CallT = TypeVar("CallT")
+Key: TypeAlias = "tuple[object, ...] | None"
+
+MOST = 4096
+
+
+def key(
+    name: str, path: Path, operands: Sequence[Array | None], options: tuple[object, ...]
+) -> Key:
+    """Return all that a call follows from, or None where that has no exact form."""
+    layouts = (*map(arrays.layout, operands),)
+    if None in layouts or not arguments.exact(options):
+        return None
+    return name, path, layouts, options, _precision.current(), _plan.forced_kernel()
+
+
+def keep(calls: dict[Key, CallT], key: Key, call: CallT) -> None:
+    """Add a call to those of a function, which are dropped all together where they are too many."""
+    if len(calls) >= MOST:
+        calls.clear()
+    if key is not None:
+        calls[key] = call

@@ -85,7 +85,7 @@ _SIXTEEN = {name: Mode(name, name, 1) for name in ("float16", "bfloat16")}
 # Up to so many channels leave half of a float16 step empty even where it has two taps.
 _FEW_CHANNELS = 4
 # From so many tf32 products of a sum on, half as many are worth what it takes to place numbers.
-_MANY_PRODUCTS = 36
+_MANY_PRODUCTS = 50
 
 
 def mode(
@@ -222,6 +222,18 @@ class Axis:
     pairs: bool
 
     @property
+    def apart(self) -> int:
+        """Taps from one to the next on the same lattice."""
+        return self.taps.step // self.spacing
+
+    def steps(self, halves: int) -> int:
+        """Return the steps of the phase that has most taps; of one half, two taps are a step."""
+        if halves == 2:
+            return self.most_taps
+        both, rest = divmod(self.most_taps, 2 * self.apart)
+        return both * self.apart + min(rest, self.apart)
+
+    @property
     def absent(self) -> int:
         """Inputs in front of the array that are staged, in the one phase."""
         _, count, offset = self.taps.progression(0)
@@ -302,12 +314,17 @@ class Sum:
     def mean_steps(self) -> float:
         """Steps of a phase in the mean."""
         taps = math.prod(axis.taps.kernel for axis in self.axes) / self.phases
-        return self.blocks * taps * self.halves / 2
+        return self.blocks * taps * self._steps_a_tap
 
     @property
     def matrix_rows(self) -> int:
         """Rows of the matrix product, folds included, before slabs are filled up."""
         return _matrix_rows(self.rows, self.fold.count)
+
+    @property
+    def _steps_a_tap(self) -> float:
+        x = self.axes[2]
+        return x.steps(self.halves) / max(1, x.most_taps)
 
     @property
     def efficiency(self) -> float:
@@ -317,7 +334,7 @@ class Sum:
             return math.prod(axis.kernel / axis.phases for axis in axes)
 
         useful = self.rows * self.fold.count * self.channels * taps(self.taps)
-        channels = self.blocks * self.mode.block * self.halves / 2
+        channels = self.blocks * self.mode.block * self._steps_a_tap
         computed = _slab_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
         return useful / computed
 
@@ -379,7 +396,7 @@ def _matrix_rows(rows: int, folds: int) -> int:
 
 
 def _steps_inside(axes: tuple[Axis, ...], halves: int) -> int:
-    return axes[1].most_taps * axes[2].read_taps * halves // 2
+    return axes[1].most_taps * axes[2].steps(halves)
 
 
 def sum_of(geometry: ConvGeometry, mode: Mode, shared: int, folds: bool = True) -> Sum:
@@ -410,9 +427,11 @@ def sum_of(geometry: ConvGeometry, mode: Mode, shared: int, folds: bool = True) 
     axes = tuple(_axis(axis, axis is folded[0]) for axis in (*taps[:2], folded[0]))
     # Of few channels a step takes two taps of x, which lie as far apart everywhere.
     x = axes[2]
-    halves = 1 if 2 * g.channels <= mode.block and x.most_taps > 1 and x.taps.step == 1 else 2
+    halves = 1 if 2 * g.channels <= mode.block and x.most_taps > x.apart else 2
     if halves == 1:
-        axes = (*axes[:2], replace(x, read_taps=x.most_taps + x.most_taps % 2))
+        rest = x.most_taps % (2 * x.apart)
+        absent = x.apart + min(rest, x.apart) - rest if rest else 0
+        axes = (*axes[:2], replace(x, read_taps=x.most_taps + absent))
     inside = _steps_inside(axes, halves)
     blocks = -(-g.channels // mode.block)
     lattices = axes[1].lattices * axes[2].lattices

@@ -472,10 +472,10 @@ def _plan_matrix(
     splits, workspace = 1, slots * mode.parts * _matrix.SLOT
     pack_blocks = max(1, min(-(-slots // _PACK_THREADS), 16 * multiprocessors))
     if mode.scaled:
-        # A block has eight rows, or some of their steps.
+        # A block has eight rows, or some of their steps; it looks at all of them.
         rows = g.groups * sum.phases * tiling.row_tiles * shape.rows
         sides = rows // 8
-        splits = max(1, min(2 * multiprocessors // sides, sum.steps // _PACK_STEPS))
+        splits = max(1, min(multiprocessors // sides, sum.steps // _PACK_STEPS))
         pack_blocks = min(sides * splits + g.batch, 16 * multiprocessors)
         workspace = 2 * workspace + 8 * rows + 4 * g.batch
     pack_blocks = -(-pack_blocks // sum.phases) * sum.phases

@@ -16,7 +16,7 @@
 //                      \___________/                       the columns of a tap start at its
 //                       columns of tap 1                   distance: a shifted start address
 //
-// Where a slot holds all channels, half 1 is the next tap of x: the same slots, from another distance on.
+// Where a slot holds all channels, half 1 is another tap of x: the same slots, from another distance on.
 //
 // Warps have parts of their own. The first teams of four warps multiply: of two, each has its slab of 64
 // rows or its half of the columns; a single one has all. Of the warps behind them one brings weights, the
@@ -386,7 +386,7 @@ struct Worker {
         for (int step = threadIdx.x; step < depth * taps; step += THREADS) {
             const int block = step / taps, tap = step % taps;
             const int y = tap / along_x * phase.taps[1].offset_step;
-            const int x = tap % along_x * (DEPTH / halves) * phase.taps[2].offset_step + skew();
+            const int x = p.sum.tap_of(tap % along_x, 0) * phase.taps[2].offset_step + skew();
             const int lattice =
                 lattice_of(p.axis[2], x) * int(p.axis[1].lattices) + lattice_of(p.axis[1], y);
             dynamic.distance[step] = block * PARTS * halves * int(p.slots) + lattice * int(p.lattice_slots) +
@@ -814,7 +814,8 @@ struct Worker {
             operands.weight_pitch = SLABS * SLAB_BYTES;
             operands.inputs = dynamic.inputs + input.stage * dynamic.input_bytes +
                               columns / SEGMENT * int(p.segment_pitch) * SLOT_BYTES;
-            operands.half_pitch = p.sum.halves == 1 ? phase.taps[2].offset_step : int(p.slots);
+            operands.half_pitch =
+                p.sum.halves == 1 ? distance_of(p.axis[2], int(p.sum.apart) * phase.taps[2].offset_step) : int(p.slots);
             operands.part_pitch = int(p.sum.halves * p.slots);
             operands.segment_pitch = int(p.segment_pitch);
             operands.distance = dynamic.distance;
@@ -853,11 +854,11 @@ struct Worker {
     __device__ int shift_of(int team, int row, int pass) const {
         return shared.shifts[weights_of_pass(pass)][team][row] + window_of_pass(pass) * WINDOW;
     }
-    // The sums of a thread in memory, as few tiles need them there: those of several passes, and those whose
-    // shifts are not the same for all samples or too large for one float.
+    // The sums of a thread in memory, as few tiles need them there: those of several windows of weights, and those
+    // whose shifts are too far apart or too large for one float.
     typedef volatile float Sums[ENGINE::ROWS * ENGINE::COLUMNS * 4];
 
-    __device__ __forceinline__ static void put(ENGINE& engine, Sums& sums, bool add) {
+    __device__ __forceinline__ static void put(ENGINE& engine, Sums& sums, bool add, float power) {
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r)
 #pragma unroll
@@ -865,16 +866,19 @@ struct Worker {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
                     volatile float& own = sums[(r * ENGINE::COLUMNS + c) * 4 + i];
-                    own = add ? own + engine.value(r, c, i) : engine.value(r, c, i);
+                    own = (add ? own + engine.value(r, c, i) : engine.value(r, c, i)) * power;
                 }
     }
-    __device__ __forceinline__ static void take(ENGINE& engine, Sums& sums) {
+    __device__ __forceinline__ static void take_back(ENGINE& engine, Sums& sums, bool add) {
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r)
 #pragma unroll
             for (int c = 0; c < ENGINE::COLUMNS; ++c)
 #pragma unroll
-                for (int i = 0; i < 4; ++i) engine.value(r, c, i) = sums[(r * ENGINE::COLUMNS + c) * 4 + i];
+                for (int i = 0; i < 4; ++i) {
+                    const float own = sums[(r * ENGINE::COLUMNS + c) * 4 + i];
+                    engine.value(r, c, i) = add ? engine.value(r, c, i) + own : own;
+                }
     }
     // Multiplies them by powers of two: use(row, column) is the exponent.
     template <typename Use>
@@ -886,22 +890,25 @@ struct Worker {
             sums[i] = PowerOfTwo(use(row, column)).times(sums[i]);
         }
     }
-    // From one pass to the next, of larger numbers. A row that has nothing in the second window of weights has
-    // sums of zero there.
+    // From one pass to the next, of larger numbers. Where weights lie in one window all sums become smaller alike.
+    // A row that has nothing in the second window of weights has sums of zero there.
     __device__ __forceinline__ void put_aside(ENGINE& engine, Sums& sums, int team, int last, int pass,
                                               bool first) const {
-        put(engine, sums, !first);
-        shift(sums, [&](int row, int) {
-            const int from = shift_of(team, row, last);
-            return from >= NO_SHIFT / 2 ? 0 : shift_of(team, row, pass) - from;
-        });
+        const bool alike = weight_windows == 1;
+        const int windows = window_of_pass(pass) - window_of_pass(last);
+        put(engine, sums, !first, alike ? PowerOfTwo(WINDOW * windows).first : 1);
+        if (!alike)
+            shift(sums, [&](int row, int) {
+                const int from = shift_of(team, row, last);
+                return from >= NO_SHIFT / 2 ? 0 : shift_of(team, row, pass) - from;
+            });
         engine.clear();
     }
     // Behind the last pass, the one for the largest numbers.
-    __device__ __forceinline__ Scale scale_back(ENGINE& engine, Sums& sums, const Tile& tile, int team, int last,
-                                                bool several) const {
+    __device__ __forceinline__ Scale scale_back(ENGINE& engine, Sums& sums, const Tile& tile, int team,
+                                                int last) const {
         const SampleShifts samples(p, tile);
-        bool rare = several | (samples.most - samples.least > 126);
+        bool rare = samples.most - samples.least > 126;
         Scale scale;
         scale.columns = shared.powers[p.tile[0] > 1][team];
 #pragma unroll
@@ -913,11 +920,11 @@ struct Worker {
                 rare |= power.second != 1;
             }
         if (__any_sync(~0u, rare)) {
-            put(engine, sums, several);
+            put(engine, sums, false, 1);
             shift(sums, [&](int row, int column) {
                 return -(shift_of(team, row, last) + samples.of(shared.column_place[team][column]));
             });
-            take(engine, sums);
+            take_back(engine, sums, false);
             scale.columns = shared.powers[0][team];
 #pragma unroll
             for (int r = 0; r < ENGINE::ROWS; ++r) scale.rows[r][0] = scale.rows[r][1] = 1;
@@ -975,7 +982,8 @@ struct Worker {
                         continue;
                     }
                 }
-                const Scale scale = scale_back(engine, sums, tile, team, pass, pass != first);
+                if (pass != first) take_back(engine, sums, true);
+                const Scale scale = scale_back(engine, sums, tile, team, pass);
 #else
                 const Scale scale = {};
 #endif

@@ -171,14 +171,26 @@ struct Fold {
 
 // How the sum is divided: taps of z, then K blocks of channels, then taps of y, then of x. One of these
 // is a step; `depth` K blocks of one tap of z are a stage. A slot that holds all channels leaves the other
-// half of K empty: it takes the next tap of x then, which is the same slots from another distance on.
+// half of K empty: it takes the next tap of x in the same lattice then, which is the same slots from another
+// distance on.
+//
+//     step 2, taps 0 .. 4    steps: 0 and 2, 1 and 3, 4 and none
 struct Steps {
     int64 channels;
     int64 blocks;  // K blocks of channels
     int64 depth;   // of a stage, the last one may have fewer
     int64 halves;  // of K that are channels: 2, or 1 where a step has two taps of x
+    int64 apart;   // taps from one to the next in the same lattice
     // Steps along x of so many taps.
-    __device__ int along_x(int taps) const { return halves == 1 ? (taps + 1) / 2 : taps; }
+    __device__ int along_x(int taps) const {
+        const int first = int(apart), both = taps / (2 * first) * first, rest = taps - 2 * both;
+        return halves == 1 ? both + (rest < first ? rest : first) : taps;
+    }
+    // The tap of a step, and that of its other half.
+    __device__ int tap_of(int step, int half) const {
+        const int first = int(apart);
+        return halves == 1 ? step / first * 2 * first + step % first + half * first : step;
+    }
 };
 
 // Where a tap lies: `shift` inputs behind the first one.

@@ -50,8 +50,7 @@ __device__ inline Place place_of(const Arguments& p, const Phase& phase, int ste
     place.channel = step / inner % blocks * BLOCK + (p.sum.halves == 1 ? 0 : half * CHUNK);
     step %= inner;
     place.tap[1] = step / along_x;
-    place.tap[2] = step % along_x;
-    if (p.sum.halves == 1) place.tap[2] = place.tap[2] * 2 + half;
+    place.tap[2] = p.sum.tap_of(step % along_x, half);
     return place;
 }
 
@@ -104,7 +103,7 @@ struct Slots {
 #if SCALED
 
 // Floats as float16 numbers: shifts are found first, those of inputs as well.
-constexpr int WARPS = 8, THREADS = WARPS * 32;  // a warp has a row, so that SIDE of them lie together
+constexpr int WARPS = SIDE, THREADS = WARPS * 32;  // a warp looks at a row
 constexpr int LINES = 64;                       // of 32 inputs, that a sample is judged by
 constexpr int PROBED = 13;                      // the exponent of the largest of these behind its shift
 constexpr int MOST_SHIFT = 110;                 // so that a power of two is a float
@@ -161,18 +160,18 @@ __device__ inline void judge(const Arguments& p, int64 sample, int* shared) {
     __syncthreads();
 }
 
-// The weights of SIDE rows of a group: a thread has one of them, and every so many-th of its slots.
-struct Side {
+// The weights of a row of a group. A thread has every so many-th of its slots.
+struct Row {
+    static constexpr int APART = 32;
     const Slots& slots;
-    int* const shared;  // two integers for each row
     const int64 group;
     const int row;
+    const int first;  // of the thread's
 
     // Slots of some steps, BATCH of them loaded together.
     template <int BATCH, typename Use>
     __device__ __forceinline__ void each(int begin, int end, Use use) const {
-        constexpr int APART = THREADS / SIDE;
-        for (int i = begin * DEPTH + threadIdx.x / SIDE; i < end * DEPTH; i += BATCH * APART) {
+        for (int i = begin * DEPTH + first; i < end * DEPTH; i += BATCH * APART) {
             Bits values[BATCH][CHUNK] = {};
 #pragma unroll
             for (int b = 0; b < BATCH; ++b)
@@ -183,7 +182,8 @@ struct Side {
                 if (i + b * APART < end * DEPTH) use(values[b], (i + b * APART) / DEPTH, i % DEPTH);
         }
     }
-    // The largest exponent field of a row's weights below a limit, and the smallest; zeros have none.
+    // By a warp, whose lanes run along the steps, whose weights lie side by side: the largest exponent field
+    // below a limit, and the smallest; zeros have none.
     __device__ __forceinline__ void look(int limit, int& largest, int& smallest) const {
         largest = 0, smallest = SPECIAL_FIELD;
         each<4>(0, int(slots.p.steps), [&](const Bits (&values)[CHUNK], int, int) {
@@ -194,22 +194,15 @@ struct Side {
                 if (field < smallest && field > 0) smallest = field;
             }
         });
-        __syncthreads();  // nobody reads the last result any more
-        if (threadIdx.x < SIDE) shared[threadIdx.x] = 0, shared[SIDE + threadIdx.x] = SPECIAL_FIELD;
-        __syncthreads();
-        atomicMax(&shared[row % SIDE], largest);
-        atomicMin(&shared[SIDE + row % SIDE], smallest);
-        __syncthreads();
-        largest = shared[row % SIDE], smallest = shared[SIDE + row % SIDE];
+        largest = largest_of_warp(largest), smallest = -largest_of_warp(-smallest);
     }
     __device__ __forceinline__ RowShifts shifts() const {
         int first, second, smallest;
         look(SPECIAL_FIELD, first, smallest);
         RowShifts found = {first ? FIELD_BIAS + HIGHEST - first : 0, NO_SHIFT};
         const bool wide = smallest <= first - WINDOW;
-        if (!__syncthreads_or(wide)) return found;
-        look(first - WINDOW + 1, second, smallest);
         if (!wide) return found;
+        look(first - WINDOW + 1, second, smallest);
         if (smallest <= second - WINDOW || first - second > MOST_APART) return {NO_SHIFTS, NO_SHIFT};
         found.second = FIELD_BIAS + HIGHEST - second;
         return found;
@@ -217,25 +210,29 @@ struct Side {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) pack_weights(const __grid_constant__ Arguments p) {
-    __shared__ int shared[2 * SIDE];
-    const int phases = int(p.phases), steps = int(p.steps), splits = int(p.splits);
+    __shared__ int largest[WARPS];
+    __shared__ RowShifts shifts[SIDE];
+    const int phases = int(p.phases), steps = int(p.steps), splits = int(p.splits), thread = threadIdx.x;
     const Slots slots(p, blockIdx.x % phases);
     const int rows = int(p.row_tiles * p.slabs) * SLAB_ROWS, sides = rows / SIDE, blocks = gridDim.x / phases;
     const int64 window = p.groups * p.phases * p.steps * rows * PARTS * DEPTH;
-    for (int64 sample = gridDim.x - 1 - blockIdx.x; sample < p.batch; sample += gridDim.x) judge(p, sample, shared);
+    for (int64 sample = gridDim.x - 1 - blockIdx.x; sample < p.batch; sample += gridDim.x) judge(p, sample, largest);
     for (int64 unit = blockIdx.x / phases; unit < p.groups * sides * splits; unit += blocks) {
         const int64 group = unit / splits / sides;
-        const Side side = {slots, shared, group, int(unit / splits % sides) * SIDE + int(threadIdx.x) % SIDE};
-        const RowShifts shifts = side.shifts();
-        if (threadIdx.x < SIDE && unit % splits == 0)
-            p.row_shifts[(group * phases + slots.phase_index) * rows + side.row] = shifts;
-        // Lanes run along the rows, whose slots lie side by side, and then along the steps, whose weights do.
-        const int own = int(unit % splits);
+        const int own = int(unit % splits), row = int(unit / splits % sides) * SIDE;
+        const RowShifts found = Row{slots, group, row + thread / 32, thread % 32}.shifts();
+        __syncthreads();  // nobody reads the last rows' any more
+        if (thread % 32 == 0) shifts[thread / 32] = found;
+        __syncthreads();
+        if (thread < SIDE && own == 0)
+            p.row_shifts[(group * phases + slots.phase_index) * rows + row + thread] = shifts[thread];
+        // Here lanes run along the rows, whose slots lie side by side, and then along the steps.
+        const Row side = {slots, group, row + thread % SIDE, thread / SIDE};
         side.each<2>(own * steps / splits, (own + 1) * steps / splits, [&](const Bits (&values)[CHUNK], int step, int half) {
             Slot* const to = slots.at(group, side.row, step, half);
 #pragma unroll
             for (int w = 0; w < 2; ++w) {
-                const int shift = w ? shifts.second : shifts.first;
+                const int shift = w ? shifts[thread % SIDE].second : shifts[thread % SIDE].first;
                 float floats[CHUNK];
 #pragma unroll
                 for (int c = 0; c < CHUNK; ++c) floats[c] = shift < NO_SHIFT ? placed(values[c], shift, w == 0) : 0;

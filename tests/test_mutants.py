@@ -283,6 +283,7 @@ CASES = {
     "chunks": convolution("conv2d", (2, 68, 5, 9), (70, 68, 3, 3), padding=1),
     "very long": convolution("conv1d", (1, 8300, 9), (9, 8300, 1)),
     "few": convolution("conv2d", (2, 3, 9, 22), (64, 3, 3, 5), bias=True, padding=1),
+    "few, strided": convolution("conv2d", (2, 3, 9, 22), (64, 3, 3, 7), stride=2, padding=1),
     "few, odd phases": convolution("conv_transpose1d", (1, 4, 40), (4, 70, 5), stride=2),
     "fours": convolution("conv2d", (2, 9, 6, 40), (70, 9, 3, 3), bias=True, padding=1),
     "special": test_convolution.special(
@@ -295,12 +296,16 @@ CASES = {
 
 MATRIX = {
     "the second tap of a step is the first one again": Mutant(
-        MATRIX_CONV, "p.sum.halves == 1 ? phase.taps[2].offset_step : int(p.slots)",
-        "p.sum.halves == 1 ? 0 : int(p.slots)", "wrong", by="hopper", case="few",
+        MATRIX_CONV, "distance_of(p.axis[2], int(p.sum.apart) * phase.taps[2].offset_step)", "0",
+        "wrong", by="hopper", case="few",
     ),
     "steps of two taps lie one tap apart": Mutant(
-        MATRIX_CONV, "tap % along_x * (DEPTH / halves) *", "tap % along_x *",
+        MATRIX_CONV, "p.sum.tap_of(tap % along_x, 0) *", "tap % along_x *",
         "wrong", by="portable", case="few",
+    ),
+    "two taps of a step on different lattices": Mutant(
+        PACK, "p.sum.tap_of(step % along_x, half)", "2 * (step % along_x) + half",
+        "wrong|out of bounds|between the elements", by="hopper", case="few, strided",
     ),
     "a tap behind the last one": Mutant(
         PACK, "bool exists = place.tap[2] < phase.taps[2].count;", "bool exists = true;",
@@ -308,7 +313,7 @@ MATRIX = {
     ),
     "parts as far apart as with both halves": Mutant(
         MATRIX_CONV, "int(p.sum.halves * p.slots);", "int(2 * p.slots);",
-        "wrong|nothing wrote", by="portable", case="few",
+        "wrong|race|nothing wrote", by="portable", case="few",
     ),
     "neighbours in each other's place": Mutant(
         MATRIX_CONV, "fill<SWEEP>(parts, values[half], own, placing, range);",
@@ -550,10 +555,14 @@ MATRIX = {
     ),
     "sums that are not shifted between passes": Mutant(
         MATRIX_CONV, "from >= NO_SHIFT / 2 ? 0 : shift_of(team, row, pass) - from", "0",
-        "wrong", by="hopper", case="wide",
+        "wrong", by="hopper", case="wide weights",
     ),
     "sums that begin anew in each pass": Mutant(
-        MATRIX_CONV, "put(engine, sums, several);", "put(engine, sums, false);",
+        MATRIX_CONV, "if (pass != first) take_back(engine, sums, true);", "",
+        "wrong", by="hopper", case="wide",
+    ),
+    "windows that are as large as each other": Mutant(
+        MATRIX_CONV, "PowerOfTwo(WINDOW * windows).first", "1",
         "wrong", by="hopper", case="wide",
     ),
     "the shift of the first sample": Mutant(

@@ -105,14 +105,12 @@ def on_device(array: Array) -> AbstractContextManager[Any]:
     return array.device  # type: ignore[no-any-return]
 
 
-def layout(array: Array | None) -> tuple[object, ...] | None:
+def layout(array: Array) -> tuple[object, ...] | None:
     """Return all but the address and the contents of an array: arrays that share it are alike.
 
     There is none for classes derived from NumPy's and CuPy's, which may have more to them.
     """
     kind = type(array)
-    if array is None:
-        return ()
     if kind is np.ndarray:
         return kind, array.shape, array.strides, array.dtype
     cupy = sys.modules.get("cupy")

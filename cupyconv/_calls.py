@@ -5,13 +5,10 @@ What is kept knows nothing of addresses and of contents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 from . import _arguments as arguments
-from . import _arrays as arrays
 from . import _plan, _precision
-from ._arrays import Array
 from ._paths import Path
 
 CallT = TypeVar("CallT")
@@ -21,10 +18,15 @@ MOST = 4096
 
 
 def key(
-    name: str, path: Path, operands: Sequence[Array | None], options: tuple[object, ...]
+    name: str,
+    path: Path,
+    layouts: tuple[tuple[object, ...] | None, ...],
+    options: tuple[object, ...],
 ) -> Key:
-    """Return all that a call follows from, or None where that has no exact form."""
-    layouts = (*map(arrays.layout, operands),)
+    """Return all that a call follows from, or None where that has no exact form.
+
+    Those are its options and the layouts of its arrays, ``()`` for one that is not given.
+    """
     if None in layouts or not arguments.exact(options):
         return None
     return name, path, layouts, options, _precision.current(), _plan.forced_kernel()

@@ -62,7 +62,13 @@ def _run(
 ) -> ArrayT:
     """Return a convolution, whose geometry `describe` makes of the shapes and the `options`."""
     path = path_of(input)
-    key = _calls_of.key(name, path, (input, weight, bias, out), (*options, precision))
+    layouts = (
+        arrays.layout(input),
+        arrays.layout(weight),
+        () if bias is None else arrays.layout(bias),
+        () if out is None else arrays.layout(out),
+    )
+    key = _calls_of.key(name, path, layouts, (*options, precision))
     call = _calls.get(key) or _checked(name, describe, input, weight, bias, options, precision, out)
     shape = call.geometry.out_shape
     if out is not None:

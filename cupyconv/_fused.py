@@ -118,7 +118,8 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     operands = (input, kernel, bn_weight, bn_bias, gn_weight, gn_bias, mean, var, out)
     exact_eps = eps.hex() if type(eps) is float else eps
     options = (num_groups, stride, padding, output_padding, groups, exact_eps, precision)
-    key = _calls_of.key(_NAME, path, operands, options)
+    layouts = tuple(() if array is None else arrays.layout(array) for array in operands)
+    key = _calls_of.key(_NAME, path, layouts, options)
     required = dict(zip(_REQUIRED, operands, strict=False))
     statistics = {"mean": mean, "var": var}
     call = _calls.get(key) or _checked(

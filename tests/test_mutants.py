@@ -431,8 +431,8 @@ MATRIX = {
         "wrong", by="portable", case="very long",
     ),
     "a chain that goes on": Mutant(
-        ENGINE, "o.segment_pitch, step > 0);\n                    if (!last)",
-        "o.segment_pitch, true);\n                    if (!last)",
+        ENGINE, "segment_pitch, step > 0);\n                    if (!high)",
+        "segment_pitch, true);\n                    if (!high)",
         "wrong|nothing wrote|accumulators", by="hopper", case="long",
     ),
     "no second parts of weights": Mutant(
@@ -510,7 +510,7 @@ MATRIX = {
     ),
     "steps in another order": Mutant(
         PACK,
-        "place.tap[1] = step / along_x;\n    place.tap[2] = step % along_x;",
+        "place.tap[1] = step / along_x;\n    place.tap[2] = p.sum.tap_of(step % along_x, half);",
         "place.tap[2] = step / phase.taps[1].count;\n"
         "    place.tap[1] = step % phase.taps[1].count;",
         "wrong|out of bounds", by="hopper", case="long",

@@ -5,16 +5,16 @@ What is kept knows nothing of addresses and of contents.
 
 from __future__ import annotations
 
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from . import _arguments as arguments
 from . import _plan, _precision
 from ._paths import Path
 
-CallT = TypeVar("CallT")
 Key: TypeAlias = "tuple[object, ...] | None"
 
 MOST = 4096
+kept: dict[Key, Any] = {}
 
 
 def key(
@@ -32,9 +32,9 @@ def key(
     return name, path, layouts, options, _precision.current(), _plan.forced_kernel()
 
 
-def keep(calls: dict[Key, CallT], key: Key, call: CallT) -> None:
-    """Add a call to those of a function, which are dropped all together where they are too many."""
-    if len(calls) >= MOST:
-        calls.clear()
+def keep(key: Key, call: object) -> None:
+    """Add a call to those that are kept, which are dropped all together where they are too many."""
+    if len(kept) >= MOST:
+        kept.clear()
     if key is not None:
-        calls[key] = call
+        kept[key] = call

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import _arrays as arrays
-from . import _calls as _calls_of
-from . import _geometry, _precision
+from . import _calls, _geometry, _precision
 from ._arguments import IntOrSequence, Padding
 from ._arrays import AnyArray, Array, ArrayT, Convolution
-from ._calls import Key
 from ._geometry import ConvGeometry
 from ._paths import path_of
 
@@ -26,9 +24,6 @@ class _Call:
     dtype: np.dtype
     precision: str
     convolve: Convolution | None = None  # once it has been prepared
-
-
-_calls: dict[Key, _Call] = {}
 
 
 def _checked(
@@ -68,8 +63,10 @@ def _run(
         () if bias is None else arrays.layout(bias),
         () if out is None else arrays.layout(out),
     )
-    key = _calls_of.key(name, path, layouts, (*options, precision))
-    call = _calls.get(key) or _checked(name, describe, input, weight, bias, options, precision, out)
+    key = _calls.key(name, path, layouts, (*options, precision))
+    call: _Call = _calls.kept.get(key) or _checked(
+        name, describe, input, weight, bias, options, precision, out
+    )
     shape = call.geometry.out_shape
     if out is not None:
         inputs = {"input": input, "weight": weight, "bias": bias}
@@ -80,7 +77,7 @@ def _run(
             if call.convolve is None:
                 operands = input, weight, bias, result
                 call.convolve = path.prepare(call.geometry, *operands, call.precision)
-                _calls_of.keep(_calls, key, call)
+                _calls.keep(key, call)
             call.convolve(input, weight, bias, result)
     return result
 

@@ -9,11 +9,9 @@ from functools import partial
 import numpy as np
 
 from . import _arrays as arrays
-from . import _calls as _calls_of
-from . import _geometry, _precision
+from . import _calls, _geometry, _precision
 from ._arguments import IntOrSequence, Padding
 from ._arrays import AnyArray, Array, ArrayT, Fused
-from ._calls import Key
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._normalization import check_eps, shapes
 from ._paths import Path, path_of
@@ -119,10 +117,10 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     exact_eps = eps.hex() if type(eps) is float else eps
     options = (num_groups, stride, padding, output_padding, groups, exact_eps, precision)
     layouts = tuple(() if array is None else arrays.layout(array) for array in operands)
-    key = _calls_of.key(_NAME, path, layouts, options)
+    key = _calls.key(_NAME, path, layouts, options)
     required = dict(zip(_REQUIRED, operands, strict=False))
     statistics = {"mean": mean, "var": var}
-    call = _calls.get(key) or _checked(
+    call: _Call = _calls.kept.get(key) or _checked(
         required,
         {**statistics, "out": out},
         num_groups,
@@ -148,7 +146,7 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
                     call.eps,
                     written,
                 ) or partial(_compose, path, call)
-                _calls_of.keep(_calls, key, call)
+                _calls.keep(key, call)
             affine = bn_weight, bn_bias, gn_weight, gn_bias
             call.compute(input, kernel, (mean, var), affine, written)
     result: ArrayT = written
@@ -168,9 +166,6 @@ class _Call:
     dtype: np.dtype
     precision: str
     compute: Fused | None = None  # once it has been prepared
-
-
-_calls: dict[Key, _Call] = {}
 
 
 def _checked(

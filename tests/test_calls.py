@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import cupyconv
 from backends import EmulatorBackend, NumpyBackend, every_backend, every_kernel
 from bounds import assert_same_bits
-from cupyconv import _arrays, _calls, _convolution, _fused, _geometry, _paths, _plan
+from cupyconv import _arrays, _calls, _geometry, _paths, _plan
 from cupyconv._launch import Arguments, KernelPath
 from cupyconv._plan import Launch, Processor
 from reference import Array, Shape
@@ -32,8 +32,7 @@ FUNCTIONS = {
 @pytest.fixture(autouse=True)
 def no_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins without earlier calls."""
-    for module in (_convolution, _fused):
-        monkeypatch.setattr(module, "_calls", {})
+    monkeypatch.setattr(_calls, "kept", {})
 
 
 def fail(*_: Any, **__: Any) -> Any:
@@ -93,7 +92,7 @@ def test_the_second_call_checks_and_plans_nothing(backend: NumpyBackend, functio
         second = backend.compute(other)
         with pytest.raises(AssertionError, match="earlier call"):
             backend.compute(case.map(np.asfortranarray))
-    _convolution._calls.clear()
+    _calls.kept.clear()
     assert_same_bits(backend.compute(other), second)
 
 
@@ -111,7 +110,7 @@ def test_contents_are_read_anew(backend: NumpyBackend, function: str) -> None:
             result = backend.to_numpy(backend.call(function, **arrays, **options)).copy()
         assert all((result != before).any() for before in seen)
         seen.append(result)
-    _convolution._calls.clear()
+    _calls.kept.clear()
     assert_same_bits(backend.compute(case.map(lambda a: a * 2)), seen[-1])
 
 
@@ -132,7 +131,7 @@ def test_fused_calls(backend: NumpyBackend, given: bool, dtype: str) -> None:
         return backend.to_numpy(result).copy()
 
     first = compute()
-    assert len(_fused._calls) == 1
+    assert len(_calls.kept) == 1
     for array in arrays:
         array[...] *= 2
     with pytest.MonkeyPatch.context() as patch:
@@ -144,8 +143,8 @@ def test_fused_calls(backend: NumpyBackend, given: bool, dtype: str) -> None:
             with pytest.raises(AssertionError, match="earlier call"):
                 compute(**other)
     assert (second != first).any()
-    assert (compute(eps=1e-3) != second).any() and len(_fused._calls) == 2
-    _fused._calls.clear()
+    assert (compute(eps=1e-3) != second).any() and len(_calls.kept) == 2
+    _calls.kept.clear()
     assert_same_bits(compute(), second)
     for wrong in (True, 1.0):
         with pytest.raises(TypeError, match="stride"):
@@ -173,7 +172,7 @@ def test_the_calls_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     w = np.ones((1, 1, 2), np.float32)
     for size in (*range(2, 12), *range(2, 12)):
         assert cupyconv.conv1d(np.ones((1, size), np.float32), w).tolist() == [[2.0] * (size - 1)]
-        assert 1 <= len(_convolution._calls) <= 4
+        assert 1 <= len(_calls.kept) <= 4
 
 
 def test_a_wrong_call_is_not_kept() -> None:
@@ -183,7 +182,7 @@ def test_a_wrong_call_is_not_kept() -> None:
             cupyconv.conv1d(x, w, stride=0)
         with pytest.raises(ValueError, match=r"^conv1d: out must not share memory with input$"):
             cupyconv.conv1d(x, w, padding=1, out=x)
-    assert not _convolution._calls
+    assert not _calls.kept
 
 
 @pytest.mark.parametrize(
@@ -210,10 +209,10 @@ def test_equal_arguments_of_other_types(right: dict[str, Any], wrong: dict[str, 
 def test_arguments_of_other_types_that_are_taken() -> None:
     x, w = np.ones((1, 1, 5, 5)), np.ones((1, 1, 3, 3))
     expected = cupyconv.conv2d(x, w, stride=(2, 1))
-    assert len(_convolution._calls) == 1
+    assert len(_calls.kept) == 1
     for stride in ([2, 1], (np.int64(2), 1), np.array([2, 1])):
         assert_same_bits(cupyconv.conv2d(x, w, stride=stride), expected)
-    assert len(_convolution._calls) == 1
+    assert len(_calls.kept) == 1
 
 
 def test_other_classes_of_arrays() -> None:
@@ -224,7 +223,7 @@ def test_other_classes_of_arrays() -> None:
 
     x, w = np.ones((1, 5)), np.ones((1, 1, 3))
     result = cupyconv.conv1d(x.view(Derived), w)
-    assert type(result) is np.ndarray and not _convolution._calls
+    assert type(result) is np.ndarray and not _calls.kept
     cupyconv.conv1d(x, w)
     for wrong in (x.view(np.matrix), np.ma.masked_array(x)):
         with pytest.raises(TypeError, match=r"^conv1d: input must be a NumPy or CuPy array, got "):
@@ -299,7 +298,7 @@ def test_calls_do_not_meet(cases: list[Case]) -> None:
     backend = NumpyBackend()
     alone = []
     for case in cases:
-        _convolution._calls.clear()
+        _calls.kept.clear()
         alone.append(backend.compute(case))
     for case, expected in zip(cases, alone, strict=True):
         assert_same_bits(backend.compute(case), expected)

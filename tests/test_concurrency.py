@@ -21,7 +21,7 @@ import pytest
 import cupyconv
 from backends import CupyBackend, NumpyBackend
 from bounds import assert_same_bits
-from cupyconv import _calls, _compile, _convolution, _launch, _plan, _precision
+from cupyconv import _calls, _compile, _launch, _plan, _precision
 from strategies import FUSED, Case, convolution
 
 THREADS = 8
@@ -73,7 +73,7 @@ def test_threads(backend: NumpyBackend, monkeypatch: pytest.MonkeyPatch) -> None
         for factor in range(1, THREADS + 1)
     ]
     expected = [[backend.compute(case) for case in own] for own in cases]
-    monkeypatch.setattr(_convolution, "_calls", {})
+    monkeypatch.setattr(_calls, "kept", {})
     monkeypatch.setattr(_calls, "MOST", 4)  # kept calls are dropped time and again
     _compile.kernel.cache_clear()
     start = threading.Barrier(THREADS)

@@ -73,14 +73,14 @@ CALLS = [
 def test_replay(call: Callable[..., Any], warm: bool) -> None:
     import cupy
 
-    from cupyconv import _compile, _convolution
+    from cupyconv import _calls, _compile
 
     arrays, function = call()
     expected = function(*arrays)
     out = cupy.full(expected.shape, np.nan, expected.dtype)
     if not warm:
         _compile.kernel.cache_clear()  # the first call of a process may be the captured one
-        _convolution._calls.clear()
+        _calls.kept.clear()
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         stream.begin_capture()

@@ -313,7 +313,7 @@ MATRIX = {
     ),
     "parts as far apart as with both halves": Mutant(
         MATRIX_CONV, "int(p.sum.halves * p.slots);", "int(2 * p.slots);",
-        "wrong|race|nothing wrote", by="portable", case="few",
+        "wrong|nothing wrote", by="hopper", case="few",
     ),
     "neighbours in each other's place": Mutant(
         MATRIX_CONV, "fill<SWEEP>(parts, values[half], own, placing, range);",

@@ -47,12 +47,6 @@ inline double __dmul_rn(double a, double b) { return a * b; }
 inline unsigned atomicOr(unsigned* address, unsigned value) {
     return unsigned(emulator::atomic((int*)address, int(value), [](int a, int b) { return a | b; }));
 }
-inline int atomicMax(int* address, int value) {
-    return emulator::atomic(address, value, [](int a, int b) { return a > b ? a : b; });
-}
-inline int atomicMin(int* address, int value) {
-    return emulator::atomic(address, value, [](int a, int b) { return a < b ? a : b; });
-}
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline unsigned __umulhi(unsigned a, unsigned b) {

@@ -236,7 +236,9 @@ def _compose(
     working = arrays.accumulator(call.dtype)
     values = path.workspace(call.convolution.out_shape, working)
     input, kernel = path.cast(input, working), path.cast(kernel, working)
-    convolve = path.prepare(call.convolution, input, kernel, None, values, call.precision)
+    # Numbers of 16 bits are tf32 numbers as well.
+    precision = "tf32" if call.dtype.itemsize == 2 else call.precision
+    convolve = path.prepare(call.convolution, input, kernel, None, values, precision)
     convolve(input, kernel, None, values)
     path.normalize(
         call.batch_norm, values, mean, var, bn_weight, bn_bias, call.eps, values, tanh=True

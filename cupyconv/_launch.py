@@ -846,7 +846,9 @@ class KernelPath:
         # In the place of the first block's statistics lies what `combine` makes of all.
         moments_shape = (1 if given else blocks, channels, 2)
         bits = int(np.float64(eps).view(np.int64))
-        constants = _packed((blocks, channels, num_groups, space, width, *_strides(out), bits))
+        own = channels // num_groups
+        sizes = blocks, channels, num_groups, own, space, width
+        constants = _packed((*sizes, *_strides(out), bits))
         single, double = np.dtype(np.float32), np.dtype(np.float64)
 
         def compute(

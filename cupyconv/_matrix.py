@@ -172,10 +172,18 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
 
 
 def pool_shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
-    """Return the shapes of blocks that pool their outputs."""
+    """Return the shapes of blocks that pool their outputs.
+
+    Where a team has two segments they are the two rows of its windows (`stacked`).
+    """
     if engine == "portable":  # larger ones take long to compile
         return tuple(Shape(2, slabs, 128 // mode.parts, 1) for slabs in (1, 2))
     return tuple(Shape(2, slabs, 112, 2 // mode.parts) for slabs in (1, 2))
+
+
+def stacked(mode: Mode, engine: str) -> int:
+    """Return how many rows of a window are in segments of their own where outputs are pooled."""
+    return pool_shapes(mode, engine)[0].segments
 
 
 @dataclass(frozen=True)
@@ -211,6 +219,9 @@ class Axis:
         1 where, in some phase, staging begins with the input in front of the first, an even one.
     pairs : bool
         Whether neighbouring inputs can be staged together.
+    stacked : int
+        Outputs that a position stands for, as many rows as a window of the pool where each row is
+        in a segment of its own.
     """
 
     taps: AxisTaps
@@ -220,6 +231,7 @@ class Axis:
     read_taps: int
     skew: int
     pairs: bool
+    stacked: int = 1
 
     @property
     def apart(self) -> int:
@@ -243,7 +255,16 @@ class Axis:
     def halo(self) -> int:
         """How far, in slots, the last tap is from the first input that is staged."""
         last = max(0, self.read_taps - 1) * abs(self.taps.offset_step) + self.skew
-        return last // self.taps.step
+        return (last + self.stacked - 1) // self.taps.step
+
+
+def _stacked(taps: AxisTaps, count: int) -> Axis:
+    """Return an axis of one phase and step 1, of which a position stands for `count` outputs.
+
+    Their inputs lie on as many lattices, which all of them read.
+    """
+    axis = _axis(replace(taps, step=count, size_out=-(-taps.size_out // count)), last=False)
+    return replace(axis, spacing=1, lattices=count, stacked=count)
 
 
 def _axis(taps: AxisTaps, last: bool) -> Axis:
@@ -399,10 +420,13 @@ def _steps_inside(axes: tuple[Axis, ...], halves: int) -> int:
     return axes[1].most_taps * axes[2].steps(halves)
 
 
-def sum_of(geometry: ConvGeometry, mode: Mode, shared: int, folds: bool = True) -> Sum:
+def sum_of(
+    geometry: ConvGeometry, mode: Mode, shared: int, *, pools: bool = False, stacked: int = 1
+) -> Sum:
     """Return how sums are computed, of rank 1 to 3, by blocks with `shared` bytes.
 
-    Without `folds` neighbouring outputs stay columns of their own.
+    Where they are pooled, neighbouring outputs along x stay columns of their own, and so many rows
+    may be `stacked`.
     """
     g = geometry
     taps = (NO_AXIS,) * (3 - g.rank) + g.axes
@@ -420,13 +444,15 @@ def sum_of(geometry: ConvGeometry, mode: Mode, shared: int, folds: bool = True) 
 
     outer = math.prod(axis.kernel / axis.phases for axis in g.axes[:-1])
     terms = _whole(g.channels, mode.block) * outer
-    counts = {1, 2, 4, g.stride[-1] if g.transposed and g.stride[-1] <= 8 else 1} if folds else {1}
-    count = min(sorted(counts), key=cost)
+    phases = g.stride[-1] if g.transposed and g.stride[-1] <= 8 else 1
+    count = 1 if pools else min(sorted({1, 2, 4, phases}), key=cost)
     folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
     assert folded is not None
-    axes = tuple(_axis(axis, axis is folded[0]) for axis in (*taps[:2], folded[0]))
+    z, y, x = (_axis(axis, axis is folded[0]) for axis in (*taps[:2], folded[0]))
+    if stacked > 1 and y.taps.phases == 1:
+        y = _stacked(y.taps, stacked)
+    axes = (z, y, x)
     # Of few channels a step takes two taps of x, which lie as far apart everywhere.
-    x = axes[2]
     halves = 1 if 2 * g.channels <= mode.block and x.most_taps > x.apart else 2
     if halves == 1:
         rest = x.most_taps % (2 * x.apart)
@@ -450,8 +476,8 @@ def sum_of(geometry: ConvGeometry, mode: Mode, shared: int, folds: bool = True) 
 class Tiling:
     """How outputs are divided into tiles, and what a block holds in shared memory.
 
-    ``tile`` and ``tiles`` run along samples, z, y and x; pitches and slots are those of
-    matrix_conv.cu.
+    ``tile`` and ``tiles`` run along samples, z, y and x, in positions of which each stands for so
+    many `stacked` outputs along y; pitches and slots are those of matrix_conv.cu.
     """
 
     shape: Shape
@@ -472,6 +498,7 @@ class Tiling:
     group: int  # steps of a stage of weights
     resident: bool  # whether weights are brought once for all tiles of a block
     shared: int
+    stacked: int
     cycles: float  # of the model
 
     @property
@@ -480,7 +507,8 @@ class Tiling:
         return self.row_tiles * math.prod(self.tiles)
 
     def __str__(self) -> str:
-        box = " x ".join(map(str, self.tile))
+        samples, z, y, x = self.tile
+        box = " x ".join(map(str, (samples, z, y * self.stacked, x)))
         return (
             f"tiles of {self.shape.rows} rows x ({box}) outputs in {self.shape.columns} columns, "
             f"{self.slots} slots, {self.stages} + {self.weight_stages} stages"
@@ -488,8 +516,10 @@ class Tiling:
         )
 
 
-# Stages of inputs and of weights, the best first.
+# Stages of inputs and of weights, the best first; where weights stay, where groups are long, else.
 _RESIDENT = (6, 5, 4, 3)
+_LONG_RINGS = ((6, 4), (5, 4), (6, 3), (5, 3), (6, 2), (5, 2))
+_STACKED_RINGS = ((6, 4), (5, 4), (6, 3), (5, 3), (4, 3), (3, 3))  # a team is behind by a group
 _RINGS = (
     *((6, 4), (5, 4), (4, 4), (6, 3), (5, 3), (4, 3)),
     *((3, 4), (3, 3), (2, 4), (2, 3), (4, 2), (3, 2), (2, 2)),
@@ -536,16 +566,18 @@ def _boxes(
 ) -> Iterator[tuple[int, int, int, int, bool]]:
     """Yield candidates: outputs along samples, z, y and x, and whether a row is a segment."""
     z, y, x = (axis.taps.positions(0) for axis in sum.axes)
+    columns = shape.columns // sum.axes[1].stacked
+    window //= sum.axes[1].stacked  # positions of it
     widths = set()
-    for widest in (*range(8, shape.columns + 1, 8), shape.columns):
+    for widest in (*range(8, columns + 1, 8), columns):
         width = -(-x // -(-x // widest))
         widths.add(_whole(width, sum.unit) if width < x else width)
     for width in sorted(widths):
-        rows = shape.columns // shape.segment
+        rows = columns // shape.segment
         if width <= shape.segment and (rows >= y or rows % window == 0):
             yield 1, 1, min(y, rows), width, True
         pitch = _row_pitch(sum, width)
-        height = min(y, (shape.columns - width) // pitch + 1)
+        height = min(y, (columns - width) // pitch + 1)
         if height < y:
             height -= height % window
             if height == 0:
@@ -554,10 +586,32 @@ def _boxes(
         planes = 1
         if height == y:
             plane = pitch * (y + sum.axes[1].halo)
-            planes = (shape.columns - (y - 1) * pitch - width) // plane + 1
+            planes = (columns - (y - 1) * pitch - width) // plane + 1
         depth = min(z, planes, 32)
         depth = -(-z // -(-z // depth))
         yield min(batch, 32, planes // depth) if depth == z else 1, depth, height, width, False
+
+
+def _rings(
+    sum: Sum, slabs: int, inside: int, staying: int
+) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
+    """Yield lengths of groups and stages of inputs and weights, the best first.
+
+    A stage has so many steps `inside`, and the weights of a sum of so many stages may be `staying`.
+    Without chains, how steps are grouped changes no sum: as two teams take turns group by group,
+    few long ones are better, if there is room for many stages of inputs beside two slabs of them.
+    """
+    most = sum.mode.group
+    groups = [sum.group]
+    if sum.mode.parts == 1 and slabs == 2:
+        groups = [-(-inside // -(-inside // length)) for length in (most // 2, most)]
+    short, long = groups[0], groups[-1]
+    count = staying * -(-inside // short)
+    if 0 < count <= MAX_STAGES:
+        yield short, tuple((stages, count) for stages in _RESIDENT)
+    if long > short:
+        yield long, _STACKED_RINGS if sum.axes[1].stacked > 1 else _LONG_RINGS
+    yield short, _RINGS
 
 
 def _row_pitch(sum: Sum, width: int) -> int:
@@ -594,7 +648,8 @@ def _candidates(
             row_pitch = max(_whole(row_pitch, sum.unit), shape.segment)
         plane_pitch = row_pitch * (tile[2] + sum.axes[1].halo)
         segment_pitch = row_pitch if by_rows else shape.segment
-        last_segment = (shape.columns // shape.segment - 1) * segment_pitch
+        segments = shape.columns // shape.segment // sum.axes[1].stacked
+        last_segment = (segments - 1) * segment_pitch
         reach = sum.axes[1].halo * row_pitch + sum.axes[2].halo
         x_extent = tile[3] + sum.axes[2].halo
         if sum.axes[2].pairs:
@@ -616,30 +671,25 @@ def _candidates(
         lattice_slots = _whole(lattice_slots, 32 if apart else 2)
         slots = lattice_slots * sum.axes[1].lattices * sum.axes[2].lattices
         slots = _whole(slots, 64)
-        # Without chains, how steps are grouped changes no sum: two slabs take smaller groups.
         inside = max(1, sum.depth * sum.steps_inside)
-        group = sum.group
-        if mode.parts == 1 and shape.slabs == 2:
-            group = -(-inside // -(-inside // (mode.group // 2)))
-        weight_stage = group * shape.slabs * mode.slab_bytes
         input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
-        tables = slots * 12 + 4 * (sum.depth * sum.steps_inside + 1)
+        tables = slots * 12 + 4 * sum.axes[1].stacked * (sum.depth * sum.steps_inside + 1)
         fixed = tables + _static(shape, mode, engine, window)
         # Where there is but one tile of rows, and room, its weights stay.
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
-        groups_of_sum = stages_of_sum * -(-inside // group)
-        resident = row_tiles * groups * sum.phases == 1 and groups_of_sum <= MAX_STAGES
-        rings = [(n, groups_of_sum) for n in _RESIDENT if resident and groups_of_sum > 0]
-        rings += _RINGS
-        fits = [
-            (stages, weight_stages)
+        one_row_tile = row_tiles * groups * sum.phases == 1
+        fits = (
+            (group, stages, weight_stages, fixed + stages * input_stage + weight_stages * size)
+            for group, rings in _rings(sum, shape.slabs, inside, stages_of_sum * one_row_tile)
+            for size in (group * shape.slabs * mode.slab_bytes,)
             for stages, weight_stages in rings
-            if fixed + stages * input_stage + weight_stages * weight_stage <= shared
-        ]
-        if not fits or max(slots, plane_pitch) >= 2**16 or sum.depth * sum.steps_inside > MAX_STEPS:
+        )
+        found = next((ring for ring in fits if ring[-1] <= shared), None)
+        if not found or max(slots, plane_pitch) >= 2**16 or inside > MAX_STEPS:
             continue
-        stages, weight_stages = fits[0]
-        resident = resident and weight_stages == groups_of_sum
+        group, stages, weight_stages, shared_bytes = found
+        groups_of_sum = stages_of_sum * -(-inside // group)
+        resident = one_row_tile and weight_stages == groups_of_sum
         tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
         count = row_tiles * math.prod(tiles) * groups * sum.phases
         products = (
@@ -674,7 +724,8 @@ def _candidates(
             deep=deep,
             resident=resident,
             group=group,
-            shared=fixed + stages * input_stage + weight_stages * weight_stage,
+            shared=shared_bytes,
+            stacked=sum.axes[1].stacked,
             cycles=_cycles(shape, -(-count // multiprocessors), products, staged, stores),
         )
 
@@ -718,6 +769,9 @@ def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
     else:
         # A warp has 8 rows and all columns, or the four of a team share them.
         pass_rows, sharing = (32, 1) if engine == "hopper" else (8, 4)
+        if stacked(mode, engine) > 1:
+            pass_rows = 1
+        own += 2 * shape.teams * columns * 4
         buffers = min(shape.teams, shape.slabs)
         own += buffers * pass_rows * (shape.columns + 8) * 4 + shape.columns // 4 * 16 + 16
         own += shape.teams * team_rows * (24 * sharing + 4)

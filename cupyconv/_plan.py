@@ -450,7 +450,9 @@ def _plan_matrix(
         return _LARGE
     multiprocessors = processor.multiprocessors
     shared = SHARED[processor.target]
-    sum = _matrix.sum_of(g, mode, shared, folds=window == 1)
+    pools = window > 1
+    stacked = _matrix.stacked(mode, engine) if pools else 1
+    sum = _matrix.sum_of(g, mode, shared, pools=pools, stacked=stacked)
     if (
         g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
         >= INT32_LIMIT // 4
@@ -565,6 +567,9 @@ def _plan_fused(
     samples, channels, *space = pooled
     shared = 4 * channels // num_groups * math.prod(space)
     blocks = samples * num_groups
+    # A thread has at least so many values, or what a warp does anyway takes most of the time.
+    values = shared // 4
+    threads = min(max(64, 1 << (values // 32).bit_length() >> 1), 512)
     if isinstance(plan, str):
         return plan
     if shared > SHARED[processor.target] - 1024:  # what the kernel declares beside it
@@ -574,7 +579,7 @@ def _plan_fused(
     return FusedPlan(
         plan,
         Launch(_pooled_norm("combine", dtype.name), -(-channels // _NORM_WARPS), _THREADS),
-        Launch(_pooled_norm("normalize", dtype.name), blocks, _THREADS, shared, unit=blocks),
+        Launch(_pooled_norm("normalize", dtype.name), blocks, threads, shared, unit=blocks),
     )
 
 

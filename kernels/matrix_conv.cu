@@ -49,10 +49,6 @@
 
 #include "matrix_engine.cuh"
 
-#ifndef POOLS
-#define POOLS 0
-#endif
-
 constexpr int THREADS = (TEAMS + ENGINE::STAGING_TEAMS) * TEAM;
 constexpr int ROWS = SLABS * SLAB_ROWS;
 constexpr int ROW_TEAMS = SLABS < TEAMS ? SLABS : TEAMS, COLUMN_TEAMS = TEAMS / ROW_TEAMS;
@@ -156,8 +152,9 @@ struct Shared {
 #if POOLS
     // Rows of sums, with what spreads them over the banks; of each team, how a row's extrema are found
     // and what is known of its outputs. And the windows of a tile.
-    __align__(16) float values[ROW_TEAMS][PASS_ROWS][COLUMNS + 8];
+    __align__(16) float values[ROW_TEAMS][STACKED == 1 ? PASS_ROWS : 1][COLUMNS + 8];
     Window window[COLUMNS / 4];
+    __align__(8) float present[2][TEAMS][PASSED_COLUMNS];  // of each column, as with folds: 1 for an output, else 0
     Moments moments[TEAMS][ENGINE::COLUMN_WARPS][TEAM_ROWS];
     unsigned flip[TEAMS][TEAM_ROWS];
 #else
@@ -171,7 +168,7 @@ struct Dynamic {
     int weight_bytes, input_bytes;    // of a stage
     int64* offset;   // of each slot, where its input lies from the tile's first one on, or NOWHERE
     unsigned* from;  // of each slot, how far its input is from the first one
-    int* distance;   // of each step of a stage, in slots; and one more that is read, but not used
+    Distances* distance;  // of each step of a stage; and one more that is read, but not used
 
     __device__ Dynamic(const Arguments& p, unsigned char* memory) {
         weight_bytes = int(p.group) * SLABS * SLAB_BYTES;
@@ -180,7 +177,7 @@ struct Dynamic {
         inputs = weights + int(p.weight_stages) * weight_bytes;
         offset = (int64*)(inputs + int(p.stages) * input_bytes);
         from = (unsigned*)(offset + p.slots);
-        distance = (int*)(from + p.slots);
+        distance = (Distances*)(from + p.slots);
     }
 };
 
@@ -249,11 +246,14 @@ struct Scale {
     float rows[ENGINE::ROWS][2];
     const float* columns;
 #endif
-    // Of a row, in a tile of columns.
+    // Of a row, in a tile of columns. AGAIN, where what has been computed before is not kept.
+    template <bool AGAIN = false>
     __device__ __forceinline__ Neighbours of(ENGINE& engine, int r, int half, int c) const {
         const Neighbours sums = {engine.value(r, c, 2 * half), engine.value(r, c, 2 * half + 1)};
 #if SCALED
-        const Neighbours powers = *(const Neighbours*)(columns + ENGINE::column(c));
+        const float* const at = columns + ENGINE::column(c);
+        const Neighbours powers =
+            AGAIN ? Neighbours{((const volatile float*)at)[0], ((const volatile float*)at)[1]} : *(const Neighbours*)at;
         return {sums.first * rows[r][half] * powers.first, sums.second * rows[r][half] * powers.second};
 #else
         return sums;
@@ -376,6 +376,7 @@ struct Worker {
     // K blocks and steps of the stage that starts with K block `block`.
     __device__ int depth_of(int block) const { return blocks - block < depth ? blocks - block : depth; }
     __device__ int steps_of(int block) const { return depth_of(block) * taps; }
+    __device__ int groups_of(int block) const { return (steps_of(block) + int(p.group) - 1) / int(p.group); }
 
     __device__ int skew() const { return p.axis[2].pairs ? phase.taps[2].offset & 1 : 0; }
 
@@ -385,14 +386,17 @@ struct Worker {
         const int along_x = p.sum.along_x(phase.taps[2].count), halves = int(p.sum.halves);
         for (int step = threadIdx.x; step < depth * taps; step += THREADS) {
             const int block = step / taps, tap = step % taps;
-            const int y = tap / along_x * phase.taps[1].offset_step;
             const int x = p.sum.tap_of(tap % along_x, 0) * phase.taps[2].offset_step + skew();
-            const int lattice =
-                lattice_of(p.axis[2], x) * int(p.axis[1].lattices) + lattice_of(p.axis[1], y);
-            dynamic.distance[step] = block * PARTS * halves * int(p.slots) + lattice * int(p.lattice_slots) +
-                                     distance_of(p.axis[1], y) * int(p.row_pitch) + distance_of(p.axis[2], x);
+#pragma unroll
+            for (int row = 0; row < STACKED; ++row) {
+                const int y = tap / along_x * phase.taps[1].offset_step + row;
+                const int lattice = lattice_of(p.axis[2], x) * int(p.axis[1].lattices) + lattice_of(p.axis[1], y);
+                dynamic.distance[step].of[row] =
+                    block * PARTS * halves * int(p.slots) + lattice * int(p.lattice_slots) +
+                    distance_of(p.axis[1], y) * int(p.row_pitch) + distance_of(p.axis[2], x);
+            }
         }
-        if (threadIdx.x == 0) dynamic.distance[depth * taps] = 0;
+        if (threadIdx.x == 0) dynamic.distance[depth * taps] = {};
     }
 
     // ---- weights, by one warp ----
@@ -736,7 +740,7 @@ struct Worker {
         for (int i = threadIdx.x; i < TEAMS * PASSED_COLUMNS; i += THREADS) {
             const int team = i / PASSED_COLUMNS, own = i % PASSED_COLUMNS, column = first_column(team) + own;
             int place[4];
-            place_of(column / SEGMENT * int(p.segment_pitch) + column % SEGMENT, place);
+            place_of(column / SEGMENT / STACKED * int(p.segment_pitch) + column % SEGMENT, place);
             int64 offset = place[0] * p.out_batch;
             bool used = own < TEAM_COLUMNS && place[0] < int(p.tile[0]);
 #pragma unroll
@@ -744,11 +748,15 @@ struct Worker {
                 used &= place[a + 1] < int(p.tile[a + 1]);
                 offset += place[a + 1] * p.axis[a].taps.phases * (a == 2 ? p.fold.count : 1) * p.out_axis[a];
             }
+            place[2] = place[2] * STACKED + column / SEGMENT % STACKED;
             shared.column_offset[team][own] = offset;
             shared.column_place[team][own] = Packed::pack(place);
             shared.column_folds[0][team][own] = used ? int(p.fold.count) : 0;
 #if SCALED
             shared.powers[0][team][own] = 1;
+#endif
+#if POOLS
+            shared.present[0][team][own] = used;
 #endif
         }
     }
@@ -756,14 +764,19 @@ struct Worker {
         return tile.row_tile * ROWS + (ROW_TEAMS == 2 ? team : 0) * TEAM_ROWS;
     }
     __device__ static int first_column(int team) { return ROW_TEAMS == 2 ? 0 : team * TEAM_COLUMNS; }
+    // Rows of outputs from the tile's first one on.
+    __device__ int rows_from(const Tile& tile) const {
+        return STACKED == 1 ? tile.size[2] : int(p.taps[1].size_out) - tile.start[2] * STACKED;
+    }
 
     // Describes, by a team, what of its rows and columns is there; returns which of the two counts of
     // folds holds.
     __device__ __forceinline__ int describe_outputs(const Tile& tile, int team, bool new_rows) const {
         const int thread = threadIdx.x % TEAM, folds = int(p.fold.count);
-        bool inside = tile.size[0] >= int(p.tile[0]);
+        const int size[4] = {tile.size[0], tile.size[1], rows_from(tile), tile.size[3]};
+        bool inside = true;
 #pragma unroll
-        for (int a = 0; a < 3; ++a) inside &= tile.size[a + 1] >= int(p.tile[a + 1]);
+        for (int a = 0; a < 4; ++a) inside &= size[a] >= int(p.tile[a]) * (a == 2 ? STACKED : 1);
         const int left = int(p.taps[2].size_out) -
                          (phase.residue[2] + tile.start[3] * int(p.axis[2].taps.phases)) * folds;
         inside = uniform(inside & ((folds == 1) | (left >= int(p.tile[3]) * folds)));
@@ -775,10 +788,13 @@ struct Worker {
                 Packed::unpack(shared.column_place[team][i], place);
                 bool exists = true;
 #pragma unroll
-                for (int a = 0; a < 4; ++a) exists &= place[a] < tile.size[a];
+                for (int a = 0; a < 4; ++a) exists &= place[a] < size[a];
                 const int count = folds == 1 ? 1 : left - place[3] * folds;
                 const int most = shared.column_folds[0][team][i];
                 shared.column_folds[1][team][i] = exists ? (count < most ? count : most) : 0;
+#if POOLS
+                shared.present[1][team][i] = exists && most > 0;
+#endif
             }
         if (new_rows)
             for (int i = thread; i < TEAM_ROWS; i += TEAM) {
@@ -804,27 +820,31 @@ struct Worker {
         return !inside;
     }
 
-    // The products of a tile in a pass, over so many stages.
-    __device__ __forceinline__ void multiply(ENGINE& engine, int team, int all, Turn& input, Turn& weight) const {
+    // The products of a tile in a pass, over so many stages and groups of weights.
+    __device__ __forceinline__ void multiply(ENGINE& engine, int team, int all, int groups, Turn& input,
+                                             Turn& weight) const {
         const int slab = ROW_TEAMS == 2 ? team : 0, columns = first_column(team);
         const bool stay = stays();
+        int number = 0;
         for (int stage = 0, block = 0; stage < all; ++stage) {
             mbarrier_wait(&shared.inputs_full[input.stage], input.parity);
             Operands operands;
             operands.weight_pitch = SLABS * SLAB_BYTES;
             operands.inputs = dynamic.inputs + input.stage * dynamic.input_bytes +
-                              columns / SEGMENT * int(p.segment_pitch) * SLOT_BYTES;
+                              columns / SEGMENT / STACKED * int(p.segment_pitch) * SLOT_BYTES;
             operands.half_pitch =
                 p.sum.halves == 1 ? distance_of(p.axis[2], int(p.sum.apart) * phase.taps[2].offset_step) : int(p.slots);
             operands.part_pitch = int(p.sum.halves * p.slots);
             operands.segment_pitch = int(p.segment_pitch);
             operands.distance = dynamic.distance;
             operands.team = team;
+            operands.groups = groups;
             int left = steps_of(block);
             block = block + depth < blocks ? block + depth : 0;
             while (left > 0) {
                 operands.steps = left < int(p.group) ? left : int(p.group);
                 operands.weights = dynamic.weights + weight.stage * dynamic.weight_bytes + slab * SLAB_BYTES;
+                operands.number = number++;
                 mbarrier_wait(&shared.weights_full[weight.stage], stay ? 0 : weight.parity);
                 engine.multiply(operands);
                 operands.distance += operands.steps;
@@ -935,7 +955,8 @@ struct Worker {
 
     template <typename Epilogue>
     __device__ __forceinline__ void compute(int team) const {
-        const int all = stages_of_tap() * z_taps;
+        const int stages = stages_of_tap(), all = stages * z_taps;
+        const int groups = z_taps * ((stages - 1) * groups_of(0) + groups_of((stages - 1) * depth));
         int row_tile = -1, group = -1;  // of the last tile
         int done = 0;                   // tiles
         ENGINE engine;
@@ -963,7 +984,7 @@ struct Worker {
                 engine.clear();
 #pragma unroll 1
                 for (;;) {
-                    multiply(engine, team, all, input, weight);
+                    multiply(engine, team, all, groups, input, weight);
 #if SCALED
                     const int next = next_pass(sweep, pass);
                     if (next < 0) break;

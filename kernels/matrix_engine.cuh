@@ -14,11 +14,18 @@
 // The small products of the chain come first: what is truncated there is smaller by 2**11.
 //
 // Macros: SEGMENT (columns of a segment: so many slots in a row), SEGMENTS (of a team), and of a block
-// TEAMS and SLABS.
+// TEAMS and SLABS. POOLS: where outputs are pooled two by two, and a team has two segments, these are STACKED:
+// the upper and the lower rows of its windows, so that a thread has all of a window.
 #pragma once
 #include "matrix_tile.cuh"
 
+#ifndef POOLS
+#define POOLS 0
+#endif
+
 constexpr int TEAM = 128;
+constexpr int STACKED = POOLS && SEGMENTS == 2 ? 2 : 1;
+constexpr int BEHIND = STACKED - 1;  // groups of weights by which the second team is, where pooling takes its time
 constexpr int TEAM_COLUMNS = SEGMENT * SEGMENTS;
 constexpr int TEAM_SLABS = SLABS > TEAMS ? SLABS : 1, TEAM_ROWS = TEAM_SLABS * SLAB_ROWS;
 
@@ -35,16 +42,22 @@ struct matrix_type<bfloat16> {
     static constexpr MatrixType value = MATRIX_BFLOAT16;
 };
 
+// The distances of a step, in slots: of each of the rows that are stacked.
+struct __align__(4 * STACKED) Distances {
+    int of[STACKED];
+};
+
 // Where the operands of a group of steps lie.
 struct Operands {
     const unsigned char* weights;  // of the team's slab in the first step
     int weight_pitch;              // bytes to the next step
     const unsigned char* inputs;   // the team's first slot in the stage
     int half_pitch, part_pitch;    // slots from one half of K, and from one part, to the next
-    int segment_pitch;             // slots from one segment to the next
-    const int* distance;           // of each step, in slots
+    int segment_pitch;             // slots from one segment to the next, where they are not stacked
+    const Distances* distance;     // of each step
     int steps;
     int team;
+    int number, groups;            // of the group in this pass, and how many it has
 };
 
 constexpr int FIRST_TURN = 4;  // named barriers, one for each team
@@ -96,24 +109,33 @@ struct WgmmaEngine {
         __device__ explicit Descriptor(unsigned long long bits) : start(unsigned(bits)), rest(unsigned(bits >> 32)) {}
         __device__ unsigned long long at(int slots) const { return (unsigned long long)rest << 32 | (start + slots); }
     };
+    // Of a step: where its segments begin, in slots.
+    struct Starts {
+        int of[SEGMENTS];
+        __device__ Starts(const Distances& distance, int segment_pitch) {
+#pragma unroll
+            for (int s = 0; s < SEGMENTS; ++s)
+                of[s] = distance.of[s % STACKED] + s / STACKED * segment_pitch;
+        }
+    };
     // The products of a step: slab by slab, segment by segment.
     __device__ static void multiply(float (&sums)[PIECES][SEGMENT / 2], const Descriptor& weights, int weight,
-                                    const Descriptor& inputs, int input, int segment_pitch, bool add) {
+                                    const Descriptor& inputs, const Starts& starts, int part, bool add) {
 #pragma unroll
         for (int s = 0; s < PIECES; ++s)
             Product::multiply(sums[s], weights.at(weight + s / SEGMENTS * (SLAB_BYTES / SLOT_BYTES)),
-                              inputs.at(input + s % SEGMENTS * segment_pitch), add);
+                              inputs.at(starts.of[s % SEGMENTS] + part), add);
     }
-    // Goes through steps: use(step, weight, input) has its slots. The next one's distance is on its way while the
-    // products of a step are issued.
+    // Goes through steps: use(step, weight, starts) has its slots. The next one's distances are on their way while
+    // the products of a step are issued.
     template <typename Use>
     __device__ __forceinline__ static void each(const Operands& o, Use use) {
         const int pitch = o.weight_pitch / SLOT_BYTES;
-        int distance = o.distance[0];
+        Distances distance = o.distance[0];
         for (int step = 0; step < o.steps; ++step) {
-            const int input = distance;
+            const Starts starts(distance, o.segment_pitch);
             distance = o.distance[step + 1];
-            use(step, step * pitch, input);
+            use(step, step * pitch, starts);
         }
     }
 
@@ -126,42 +148,55 @@ struct WgmmaEngine {
     __device__ static void give_turn(int team) {
         if (TURNS) named_barrier_arrive(FIRST_TURN + team, 2 * TEAM);
     }
+    // Where the second team is BEHIND, each has so many groups of a pass alone, while the other one does something
+    // else: nothing is waited for there, nor given.
+    //
+    //     first    0   1   2   3   4   5            0   1   2 ...
+    //     second         0   1   2   3   4   5            0   1 ...     BEHIND 1
+    __device__ static bool waits(const Operands& o) {
+        return BEHIND == 0 || (o.team == 0 ? o.number > BEHIND : o.number < o.groups - BEHIND);
+    }
+    __device__ static bool gives(const Operands& o) {
+        return BEHIND == 0 || (o.team == 0 ? o.number >= BEHIND : o.number < o.groups - BEHIND - 1);
+    }
 
     __device__ void multiply(const Operands& o) {
         constexpr int LOW = SLAB_ROWS * DEPTH;  // slots from the first part of a weight to the second
         const Descriptor weights(matrix_descriptor(o.weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0));
         const Descriptor inputs(matrix_descriptor(o.inputs, o.half_pitch * SLOT_BYTES, 8 * SLOT_BYTES, 0));
-        const int segment_pitch = o.segment_pitch, part_pitch = o.part_pitch, last = o.steps - 1, other = 1 - o.team;
+        const int part_pitch = o.part_pitch, last = o.steps - 1, other = 1 - o.team;
         if (SCALED && PARTS == 2) {
             // The small products, 2**11 times as large as they are, and then the others.
 #pragma unroll 1
             for (int high = 0; high < 2; ++high) {
                 open(o.team);
-                each(o, [&](int step, int w, int x) {
+                each(o, [&](int step, int w, const Starts& x) {
                     if (step == last) give_turn(other);
-                    multiply(chain, weights, w, inputs, x + (high ? 0 : part_pitch), segment_pitch, step > 0);
-                    if (!high) multiply(chain, weights, w + LOW, inputs, x, segment_pitch, true);
+                    multiply(chain, weights, w, inputs, x, high ? 0 : part_pitch, step > 0);
+                    if (!high) multiply(chain, weights, w + LOW, inputs, x, 0, true);
                 });
                 close();
                 promote(high ? 1 : 1 / LOW_SCALE);
             }
         } else if (PARTS == 2) {
             open(o.team);
-            each(o, [&](int step, int w, int x) {
-                multiply(chain, weights, w, inputs, x + part_pitch, segment_pitch, step > 0);
-                multiply(chain, weights, w + LOW, inputs, x, segment_pitch, true);
+            each(o, [&](int step, int w, const Starts& x) {
+                multiply(chain, weights, w, inputs, x, part_pitch, step > 0);
+                multiply(chain, weights, w + LOW, inputs, x, 0, true);
             });
-            each(o, [&](int step, int w, int x) {
+            each(o, [&](int step, int w, const Starts& x) {
                 if (step == last) give_turn(other);
-                multiply(chain, weights, w, inputs, x, segment_pitch, true);
+                multiply(chain, weights, w, inputs, x, 0, true);
             });
             close();
             promote(1);
         } else {
-            open(o.team);
-            each(o, [&](int step, int w, int x) {
-                if (step == last) give_turn(other);
-                multiply(sum, weights, w, inputs, x, segment_pitch, true);
+            if (waits(o)) wait_for_turn(o.team);
+            wgmma_fence();
+            const int turn = gives(o) ? last : -1;
+            each(o, [&](int step, int w, const Starts& x) {
+                if (step == turn) give_turn(other);
+                multiply(sum, weights, w, inputs, x, 0, true);
             });
             close();
         }
@@ -184,10 +219,10 @@ struct WgmmaEngine {
 
     // Before the first products it is the first team's turn; behind the last ones its turn is left over.
     __device__ static void begin(int team) {
-        if (team == 1) give_turn(0);
+        if (team == 1 && BEHIND == 0) give_turn(0);
     }
     __device__ static void end(int team) {
-        if (team == 0) wait_for_turn(0);
+        if (team == 0 && BEHIND == 0) wait_for_turn(0);
     }
 };
 
@@ -261,7 +296,7 @@ struct MmaEngineOf {
         const unsigned char* const inputs =
             o.inputs + (first / SEGMENT * o.segment_pitch + first % SEGMENT) * SLOT_BYTES;
         for (int step = 0; step < o.steps; ++step) {
-            const unsigned char* const x = inputs + o.distance[step] * SLOT_BYTES;
+            const unsigned char* const x = inputs + o.distance[step].of[0] * SLOT_BYTES;
             const unsigned char* const w = o.weights + step * o.weight_pitch;
             unsigned a[PARTS][ROWS][4];
 #pragma unroll

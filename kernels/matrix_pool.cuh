@@ -9,10 +9,13 @@
 //                                those that no window takes among them
 //
 // Tiles begin with even outputs along y and x, and end with one unless the axis does, so that no window
-// lies in two tiles. The teams that have the same rows pass them through a buffer, PASS_ROWS at a time:
+// lies in two tiles. Where its two rows are STACKED in a team's two segments, a thread has all of a window:
 //
-//     columns   0   1   2   3   ...            pitch
-//     row k     a   a   b   b                  a   a   b   b        windows a, b
+//     columns   0   1   2   3   ...   SEGMENT
+//     row k     a   a   b   b         a   a   b   b       windows a, b
+//
+// Else the teams that have the same rows pass them through a buffer, PASS_ROWS at a time, in which the lower
+// row lies a pitch behind the upper one.
 //
 // Statistics combine from tile to tile, in the order of a block's tiles.
 #pragma once
@@ -27,6 +30,8 @@ __device__ inline Value sum_over(Value value) {
 
 __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, int index, int team, int border,
                                            int first_row, int first_pass);
+__device__ __noinline__ Moments look_again(const Arguments& p, Shared& shared, float* sums, int index, int team,
+                                           int border, int half);
 
 struct Pool {
     // The bits of a row's sums that are flipped so that the extremum is the largest: none or the sign's. ODD
@@ -67,6 +72,22 @@ struct Pool {
     // Fills the list of windows, by all threads, and empties the block's part of the statistics.
     __device__ static void describe(const Worker& worker) {
         const Arguments& p = worker.p;
+        if (STACKED == 2)
+            for (int i = threadIdx.x; i < COLUMNS / 4; i += THREADS) {
+                int place[4];  // in rows of windows
+                worker.place_of(i / (SEGMENT / 2) * int(p.segment_pitch) + i % (SEGMENT / 2) * 2, place);
+                worker.shared.window[i].offset =
+                    place[0] * p.pooled_batch + place[2] * p.pooled_pitch + place[3] / 2;
+            }
+        else
+            describe_passed(worker);
+        const int64 channels = p.groups * p.rows;
+        if (p.partial)
+            for (int64 i = threadIdx.x; i < channels; i += THREADS)
+                p.partial[blockIdx.x * channels + i] = {0, 0, 0};
+    }
+    __device__ static void describe_passed(const Worker& worker) {
+        const Arguments& p = worker.p;
         const int height = int(p.tile[2]) / 2, width = int(p.tile[3]) / 2, windows = height * width;
         for (int i = threadIdx.x; i < windows * int(p.tile[0]); i += THREADS) {
             const int place[4] = {i / windows, 0, i % windows / width * 2, i % width * 2};
@@ -75,10 +96,6 @@ struct Pool {
             window.column = place[0] * int(p.plane_pitch) + place[2] * pitch(p) + place[3];
             window.place = Packed::pack(place);
         }
-        const int64 channels = p.groups * p.rows;
-        if (p.partial)
-            for (int64 i = threadIdx.x; i < channels; i += THREADS)
-                p.partial[blockIdx.x * channels + i] = {0, 0, 0};
     }
     // Columns from one row of outputs to the next.
     __device__ static int pitch(const Arguments& p) {
@@ -95,6 +112,7 @@ struct Pool {
         Tile tile;
         tile.row_tile = row_tile;
         const bool own = COLUMN_TEAMS == 1 || team == 0;
+        if (STACKED == 2) sync(team);  // all have added theirs
         for (int i = threadIdx.x % TEAM; i < TEAM_ROWS && own && p.partial; i += TEAM) {
             const int64 row = Worker::first_row(tile, team) + i;
             if (row >= p.rows) continue;
@@ -112,7 +130,7 @@ struct Pool {
         const Arguments& p = worker.p;
         for (int i = threadIdx.x % TEAM; i < TEAM_ROWS; i += TEAM) {
             const int64 row = worker.first_row(tile, team) + i, channel = tile.group * p.rows + row;
-            const double scale = row < p.rows ? load_parameter<double>(p.scale, channel) : 0;
+            const double scale = row < p.rows ? load_parameter<double>(p.scale, channel) : 1;
             unsigned& flip = worker.shared.flip[team][i];
             flip = scale > 0 ? 0 : scale < 0 ? SIGN : ODD;
             if (row < p.rows && is_unusual(p, channel)) flip = ODD;
@@ -126,19 +144,24 @@ struct Pool {
         Shared& shared = worker.shared;
         Tile tile;
         worker.describe(index, tile);
-        // Which of the warp's columns are outputs, 32 in a word, and how many; then, from bit 0 on, which of
-        // the thread's: two of eight.
-        unsigned exists[WORDS];
-        int outputs = 0;
+        const float* const present = shared.present[border][team];
+        int outputs = 0;  // of the warp's columns
 #pragma unroll
-        for (int w = 0; w < WORDS; ++w) {
-            const int column = w * 32 + threadIdx.x % 32;
-            exists[w] = __ballot_sync(~0u, column < ENGINE::COLUMNS * 8 &&
-                                               shared.column_folds[border][team][ENGINE::first_column(0) + column]);
-            outputs += __popc(exists[w]);
-            exists[w] >>= threadIdx.x % 4 * 2;
-        }
+        for (int column = threadIdx.x % 32; column < (ENGINE::COLUMNS * 8 + 31) / 32 * 32; column += 32)
+            outputs += __popc(__ballot_sync(
+                ~0u, column < ENGINE::COLUMNS * 8 && present[ENGINE::first_column(0) + column] != 0));
         const float count = float(outputs);
+        if (STACKED == 2)
+            keep(worker, engine, scale, tile, count, index, team, border);
+        else
+            pass(worker, engine, scale, tile, count, index, team, border);
+    }
+
+    // By the buffer, where the rows of a window are a thread's and another's.
+    __device__ __forceinline__ static void pass(const Worker& worker, ENGINE& engine, const Scale& scale,
+                                                const Tile& tile, float count, int index, int team, int border) {
+        Shared& shared = worker.shared;
+        const float* const present = shared.present[border][team];
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
 #pragma unroll
@@ -150,7 +173,11 @@ struct Pool {
                     *(Neighbours*)(to + ENGINE::column(c)) = scale.of(engine, r, half, c);
                 const int row = ENGINE::row_of_pass(r, half, ENGINE::pass_row());
                 Moments& all = shared.moments[team][ENGINE::column_warp()][row];
-                Moments own = moments(engine, scale, exists, count, float(all.mean), r, half);
+                Deviations deviations(float(all.mean));
+#pragma unroll
+                for (int c = 0; c < ENGINE::COLUMNS; ++c)
+                    deviations.add(scale.of(engine, r, half, c), *(const Neighbours*)(present + ENGINE::column(c)));
+                Moments own = deviations.moments(count);
                 // A sum that is not finite, or one whose square is not where that of a double is.
                 const bool special = __any_sync(~0u, is_special(float(own.m2)));
                 if (special)
@@ -158,7 +185,7 @@ struct Pool {
                                   ENGINE::pass_row() - threadIdx.x % 32 / 4);
                 if (special || (worker.p.partial && all.count == 0)) {
                     __syncwarp();
-                    own = plain_moments(to, shared.column_folds[border][team]);
+                    own = plain_moments(to, present);
                 }
                 __syncwarp();  // all lanes know the row's moments
                 if (worker.p.partial && threadIdx.x % 4 == 0) add(all, own);
@@ -171,29 +198,96 @@ struct Pool {
         }
     }
 
-    static constexpr int WORDS = (ENGINE::COLUMNS + 3) / 4;
-
-    // The moments of what a row has in this tile, of which four lanes have the columns, by deviations from a
-    // mean: that of the tiles so far. What the tile's is off by is in the variance of all, so that no more
-    // cancels than that leaves.
-    __device__ __forceinline__ static Moments moments(ENGINE& engine, const Scale& scale, const unsigned* exists,
-                                                      float count, float mean, int r, int half) {
+    // What a row has in this tile, of which four lanes have the columns, as deviations from a mean: that of the
+    // tiles so far. What the tile's is off by is in the variance of all, so that no more cancels than that leaves.
+    struct Deviations {
+        float mean;
         float sums[2] = {0, 0}, squares[2] = {0, 0};  // two of each, as none waits for the other
-#pragma unroll
-        for (int c = 0; c < ENGINE::COLUMNS; ++c) {
-            const Neighbours values = scale.of(engine, r, half, c);
+
+        __device__ explicit Deviations(float mean) : mean(mean) {}
+        // Two sums of a thread, each of which is an output where 1 is `present`, else 0.
+        __device__ __forceinline__ void add(const Neighbours& values, const Neighbours& present) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 const float deviation = (i ? values.second : values.first) - mean;
-                const float present = exists[c / 4] >> (c % 4 * 8 + i) & 1u ? deviation : 0.0f;
-                sums[i] += present;
-                squares[i] = fmaf(present, present, squares[i]);
+                const float counts = i ? present.second : present.first;
+                sums[i] = fmaf(deviation, counts, sums[i]);
+                squares[i] = fmaf(deviation * counts, deviation, squares[i]);
             }
         }
-        const float sum = sum_over<4>(sums[0] + sums[1]);
-        const float apart = count > 0 ? sum / count : 0, rest = sum_over<4>(squares[0] + squares[1]) - sum * apart;
-        return {count, double(mean) + apart, rest < 0 ? 0 : rest};
+        __device__ __forceinline__ Moments moments(float count) const {
+            const float sum = sum_over<4>(sums[0] + sums[1]);
+            const float apart = count > 0 ? sum / count : 0;
+            const float rest = sum_over<4>(squares[0] + squares[1]) - sum * apart;
+            return {count, double(mean) + apart, rest < 0 ? 0 : rest};
+        }
+    };
+
+    // Where rows are stacked: from a thread's own sums, those of two channels. What asks for a second look is looked
+    // at again by the warp: sums that are not finite, and odd rows.
+    __device__ __forceinline__ static void keep(const Worker& worker, ENGINE& engine, const Scale& scale,
+                                                const Tile& tile, float count, int index, int team, int border) {
+        constexpr int BELOW = ENGINE::COLUMNS / 2;  // tiles of columns
+        const Arguments& p = worker.p;
+        Shared& shared = worker.shared;
+        const int own = ENGINE::row(0), row = worker.first_row(tile, team) + own;
+        const int64 channel = tile.group * p.rows + row;
+        float* const to = p.pooled + tile.start[0] * p.pooled_batch + channel * p.pooled_row +
+                          tile.start[2] * p.pooled_pitch + tile.start[3] / 2;
+        const Window* const windows = shared.window + first_window(team) + threadIdx.x % 4;
+        const float* const present = shared.present[border][team];
+        const unsigned flip[2] = {shared.flip[team][own], shared.flip[team][own + 8]};
+        Moments* const all[2] = {&shared.moments[team][0][own], &shared.moments[team][0][own + 8]};
+        float means[2] = {float(all[0]->mean), float(all[1]->mean)};
+        if (p.partial && uniform(all[0]->count == 0))  // a first tile has its own
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                Deviations sums(0);
+#pragma unroll
+                for (int c = 0; c < ENGINE::COLUMNS; ++c)
+                    sums.add(scale.template of<true>(engine, 0, half, c),
+                             *(const Neighbours*)(present + ENGINE::column(c)));
+                means[half] = float(sums.moments(count).mean);
+            }
+        Deviations deviations[2] = {Deviations(means[0]), Deviations(means[1])};
+#pragma unroll
+        for (int c = 0; c < BELOW; ++c) {
+            const Neighbours above = *(const Neighbours*)(present + ENGINE::column(c));
+            const Neighbours below = *(const Neighbours*)(present + ENGINE::column(c + BELOW));
+            float* const at = to + windows[c * 4].offset;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const Neighbours upper = scale.of(engine, 0, half, c), lower = scale.of(engine, 0, half, c + BELOW);
+                deviations[half].add(upper, above);
+                deviations[half].add(lower, below);
+                const float kept = extremum(upper, lower, flip[half]);
+                store_bits((unsigned*)at + half * 8 * p.pooled_row, __float_as_uint(kept),
+                           below.second != 0 && row + half * 8 < p.rows);
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            Moments found = deviations[half].moments(count);
+            if (__any_sync(~0u, is_special(float(found.m2)) | (flip[half] == ODD))) {
+                float sums[ENGINE::COLUMNS * 2];
+#pragma unroll
+                for (int c = 0; c < ENGINE::COLUMNS; ++c) {
+                    const Neighbours values = scale.template of<true>(engine, 0, half, c);
+                    sums[2 * c] = values.first, sums[2 * c + 1] = values.second;
+                }
+                found = look_again(p, shared, sums, index, team, border, half);
+            }
+            __syncwarp();  // all lanes know the row's moments
+            if (p.partial && threadIdx.x % 4 == 0) add(*all[half], found);
+        }
     }
+    __device__ static int first_window(int team) { return Worker::first_column(team) / 4; }
+    __device__ static float extremum(const Neighbours& upper, const Neighbours& lower, unsigned flip) {
+        return flipped(max_or_nan(max_or_nan(flipped(upper.first, flip), flipped(upper.second, flip)),
+                                  max_or_nan(flipped(lower.first, flip), flipped(lower.second, flip))),
+                       flip);
+    }
+
     // Adds moments that are known as well as floats are.
     __device__ static void add(Moments& all, const Moments& own) {
         const double count = all.count + own.count, delta = own.mean - all.mean;
@@ -201,16 +295,16 @@ struct Pool {
         all = {count, all.mean + delta * share, all.m2 + own.m2 + delta * delta * all.count * share};
     }
     // Those of the warp's rows of the buffer, where floats do not do or no mean is known.
-    __device__ __noinline__ static Moments plain_moments(const float* row, const int* folds) {
+    __device__ __noinline__ static Moments plain_moments(const float* row, const float* present) {
         constexpr int WIDTH = ENGINE::COLUMNS * 8;
         const int first = ENGINE::first_column(0);
         double count = 0, sum = 0, squares = 0;
         for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
-            if (folds[c]) sum += row[c], count += 1;
+            if (present[c] != 0) sum += row[c], count += 1;
         count = sum_over<4>(count);
         const double mean = sum_over<4>(sum) / (count > 0 ? count : 1);
         for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
-            if (folds[c]) squares += (row[c] - mean) * (row[c] - mean);
+            if (present[c] != 0) squares += (row[c] - mean) * (row[c] - mean);
         return {count, mean, sum_over<4>(squares)};
     }
 
@@ -247,7 +341,7 @@ struct Pool {
                 const Bits64 upper = *(const Bits64*)own, lower = *(const Bits64*)(own + below);
                 const float above = max_or_nan(flipped(upper.first, flip[k]), flipped(upper.second, flip[k]));
                 const float under = max_or_nan(flipped(lower.first, flip[k]), flipped(lower.second, flip[k]));
-                const float kept = flipped(__float_as_uint(max_or_nan(above, under)), flip[k]);
+                const float kept = flipped(max_or_nan(above, under), flip[k]);
                 if (k * DOWN < rows) stored[k * DOWN * p.pooled_row] = kept;
             }
             for (int k = 0; odd && k < HEIGHT && k < rows; k += DOWN)
@@ -261,7 +355,16 @@ struct Pool {
         pool(worker, tile, team, r, half);
     }
     __device__ static float flipped(unsigned bits, unsigned flip) { return __uint_as_float(bits ^ flip); }
+    __device__ static float flipped(float value, unsigned flip) { return flipped(__float_as_uint(value), flip); }
 };
+
+// The sum at a column of a tile, as it is defined.
+__device__ inline float sum_again(const Worker& worker, const Tile& tile, int team, int channel, int column) {
+    int place[4];
+    Packed::unpack(worker.shared.column_place[team][column], place);
+    const int64 o[3] = {0, tile.start[2] * STACKED + place[2], tile.start[3] + place[3]};
+    return plain_sum(worker.p, tile.group, channel, tile.start[0] + place[0], o);
+}
 
 // Computes sums that are not finite again, in the eight rows of the buffer that the warp wrote.
 __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, int index, int team, int border,
@@ -276,10 +379,42 @@ __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, i
         const int column = ENGINE::first_column(0) + i % WIDTH;
         const int channel = worker.first_row(tile, team) + first_row + i / WIDTH;
         float& value = shared.values[Pool::buffer_of(team)][first_pass + i / WIDTH][worker.first_column(team) + column];
-        if (channel >= p.rows || !shared.column_folds[border][team][column] || !is_special(value)) continue;
-        int place[4];
-        Packed::unpack(shared.column_place[team][column], place);
-        const int64 o[3] = {0, tile.start[2] + place[2], tile.start[3] + place[3]};
-        value = plain_sum(p, tile.group, channel, tile.start[0] + place[0], o);
+        if (channel < p.rows && shared.present[border][team][column] != 0 && is_special(value))
+            value = sum_again(worker, tile, team, channel, column);
     }
+}
+
+// The sums that four lanes have of a row, where rows are stacked: those that are not finite are computed again, and
+// the extrema stored once more, each in the way of its row. Returns the moments, of which no mean need be known.
+__device__ __noinline__ Moments look_again(const Arguments& p, Shared& shared, float* sums, int index, int team,
+                                           int border, int half) {
+    constexpr int COUNT = ENGINE::COLUMNS * 2;
+    const int phase_index = blockIdx.x % int(p.phases), own = ENGINE::row(0) + half * 8;
+    const Worker worker(p, shared, nullptr, phase_index, phase_of(p.axis, phase_index), 0, 0);
+    const float* const present = shared.present[border][team];
+    const unsigned flip = shared.flip[team][own];
+    Tile tile;
+    worker.describe(index, tile);
+    const int row = worker.first_row(tile, team) + own;
+    const int64 channel = tile.group * p.rows + row;
+    double count = 0, sum = 0, squares = 0;
+    for (int i = 0; i < COUNT; ++i) {
+        const int column = ENGINE::column(i / 2) + i % 2;
+        if (present[column] == 0) continue;
+        if (row < p.rows && is_special(sums[i])) sums[i] = sum_again(worker, tile, team, row, column);
+        sum += sums[i], count += 1;
+    }
+    for (int i = 0; i < COUNT / 2 && row < p.rows; i += 2) {
+        if (present[ENGINE::column((COUNT / 2 + i) / 2) + 1] == 0) continue;
+        const float* const at = sums + i;
+        const Neighbours upper = {at[0], at[1]}, lower = {at[COUNT / 2], at[COUNT / 2 + 1]};
+        p.pooled[tile.start[0] * p.pooled_batch + channel * p.pooled_row + tile.start[2] * p.pooled_pitch +
+                 tile.start[3] / 2 + shared.window[Pool::first_window(team) + threadIdx.x % 4 + i * 2].offset] =
+            flip == Pool::ODD ? Pool::odd_extremum(p, channel, at, COUNT / 2) : Pool::extremum(upper, lower, flip);
+    }
+    count = sum_over<4>(count);
+    const double mean = sum_over<4>(sum) / (count > 0 ? count : 1);
+    for (int i = 0; i < COUNT; ++i)
+        if (present[ENGINE::column(i / 2) + i % 2] != 0) squares += (sums[i] - mean) * (sums[i] - mean);
+    return {count, mean, sum_over<4>(squares)};
 }

@@ -13,15 +13,18 @@
 //
 // Sums are taken by trees that the sizes alone determine: the same bits in every run.
 //
-// Macros: OUTPUT, the element type of the result. Launch: THREADS threads; combine: any number of blocks,
-// normalize: samples * groups of them, with 4 bytes of shared memory for each value of a group.
+// Macros: OUTPUT, the element type of the result. Launch: combine: any number of blocks of THREADS; normalize:
+// samples * groups blocks of at most MOST_THREADS, whole warps, with 4 bytes of shared memory for each value of a
+// group.
 
 #include "block_sum.cuh"
 #include "moments.cuh"
 #include "ptx.cuh"
 
-constexpr int THREADS = 256;
-constexpr int BATCH = 5;  // values that a lane loads together
+constexpr int THREADS = 256, WARPS = THREADS / 32;  // of `combine`
+constexpr int MOST_THREADS = 512, RESIDENT = 3;     // of `normalize`, and blocks of a multiprocessor
+constexpr int BATCH = 5;                            // values that a lane has in turn
+constexpr int UNIT = 2 * BATCH * 32;
 
 typedef OUTPUT Output;
 
@@ -33,8 +36,11 @@ struct Affine {
 // A number in two floats: differences from it lose nothing where it is large.
 struct Number {
     float high, low;
-    __device__ explicit Number(double value) : high(float(value)), low(float(value - high)) {}
-    __device__ float from(float value) const { return (value - high) - (is_special(low) ? 0.0f : low); }
+    __device__ Number(float high, float low) : high(high), low(low) {}
+    __device__ explicit Number(double value) : high(float(value)), low(float(value - high)) {
+        if (is_special(low)) low = 0;
+    }
+    __device__ float from(float value) const { return (value - high) - low; }
 };
 
 struct Arguments {
@@ -43,82 +49,167 @@ struct Arguments {
     Affine* affine;              // [channel], may lie in the place of the first part
     Output* out;
     Parameter mean, var, bn_weight, bn_bias, gn_weight, gn_bias;
-    int64 parts, channels, groups, space, width;
+    int64 parts, channels, groups, group_channels, space, width;
     int64 out_batch, out_channel, out_axis[2];  // strides in elements
     double eps;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ Arguments p) {
-    const int lane = threadIdx.x % 32, warps = gridDim.x * (THREADS / 32);
-    for (int64 c = blockIdx.x * (THREADS / 32) + threadIdx.x / 32; c < p.channels; c += warps) {
-        Moments all = {0, 0, 0};
+    const int lane = threadIdx.x % 32, warps = gridDim.x * WARPS;
+    for (int64 c = blockIdx.x * WARPS + threadIdx.x / 32; c < p.channels; c += warps) {
+        double mean, var;
         if (p.partial) {
-            for (int64 part = lane; part < p.parts; part += 32)
-                all = merge(all, moments_of(p.partial[part * p.channels + c]));
-            for (int apart = 16; apart > 0; apart /= 2)
-                all = merge(all, {__shfl_down_sync(~0u, all.count, apart), __shfl_down_sync(~0u, all.mean, apart),
-                                  __shfl_down_sync(~0u, all.m2, apart)});
+            double count = 0, sum = 0, squares = 0;
+#pragma unroll 4
+            for (int64 part = lane; part < p.parts; part += 32) {
+                const Moments own = moments_of(p.partial[part * p.channels + c]);
+                count += own.count, sum += own.count * own.mean;
+            }
+            count = warp_sum(count);
+            mean = warp_sum(sum) / count;
+#pragma unroll 4
+            for (int64 part = lane; part < p.parts; part += 32) {
+                const Moments own = moments_of(p.partial[part * p.channels + c]);
+                squares += own.m2 + own.count * ((own.mean - mean) * (own.mean - mean));
+            }
+            var = warp_sum(squares) / count;
+        } else {
+            mean = load_parameter<double>(p.mean, c), var = load_parameter<double>(p.var, c);
         }
         if (lane > 0) continue;
-        const double mean = p.partial ? all.mean : load_parameter<double>(p.mean, c);
-        const double var = p.partial ? all.m2 / all.count : load_parameter<double>(p.var, c);
         p.affine[c] = {mean, float(load_parameter<double>(p.bn_weight, c) / sqrt(var + p.eps)),
                        load_parameter<float>(p.bn_bias, c)};
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) normalize(const __grid_constant__ Arguments p) {
-    DYNAMIC_SHARED(memory);
-    float* const values = (float*)memory;
-    const int space = int(p.space), channels = int(p.channels / p.groups);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int64 sample = blockIdx.x / p.groups, first = blockIdx.x % p.groups * channels;
-    const double count = double(channels) * space;
-    // A warp has every so many-th channel. Sums of a lane's values of one channel are short.
-    double sum = 0;
-    for (int own = warp; own < channels; own += THREADS / 32) {
-        const Affine affine = p.affine[first + own];
-        const Number center(affine.mean);
-        const float* const from = p.pooled + (sample * p.channels + first + own) * space;
-        float part = 0;
-        for (int start = lane; start < space; start += BATCH * 32) {
-            float batch[BATCH];  // all on their way before the first one is needed
-#pragma unroll
-            for (int k = 0; k < BATCH; ++k)
-                if (start + k * 32 < space) batch[k] = from[start + k * 32];
-#pragma unroll
-            for (int k = 0; k < BATCH; ++k) {
-                if (start + k * 32 >= space) break;
-                const float value = tanhf(fmaf(center.from(batch[k]), affine.scale, affine.shift));
-                values[own * space + start + k * 32] = value;
-                part += value;
+// What belongs to a channel.
+struct Own {
+    Number mean;
+    float scale, shift;
+    __device__ Own of_lane(int k) const {
+        return {{__shfl_sync(~0u, mean.high, k), __shfl_sync(~0u, mean.low, k)},
+                __shfl_sync(~0u, scale, k),
+                __shfl_sync(~0u, shift, k)};
+    }
+};
+
+// The values of a group of channels by units: some of a channel, a few BATCHes for each lane. A warp has every so
+// many-th unit, and of 32 of these a lane knows what belongs to the channel of one.
+struct Units {
+    const int space, parts, count;  // values of a channel, and its units; units of all channels
+    __device__ Units(int space, int channels)
+        : space(space), parts((space + UNIT - 1) / UNIT), count(parts * channels) {}
+
+    // know(channel) returns what belongs to it. use(own, channel, begin, left): where a lane's batch begins, and how
+    // much of the channel there is from there on.
+    template <typename Know, typename Use>
+    __device__ __forceinline__ void each(Know know, Use use) const {
+        const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+        for (int first = threadIdx.x / 32; first < count; first += warps * 32) {
+            const int unit = first + lane * warps, channel = unit < count ? unit / parts : 0;
+            const Own known = know(channel);
+            for (int k = 0; k < 32 && first + k * warps < count; ++k) {
+                const Own own = known.of_lane(k);
+                const int at = __shfl_sync(~0u, channel, k), begin = (first + k * warps - at * parts) * UNIT;
+                const int end = begin + UNIT < space ? begin + UNIT : space;
+                for (int start = begin; start < end; start += BATCH * 32)
+                    use(own, at, start + lane, space - start - lane);
             }
         }
-        sum += part;
     }
-    const double mean = block_sum(sum) / count;
-    const Number center(mean);
-    double m2 = 0;
-    for (int own = warp; own < channels; own += THREADS / 32) {
-        float part = 0;
+};
+
+struct __align__(16) Four {
+    float of[4];
+};
+
+// Starts copies of so many floats, SIZE at a time.
+template <int SIZE>
+__device__ inline void bring(float* to, const float* from, int count) {
 #pragma unroll 4
-        for (int i = lane; i < space; i += 32) {
-            const float deviation = center.from(values[own * space + i]);
+    for (int i = threadIdx.x * SIZE; i < count; i += blockDim.x * SIZE)
+        copy_async<SIZE * 4>(to + i, from + i, SIZE * 4);
+}
+
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, RESIDENT) normalize(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    float* const values = (float*)memory;
+    const int channels = int(p.group_channels), space = int(p.space), count = channels * space;
+    const Units units(space, channels);
+    const int groups = int(p.groups), sample = blockIdx.x / groups, first = (blockIdx.x - sample * groups) * channels;
+    const float* const from = p.pooled + (sample * p.channels + first) * space;
+    if (count % 4 == 0)
+        bring<4>(values, from, count);
+    else
+        bring<1>(values, from, count);
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncthreads();
+    // Sums of a few values in float, of all in double. Nothing branches between a lane's values, so that none waits
+    // for the other.
+    double sum = 0;
+    units.each(
+        [&](int channel) {
+            const Affine affine = p.affine[first + channel];
+            return Own{Number(affine.mean), affine.scale, affine.shift};
+        },
+        [&](const Own& own, int channel, int begin, int left) {
+            float* const at = values + channel * space + begin;
+            float found[BATCH], part = 0;
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) found[i] = i * 32 < left ? at[i * 32] : 0;
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) found[i] = tanhf(fmaf(own.mean.from(found[i]), own.scale, own.shift));
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i)
+                if (i * 32 < left) at[i * 32] = found[i], part += found[i];
+            sum += part;
+        });
+    const Number mean(block_sum(sum) / count);  // all values are there
+    double m2 = 0;
+    const int four = count / 4;
+    for (int i = threadIdx.x; i < four; i += blockDim.x) {
+        const Four found = ((const Four*)values)[i];
+        float part = 0;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const float deviation = mean.from(found.of[k]);
             part = fmaf(deviation, deviation, part);
         }
         m2 += part;
     }
-    const float rate = float(1 / sqrt(block_sum(m2) / count + p.eps));
-    const bool dense = p.out_axis[1] == 1 && p.out_axis[0] == p.width;
-    for (int own = warp; own < channels; own += THREADS / 32) {
-        const int64 channel = first + own;
-        const float scale = load_parameter<float>(p.gn_weight, channel), shift = load_parameter<float>(p.gn_bias, channel);
-        Output* const out = p.out + sample * p.out_batch + channel * p.out_channel;
-#pragma unroll 4
-        for (int i = lane; i < space; i += 32) {
-            const float value = fmaf(center.from(values[own * space + i]) * rate, scale, shift);
-            out[dense ? i : i / int(p.width) * p.out_axis[0] + i % int(p.width) * p.out_axis[1]] =
-                narrow<Output>(value);
-        }
+    if (threadIdx.x < count % 4) {
+        const double deviation = mean.from(values[four * 4 + threadIdx.x]);
+        m2 += deviation * deviation;
     }
+    const float rate = float(1 / sqrt(block_sum(m2) / count + p.eps));
+    const int width = int(p.width);
+    const bool dense = p.out_axis[1] == 1 && p.out_axis[0] == width;
+    Output* const to = p.out + sample * p.out_batch + first * p.out_channel;
+    units.each(
+        [&](int channel) {
+            return Own{mean, load_parameter<float>(p.gn_weight, first + channel),
+                       load_parameter<float>(p.gn_bias, first + channel)};
+        },
+        [&](const Own& own, int channel, int begin, int left) {
+            const float* const from = values + channel * space + begin;
+            Output* const out = to + channel * p.out_channel;
+            float found[BATCH];
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) found[i] = i * 32 < left ? from[i * 32] : 0;
+#pragma unroll
+            for (int i = 0; i < BATCH; ++i) found[i] = fmaf(mean.from(found[i]) * rate, own.scale, own.shift);
+            if (dense) {
+#pragma unroll
+                for (int i = 0; i < BATCH; ++i)
+                    if (i * 32 < left) out[begin + i * 32] = narrow<Output>(found[i]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < BATCH; ++i) {
+                    const int at = begin + i * 32;
+                    if (i * 32 < left)
+                        out[at / width * p.out_axis[0] + at % width * p.out_axis[1]] = narrow<Output>(found[i]);
+                }
+            }
+        });
 }

@@ -431,12 +431,11 @@ MATRIX = {
         "wrong", by="portable", case="very long",
     ),
     "a chain that goes on": Mutant(
-        ENGINE, "segment_pitch, step > 0);\n                    if (!high)",
-        "segment_pitch, true);\n                    if (!high)",
+        ENGINE, "high ? 0 : part_pitch, step > 0);", "high ? 0 : part_pitch, true);",
         "wrong|nothing wrote|accumulators", by="hopper", case="long",
     ),
     "no second parts of weights": Mutant(
-        ENGINE, "if (!high) multiply(chain, weights, w + LOW, inputs, x, segment_pitch, true);", "",
+        ENGINE, "if (!high) multiply(chain, weights, w + LOW, inputs, x, 0, true);", "",
         "wrong", by="hopper", case="one step",
     ),
     "no second parts of inputs": Mutant(
@@ -735,6 +734,9 @@ FUSED_CASES = {
     "own": test_fused.fused_case((3, 9, 12, 37), (9, 20, 3, 3), num_groups=4, padding=1),
     "given": test_fused.fused_case((2, 9, 12, 37), (9, 20, 3, 3), num_groups=4, given=True),
     "wide": test_fused.fused_case((1, 9, 4, 475), (9, 20, 3, 3), num_groups=20, padding=1),
+    "stacked": test_fused.fused_case(
+        (5, 40, 23, 37), (40, 20, 3, 3), num_groups=4, padding=1, precision="tf32"
+    ),
     "groups": test_fused.fused_case(
         (1, 18, 12, 37), (18, 20, 3, 3), num_groups=4, groups=2, given=True
     ),
@@ -752,13 +754,18 @@ FUSED_CASES["infinite"] = FUSED_CASES["infinite"].with_arrays(
     bn_bias=np.full(20, np.inf, np.float32),
 )
 
+# Infinities that tanh makes ones of.
+FUSED_CASES["stacked infinite"] = test_fused.fused_case(
+    (2, 9, 12, 37), (9, 20, 1, 1), num_groups=4, given=True, precision="tf32"
+).with_arrays(input=np.abs(few), kernel=np.ones((9, 20, 1, 1), np.float32))
+
 FUSED: dict[str, Mutant] = {
     "one extremum for both signs": Mutant(
         MATRIX_POOL, "= scale > 0 ? 0 : scale < 0 ? SIGN : ODD;", "= 0;",
         "wrong", by="hopper", case="own",
     ),
     "statistics of what is no output": Mutant(
-        MATRIX_POOL, "1u ? deviation : 0.0f;", "1u ? deviation : 1.0f;",
+        MATRIX_POOL, "sums[i] = fmaf(deviation, counts, sums[i]);", "sums[i] += deviation;",
         "wrong", by="hopper", case="own",
     ),
     "statistics of the last tile": Mutant(
@@ -771,7 +778,39 @@ FUSED: dict[str, Mutant] = {
     ),
     "statistics of the first block": Mutant(
         POOLED_NORM, "part < p.parts", "part < 1",
-        "wrong", by="hopper", case="own",
+        "wrong", True, by="hopper", case="own",
+    ),
+    "the upper row for the lower one": Mutant(
+        MATRIX_CONV, "phase.taps[1].offset_step + row;", "phase.taps[1].offset_step;",
+        "wrong|nothing wrote", by="hopper", case="stacked",
+    ),
+    "a row behind the last": Mutant(
+        MATRIX_POOL, "below.second != 0 && row", "row",
+        "out of bounds|another thread|wrong", by="hopper", case="stacked",
+    ),
+    "rows of stacked outputs that are not counted": Mutant(
+        MATRIX_CONV, "int(p.taps[1].size_out) - tile.start[2] * STACKED", "tile.size[2] * STACKED",
+        "wrong|out of bounds|another thread", by="hopper", case="stacked",
+    ),
+    "no mean of a first tile": Mutant(
+        MATRIX_POOL, "means[half] = float(sums.moments(count).mean);", "means[half] = 1e6f;",
+        "wrong", by="hopper", case="stacked",
+    ),
+    "no second look": Mutant(
+        MATRIX_POOL, "is_special(float(found.m2)) | (flip[half] == ODD)", "false",
+        "wrong", by="hopper", case="stacked infinite",
+    ),
+    "a turn that nobody gives": Mutant(
+        ENGINE, "o.number >= BEHIND", "o.number > BEHIND",
+        "hangs|waits at the barrier", by="hopper", case="stacked",
+    ),
+    "no barrier behind copies of extrema": Mutant(
+        POOLED_NORM, "copy_async_wait<0>();\n    __syncthreads();", "copy_async_wait<0>();",
+        "race|nothing wrote", by="hopper", case="given",
+    ),
+    "the last values of a group": Mutant(
+        POOLED_NORM, "threadIdx.x < count % 4", "false",
+        "wrong", by="hopper", case="wide",
     ),
     "a window of half a column": Mutant(
         MATRIX_POOL, "place[3] + 1 >= tile.size[3]", "place[3] >= tile.size[3]",

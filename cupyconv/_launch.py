@@ -733,7 +733,10 @@ class KernelPath:
         axes = [
             value
             for axis, stride in zip(sum.axes, weight_axes, strict=True)
-            for value in (*astuple(axis.taps), stride, axis.spacing, axis.lattices, axis.pairs)
+            for value in (
+                *(*astuple(axis.taps), stride),
+                *(axis.spacing, axis.lattices, axis.pairs, axis.spread),
+            )
         ]
         fold = astuple(sum.fold)
         order = (sum.channels, sum.blocks, sum.depth, sum.halves, sum.axes[2].apart)
@@ -751,7 +754,7 @@ class KernelPath:
         judged = _packed(
             (
                 plan.splits,
-                *(batch, g.groups * g.channels, *(axis.taps.size_in for axis in sum.axes)),
+                *(batch, g.groups * g.channels, *(axis.size_in for axis in sum.taps)),
                 *(strides.input[0], strides.input[2], *lead, *strides.input_axes),
             )
         )
@@ -847,7 +850,7 @@ class KernelPath:
         moments_shape = (1 if given else blocks, channels, 2)
         bits = int(np.float64(eps).view(np.int64))
         own = channels // num_groups
-        sizes = blocks, channels, num_groups, own, space, width
+        sizes = pooled_shape[0], blocks, channels, num_groups, own, space, width
         constants = _packed((*sizes, *_strides(out), bits))
         single, double = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -864,20 +867,22 @@ class KernelPath:
             pooled, affine = device.address(extrema), device.address(moments)
             partials = 0 if given else affine
             known = [field for a in statistics for field in self._parameter(a)]
-            batch_norm, group_norm = (
+            before, behind = (
                 [field for a in pair for field in self._parameter(a)]
                 for pair in (parameters[:2], parameters[2:])
             )
             layout = channels * space, space, width
-            convolve(
-                input, kernel, None, None, pooled, partials, *batch_norm, *known, bits, *layout
-            )
+            convolve(input, kernel, None, None, pooled, partials, *before, *known, bits, *layout)
             arguments = _packed(
-                (pooled, partials, affine, device.address(out), *known, *batch_norm, *group_norm)
+                (pooled, partials, affine, device.address(out), *known, *before, *behind)
             )
             arguments += constants
             combine(arguments)
             normalize(arguments)
+            if plan.apart:
+                across = _lies_across(group_norm, self._placed(extrema))
+                norm = plan_norm(group_norm, single, dtype, False, False, across, processor)
+                self._normalize(norm, group_norm, extrema, (None, None, *parameters[2:]), eps, out)
 
         return compute
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ._geometry import ConvGeometry
-from ._taps import NO_AXIS, AxisTaps, conv_taps
+from ._taps import NO_AXIS, AxisTaps, conv_taps, conv_transpose_taps
 
 SLAB_ROWS = 64
 SLOT = 16  # bytes
@@ -222,6 +222,8 @@ class Axis:
     stacked : int
         Outputs that a position stands for, as many rows as a window of the pool where each row is
         in a segment of its own.
+    spread : int
+        How far apart the array's elements lie among the inputs; those between them are absent.
     """
 
     taps: AxisTaps
@@ -232,6 +234,7 @@ class Axis:
     skew: int
     pairs: bool
     stacked: int = 1
+    spread: int = 1
 
     @property
     def apart(self) -> int:
@@ -258,13 +261,22 @@ class Axis:
         return (last + self.stacked - 1) // self.taps.step
 
 
-def _stacked(taps: AxisTaps, count: int) -> Axis:
-    """Return an axis of one phase and step 1, of which a position stands for `count` outputs.
+def _pooled_axis(taps: AxisTaps, stacked: int, last: bool) -> Axis:
+    """Return an axis in one phase, of which a position stands for so many outputs.
 
-    Their inputs lie on as many lattices, which all of them read.
+    Their inputs lie on as many lattices, which all of them read. A transposed convolution that
+    strides is one that does not, of inputs with absent ones between them.
     """
-    axis = _axis(replace(taps, step=count, size_out=-(-taps.size_out // count)), last=False)
-    return replace(axis, spacing=1, lattices=count, stacked=count)
+    spread = taps.phases
+    if spread > 1:
+        size_in = (taps.size_in - 1) * spread + 1
+        taps = conv_transpose_taps(
+            size_in, taps.size_out, taps.kernel, 1, taps.dilation, taps.origin
+        )
+    if stacked == 1:
+        return replace(_axis(taps, last and spread == 1), spread=spread)
+    axis = _axis(replace(taps, step=stacked, size_out=-(-taps.size_out // stacked)), last=False)
+    return replace(axis, spacing=1, lattices=stacked, stacked=stacked, spread=spread)
 
 
 def _axis(taps: AxisTaps, last: bool) -> Axis:
@@ -425,8 +437,8 @@ def sum_of(
 ) -> Sum:
     """Return how sums are computed, of rank 1 to 3, by blocks with `shared` bytes.
 
-    Where they are pooled, neighbouring outputs along x stay columns of their own, and so many rows
-    may be `stacked`.
+    Where they are pooled, neighbouring outputs along x stay columns of their own, so many rows may
+    be `stacked`, and there is one phase.
     """
     g = geometry
     taps = (NO_AXIS,) * (3 - g.rank) + g.axes
@@ -449,8 +461,8 @@ def sum_of(
     folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
     assert folded is not None
     z, y, x = (_axis(axis, axis is folded[0]) for axis in (*taps[:2], folded[0]))
-    if stacked > 1 and y.taps.phases == 1:
-        y = _stacked(y.taps, stacked)
+    if pools:
+        y, x = _pooled_axis(taps[1], stacked, last=False), _pooled_axis(taps[2], 1, last=True)
     axes = (z, y, x)
     # Of few channels a step takes two taps of x, which lie as far apart everywhere.
     halves = 1 if 2 * g.channels <= mode.block and x.most_taps > x.apart else 2
@@ -567,11 +579,13 @@ def _boxes(
     """Yield candidates: outputs along samples, z, y and x, and whether a row is a segment."""
     z, y, x = (axis.taps.positions(0) for axis in sum.axes)
     columns = shape.columns // sum.axes[1].stacked
-    window //= sum.axes[1].stacked  # positions of it
+    # Tiles begin with a window, and where inputs that are spread begin anew.
+    window = math.lcm(window, sum.axes[1].spread, sum.axes[1].stacked) // sum.axes[1].stacked
+    unit = math.lcm(sum.unit, sum.axes[2].spread)
     widths = set()
     for widest in (*range(8, columns + 1, 8), columns):
         width = -(-x // -(-x // widest))
-        widths.add(_whole(width, sum.unit) if width < x else width)
+        widths.add(_whole(width, unit) if width < x else width)
     for width in sorted(widths):
         rows = columns // shape.segment
         if width <= shape.segment and (rows >= y or rows % window == 0):

@@ -250,11 +250,14 @@ class FusedPlan:
         Leaves the extrema of the windows, and statistics of each channel for each block.
     combine, normalize : Launch
         The statistics of all blocks; batch norm, tanh and group norm of the extrema.
+    apart : bool
+        Whether groups are too large for this, and a group norm of its own goes behind the others.
     """
 
     convolution: MatrixPlan
     combine: Launch
     normalize: Launch
+    apart: bool
 
     def __str__(self) -> str:
         return f"{self.convolution}; {self.combine}; {self.normalize}"
@@ -458,8 +461,6 @@ def _plan_matrix(
         >= INT32_LIMIT // 4
     ):
         return _LARGE  # a thread of the packing kernel counts in 32 bits
-    if window > 1 and sum.phases > 1:
-        return "with a stride above 1, windows of the pool would lie in several tiles"
     tiling = _matrix.tiling(sum, g.batch, g.groups, engine, shared, multiprocessors, window)
     if tiling is None:
         return "no tile fits shared memory"
@@ -517,6 +518,7 @@ def _plan_direct(geometry: ConvGeometry, dtype: np.dtype) -> DirectPlan:
 
 _THREADS = 256  # of the kernels in pooled_norm.cu, normalize.cu and max_pool2d.cu
 _NORM_WARPS = 8  # of a block in pooled_norm.cu
+_MOST_SPREAD = 4  # products for one of an input, up to which those with zeros cost less than parts
 
 
 def _pooled_norm(function: str, dtype: str) -> Instance:
@@ -533,8 +535,7 @@ def plan_fused(
 ) -> FusedPlan | Refusal:
     """Return how the fused operation runs in two steps, or why it is composed of its parts.
 
-    The latter are float64 and integers, calls that do not suit the matrix units, strides, groups
-    whose values do not fit shared memory.
+    The latter are float64 and integers, calls that do not suit the matrix units, large strides.
     """
     return _plan_fused(
         convolution, pooled, num_groups, dtype, precision, processor, forced_kernel()
@@ -561,26 +562,30 @@ def _plan_fused(
         few = _too_few(convolution, mode, processor)
         if few:
             return few
-        if _matrix.sum_of(convolution, mode, SHARED[processor.target]).fold.count > 1:
+        strides = math.prod(axis.phases for axis in convolution.axes)
+        if strides > 1 and strides * mode.products > _MOST_SPREAD:
+            return "with such strides, most products of one that pools at once would be zero"
+        sum = _matrix.sum_of(convolution, mode, SHARED[processor.target])
+        if strides == 1 and sum.fold.count > 1:
             return "to fold neighbouring outputs into rows is worth more than to pool at once"
     plan = _plan_matrix(convolution, mode, processor, engine, window=2)
-    samples, channels, *space = pooled
-    shared = 4 * channels // num_groups * math.prod(space)
-    blocks = samples * num_groups
-    # A thread has at least so many values, or what a warp does anyway takes most of the time.
-    values = shared // 4
-    threads = min(max(64, 1 << (values // 32).bit_length() >> 1), 512)
     if isinstance(plan, str):
         return plan
-    if shared > SHARED[processor.target] - 1024:  # what the kernel declares beside it
-        return "a group of a sample does not fit shared memory"
+    samples, channels, *space = pooled
+    combine = Launch(_pooled_norm("combine", "float32"), -(-channels // _NORM_WARPS), _THREADS)
+    values, blocks = channels // num_groups * math.prod(space), samples * num_groups
+    apart = 4 * values > SHARED[processor.target] - 1024  # what the kernel declares beside it
+    if apart:
+        blocks = min(-(-samples * channels // _NORM_WARPS), 16 * processor.multiprocessors)
+        normalize = Launch(_pooled_norm("activate", "float32"), blocks, _THREADS)
+    else:
+        # A thread has at least so many values, or what a warp does anyway takes most of the time.
+        threads = min(max(64, 1 << (values // 32).bit_length() >> 1), 512)
+        instance = _pooled_norm("normalize", dtype.name)
+        normalize = Launch(instance, blocks, threads, 4 * values, unit=blocks)
     if blocks > MAX_GRID:
         return _LARGE
-    return FusedPlan(
-        plan,
-        Launch(_pooled_norm("combine", dtype.name), -(-channels // _NORM_WARPS), _THREADS),
-        Launch(_pooled_norm("normalize", dtype.name), blocks, threads, shared, unit=blocks),
-    )
+    return FusedPlan(plan, combine, normalize, apart)
 
 
 _MOST_THREADS = 384  # of `normalize_sets`
@@ -733,8 +738,11 @@ def instances(target: str) -> tuple[Instance, ...]:
     )
     pooled_norms = (
         _pooled_norm(function, dtype)
-        for function in ("combine", "normalize")
-        for dtype in ("float32", "float16", "bfloat16")
+        for function, dtype in (
+            *(("normalize", dtype) for dtype in ("float32", "float16", "bfloat16")),
+            ("combine", "float32"),
+            ("activate", "float32"),
+        )
         if engines
     )
     norm_kernels = (*norms, *norms_with_tanh, *norms_across)

@@ -471,10 +471,25 @@ struct Worker {
                 place[3] * int(p.axis[2].taps.step) +
                     (used ? lattice_start(p.axis[2], lattice / lattices_y) : 0)};
             dynamic.from[slot] = Packed::pack(from);
-            dynamic.offset[slot] = used ? from[0] * p.input_batch + from[1] * p.input_axis[0] +
-                                              from[2] * p.input_axis[1] + from[3] * p.input_axis[2]
-                                        : NOWHERE;
+            int64 offset = used ? from[0] * p.input_batch : NOWHERE;
+#pragma unroll
+            for (int a = 0; a < 3; ++a) {
+                const int input = first_input(a) + from[a + 1];
+                if (input % spread(a) != 0) offset = NOWHERE;
+                if (offset != NOWHERE) offset += input / spread(a) * p.input_axis[a];
+            }
+            dynamic.offset[slot] = offset;
         }
+    }
+    __device__ int spread(int a) const { return POOLS ? int(p.axis[a].spread) : 1; }
+    // How far the first input of any tile is behind one that is an element.
+    __device__ int first_input(int a) const {
+        const int place = phase.taps[a].offset % spread(a);
+        return place < 0 ? place + spread(a) : place;
+    }
+    // The element of such a first input, or that in front of it.
+    __device__ int64 element_of(int a, int first) const {
+        return spread(a) == 1 ? first : (first - first_input(a)) / spread(a);
     }
 
     // ---- inputs, by the other warps behind the teams ----
@@ -561,8 +576,9 @@ struct Worker {
                 inside &= (start >= 0) & (start + int(p.reach[a + 1]) < int(p.axis[a].taps.size_in));
             }
             input = (const Bits*)p.input + tile.group * p.input_group + first[0] * p.input_batch +
-                    first[1] * p.input_axis[0] + first[2] * p.input_axis[1] + first[3] * p.input_axis[2] +
                     block * BLOCK * p.input_channel;
+#pragma unroll
+            for (int a = 0; a < 3; ++a) input += worker.element_of(a, first[a + 1]) * p.input_axis[a];
             return true;
         }
 

@@ -24,6 +24,9 @@
 // them together are a convolution with FOLD times the step (a transposed one that strides by FOLD
 // folds its phases, and has step 1); weights that a fold does not have are zeros.
 //
+// Where outputs are pooled, the phases of a transposed convolution with strides are not computed apart: it is one
+// without strides, of inputs between which others are absent (SPREAD).
+//
 // Macros: ELEMENT (float, float16, bfloat16); OPERAND (float16) where floats are multiplied as such
 // (windows.cuh), else as tf32; PARTS (2 for float32 accuracy by three products, 1 for tf32's and for the 16-bit
 // types).
@@ -160,6 +163,7 @@ struct MatrixAxis {
     int64 spacing;   // inputs from one lattice to the next
     int64 lattices;
     int64 pairs;     // whether inputs are staged from an even one on
+    int64 spread;    // every so many-th input is an element of the array, where sums are pooled; else 1
 };
 
 // Which tap of the weights belongs to tap j of the folded axis: (start + j * step + fold * apart) / divisor,

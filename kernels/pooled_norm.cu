@@ -4,26 +4,32 @@
 //     t   = tanh((pooled - mean[channel]) * scale[channel] + shift[channel])
 //     out = (t - mean of the group's t) / sqrt(their variance + eps) * gn_weight[channel] + gn_bias[channel]
 //
-// Two kernels:
+// Three kernels:
 //
 //     combine     one warp a channel: its statistics from those of all blocks of the convolution, or from
 //                 the caller's; then mean, scale and shift
 //     normalize   one block a sample and group of channels, whose values stay in shared memory from their
 //                 one load to their store
+//     activate    where these are too many: t alone, in the place of the extrema; a group norm of its own
+//                 (normalize.cu) goes behind it
 //
 // Sums are taken by trees that the sizes alone determine: the same bits in every run.
 //
-// Macros: OUTPUT, the element type of the result. Launch: combine: any number of blocks of THREADS; normalize:
-// samples * groups blocks of at most MOST_THREADS, whole warps, with 4 bytes of shared memory for each value of a
-// group.
+// Macros: OUTPUT, the element type of the result. Launch: combine, activate: any number of blocks of THREADS;
+// normalize: samples * groups blocks of at most MOST_THREADS, whole warps, with 4 bytes of shared memory for each value
+// of a group.
 
 #include "block_sum.cuh"
 #include "moments.cuh"
 #include "ptx.cuh"
 
-constexpr int THREADS = 256, WARPS = THREADS / 32;  // of `combine`
-constexpr int MOST_THREADS = 512, RESIDENT = 3;     // of `normalize`, and blocks of a multiprocessor
-constexpr int BATCH = 5;                            // values that a lane has in turn
+// Of `combine` and `activate`.
+constexpr int THREADS = 256;
+constexpr int WARPS = THREADS / 32;
+// Of `normalize`, and such blocks of a multiprocessor; values that a lane has in turn.
+constexpr int MOST_THREADS = 512;
+constexpr int RESIDENT = 3;
+constexpr int BATCH = 5;
 constexpr int UNIT = 2 * BATCH * 32;
 
 typedef OUTPUT Output;
@@ -44,12 +50,12 @@ struct Number {
 };
 
 struct Arguments {
-    const float* pooled;         // [sample][channel][space]
+    float* pooled;               // [sample][channel][space]
     const PartMoments* partial;  // [part][channel]; null where mean and var are given
     Affine* affine;              // [channel], may lie in the place of the first part
     Output* out;
     Parameter mean, var, bn_weight, bn_bias, gn_weight, gn_bias;
-    int64 parts, channels, groups, group_channels, space, width;
+    int64 samples, parts, channels, groups, group_channels, space, width;
     int64 out_batch, out_channel, out_axis[2];  // strides in elements
     double eps;
 };
@@ -79,6 +85,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
         if (lane > 0) continue;
         p.affine[c] = {mean, float(load_parameter<double>(p.bn_weight, c) / sqrt(var + p.eps)),
                        load_parameter<float>(p.bn_bias, c)};
+    }
+}
+
+// A warp has a channel of a sample.
+extern "C" __global__ void __launch_bounds__(THREADS) activate(const __grid_constant__ Arguments p) {
+    const int64 warps = int64(gridDim.x) * WARPS, channels = p.samples * p.channels;
+    for (int64 c = int64(blockIdx.x) * WARPS + threadIdx.x / 32; c < channels; c += warps) {
+        const Affine affine = p.affine[c % p.channels];
+        const Number mean(affine.mean);
+        float* const own = p.pooled + c * p.space;
+#pragma unroll 4
+        for (int64 i = threadIdx.x % 32; i < p.space; i += 32)
+            own[i] = tanhf(fmaf(mean.from(own[i]), affine.scale, affine.shift));
     }
 }
 
@@ -145,8 +164,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, RESIDENT) normalize(c
     copy_async_commit();
     copy_async_wait<0>();
     __syncthreads();
-    // Sums of a few values in float, of all in double. Nothing branches between a lane's values, so that none waits
-    // for the other.
+    // Sums of a few values in float, of all in double.
     double sum = 0;
     units.each(
         [&](int channel) {

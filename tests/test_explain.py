@@ -309,7 +309,7 @@ def test_text_has_all_of_it() -> None:
     assert "242 GFLOP, 211 MB" in text
     assert "77.7 MB" in text
     strided = str(explain(FUSED, *KERNELBENCH_SHAPES, **{**KERNELBENCH, "stride": 2}))
-    assert "\n             not fused: to fold" in strided
+    assert "\n             not fused: with such strides" in strided
 
 
 def test_a_blueprint_says_what_it_is() -> None:

@@ -79,6 +79,34 @@ def test_definition_on_examples(backend: NumpyBackend, case: Case) -> None:
 
 
 @every_matrix_kernel
+@pytest.mark.parametrize("given", [False, True])
+def test_groups_that_shared_memory_does_not_hold(backend: NumpyBackend, given: bool) -> None:
+    case = fused_case((1, 3, 491, 491), (3, 1, 2, 1), np.float16, num_groups=1, given=given)
+    check(backend, case)
+
+
+@every_matrix_kernel
+@pytest.mark.parametrize(
+    ("stride", "precision"),
+    [((2, 2), "float32"), ((1, 2), "tf32"), ((3, 1), "float32"), ((2, 5), "tf32")],
+)
+def test_inputs_that_lie_apart(
+    backend: NumpyBackend, stride: tuple[int, int], precision: str
+) -> None:
+    """Strides, in several tiles along both axes."""
+    case = fused_case(
+        (1, 9, 13, 116 // stride[1] + 3),
+        (9, 6, 4, 5),
+        num_groups=3,
+        stride=stride,
+        padding=(1, 2),
+        output_padding=tuple(s - 1 for s in stride),
+        precision=precision,
+    )
+    check(backend, case)
+
+
+@every_matrix_kernel
 def test_an_infinite_weight_times_what_may_be_zero(backend: NumpyBackend) -> None:
     """Two windows saturate alike: in float32 they are equal, in the reference they are not."""
     case = fused_case((1, 1, 1, 3), (1, 1, 2, 2), num_groups=1, given=True)

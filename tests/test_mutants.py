@@ -741,6 +741,9 @@ FUSED_CASES = {
         (1, 18, 12, 37), (18, 20, 3, 3), num_groups=4, groups=2, given=True
     ),
 }
+FUSED_CASES["spread"] = test_fused.fused_case(
+    (1, 9, 12, 37), (9, 20, 4, 4), num_groups=4, stride=(2, 3), padding=1, precision="tf32"
+)
 # Of no window all sums are infinite.
 FUSED_CASES["infinite"] = test_fused.fused_case(
     (2, 9, 12, 37), (9, 20, 1, 1), num_groups=4, given=True
@@ -799,6 +802,14 @@ FUSED: dict[str, Mutant] = {
     "no second look": Mutant(
         MATRIX_POOL, "is_special(float(found.m2)) | (flip[half] == ODD)", "false",
         "wrong", by="hopper", case="stacked infinite",
+    ),
+    "absent inputs between others": Mutant(
+        MATRIX_CONV, "if (input % spread(a) != 0) offset = NOWHERE;", "",
+        "wrong", by="hopper", case="spread",
+    ),
+    "a first input that is an element": Mutant(
+        MATRIX_CONV, "return place < 0 ? place + spread(a) : place;", "return 0;",
+        "wrong|out of bounds", by="hopper", case="spread",
     ),
     "a turn that nobody gives": Mutant(
         ENGINE, "o.number >= BEHIND", "o.number > BEHIND",

@@ -106,11 +106,18 @@ def constant(source: str, name: str) -> int:
     return int(found[1])
 
 
+def takes_any_warps(instance: Instance) -> bool:
+    """Whether plans choose how many warps a block has."""
+    return instance.function == "normalize_sets" or (
+        (instance.source, instance.function) == ("pooled_norm.cu", "normalize")
+    )
+
+
 def threads(instance: Instance) -> int:
     """How many threads a kernel is made for."""
     if instance.source == "pack_weights.cu":
         return 256  # any number does
-    if instance.function == "normalize_sets":
+    if takes_any_warps(instance):
         return constant(instance.source, "MOST_THREADS")
     if instance.source != "matrix_conv.cu":
         return constant(instance.source, "THREADS")
@@ -136,7 +143,7 @@ def test_every_launch_is_of_a_listed_instance(
     for launch in launches:
         assert 1 <= launch.grid <= MOST
         assert launch.grid % launch.unit == 0
-        if launch.instance.function == "normalize_sets":  # takes any number of warps
+        if takes_any_warps(launch.instance):
             assert launch.block % 32 == 0 and launch.block <= threads(launch.instance)
         else:
             assert launch.block == threads(launch.instance)

@@ -606,10 +606,8 @@ def _boxes(
         yield min(batch, 32, planes // depth) if depth == z else 1, depth, height, width, False
 
 
-def _rings(
-    sum: Sum, slabs: int, inside: int, staying: int
-) -> Iterator[tuple[int, tuple[tuple[int, int], ...]]]:
-    """Yield lengths of groups and stages of inputs and weights, the best first.
+def _rings(sum: Sum, slabs: int, inside: int, staying: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the length of a group, and stages of inputs and of weights, the best first.
 
     A stage has so many steps `inside`, and the weights of a sum of so many stages may be `staying`.
     Without chains, how steps are grouped changes no sum: as two teams take turns group by group,
@@ -622,10 +620,11 @@ def _rings(
     short, long = groups[0], groups[-1]
     count = staying * -(-inside // short)
     if 0 < count <= MAX_STAGES:
-        yield short, tuple((stages, count) for stages in _RESIDENT)
+        yield from ((short, stages, count) for stages in _RESIDENT)
     if long > short:
-        yield long, _STACKED_RINGS if sum.axes[1].stacked > 1 else _LONG_RINGS
-    yield short, _RINGS
+        rings = _STACKED_RINGS if sum.axes[1].stacked > 1 else _LONG_RINGS
+        yield from ((long, *ring) for ring in rings)
+    yield from ((short, *ring) for ring in _RINGS)
 
 
 def _row_pitch(sum: Sum, width: int) -> int:
@@ -692,16 +691,16 @@ def _candidates(
         # Where there is but one tile of rows, and room, its weights stay.
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
         one_row_tile = row_tiles * groups * sum.phases == 1
-        fits = (
-            (group, stages, weight_stages, fixed + stages * input_stage + weight_stages * size)
-            for group, rings in _rings(sum, shape.slabs, inside, stages_of_sum * one_row_tile)
-            for size in (group * shape.slabs * mode.slab_bytes,)
-            for stages, weight_stages in rings
-        )
-        found = next((ring for ring in fits if ring[-1] <= shared), None)
-        if not found or max(slots, plane_pitch) >= 2**16 or inside > MAX_STEPS:
+        staying = stages_of_sum if one_row_tile else 0
+        for group, stages, weight_stages in _rings(sum, shape.slabs, inside, staying):
+            weights = weight_stages * group * shape.slabs * mode.slab_bytes
+            shared_bytes = fixed + stages * input_stage + weights
+            if shared_bytes <= shared:
+                break
+        else:
             continue
-        group, stages, weight_stages, shared_bytes = found
+        if max(slots, plane_pitch) >= 2**16 or inside > MAX_STEPS:
+            continue
         groups_of_sum = stages_of_sum * -(-inside // group)
         resident = one_row_tile and weight_stages == groups_of_sum
         tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))

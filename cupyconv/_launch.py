@@ -839,7 +839,7 @@ class KernelPath:
         plan = plan_fused(convolution, pooled_shape, num_groups, dtype, precision, processor)
         if isinstance(plan, str):
             return None
-        _, channels, height, width = pooled_shape
+        samples, channels, height, width = pooled_shape
         space, blocks = height * width, plan.convolution.launch.grid
         # The convolution's own result lies nowhere.
         strides = _conv_strides(convolution, input, kernel, out)
@@ -850,7 +850,7 @@ class KernelPath:
         moments_shape = (1 if given else blocks, channels, 2)
         bits = int(np.float64(eps).view(np.int64))
         own = channels // num_groups
-        sizes = pooled_shape[0], blocks, channels, num_groups, own, space, width
+        sizes = samples, blocks, channels, num_groups, own, space, width
         constants = _packed((*sizes, *_strides(out), bits))
         single, double = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -880,8 +880,7 @@ class KernelPath:
             combine(arguments)
             normalize(arguments)
             if plan.apart:
-                across = _lies_across(group_norm, self._placed(extrema))
-                norm = plan_norm(group_norm, single, dtype, False, False, across, processor)
+                norm = self._plan_norm(group_norm, extrema, out, given=False, tanh=False)
                 self._normalize(norm, group_norm, extrema, (None, None, *parameters[2:]), eps, out)
 
         return compute
@@ -899,11 +898,16 @@ class KernelPath:
         tanh: bool = False,
     ) -> None:
         """Write the normalised `input` to `out`, computed in float64; tanh follows if asked for."""
-        dtype, processor = floating(input.dtype), self.device.processor()
-        input = self.device.cast(input, dtype)
-        across = _lies_across(geometry, self._placed(input))
-        plan = plan_norm(geometry, dtype, out.dtype, mean is not None, tanh, across, processor)
+        input = self.device.cast(input, floating(input.dtype))
+        plan = self._plan_norm(geometry, input, out, given=mean is not None, tanh=tanh)
         self._normalize(plan, geometry, input, (mean, var, weight, bias), eps, out)
+
+    def _plan_norm(
+        self, geometry: NormGeometry, input: Array, out: Array, *, given: bool, tanh: bool
+    ) -> NormPlan:
+        across = _lies_across(geometry, self._placed(input))
+        processor = self.device.processor()
+        return plan_norm(geometry, input.dtype, out.dtype, given, tanh, across, processor)
 
     def _normalize(
         self,

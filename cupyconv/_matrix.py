@@ -328,6 +328,11 @@ class Sum:
     halves: int
 
     @property
+    def stacked(self) -> int:
+        """Outputs along y that a position stands for."""
+        return self.axes[1].stacked
+
+    @property
     def steps_inside(self) -> int:
         """Steps of a K block in a stage: those of y and x."""
         return _steps_inside(self.axes, self.halves)
@@ -420,6 +425,11 @@ def _whole(number: int, unit: int) -> int:
     return -(-number // unit) * unit
 
 
+def _evenly(number: int, most: int) -> int:
+    """Return the size of the fewest parts of at most `most`, as even as they can be."""
+    return -(-number // -(-number // most))
+
+
 def _slab_rows(rows: int) -> int:
     return _whole(rows, SLAB_ROWS)
 
@@ -480,7 +490,7 @@ def sum_of(
     depth = max(1, min(blocks, 4, longest // max(1, inside * lattices)))
     # Groups of even lengths.
     steps = max(1, depth * inside)
-    group = -(-steps // -(-steps // mode.group))
+    group = _evenly(steps, mode.group)
     return Sum(taps, axes, folded[1], mode, g.channels, g.rows, blocks, depth, group, halves)
 
 
@@ -578,13 +588,13 @@ def _boxes(
 ) -> Iterator[tuple[int, int, int, int, bool]]:
     """Yield candidates: outputs along samples, z, y and x, and whether a row is a segment."""
     z, y, x = (axis.taps.positions(0) for axis in sum.axes)
-    columns = shape.columns // sum.axes[1].stacked
+    columns = shape.columns // sum.stacked
     # Tiles begin with a window, and where inputs that are spread begin anew.
-    window = math.lcm(window, sum.axes[1].spread, sum.axes[1].stacked) // sum.axes[1].stacked
+    window = math.lcm(window, sum.axes[1].spread, sum.stacked) // sum.stacked
     unit = math.lcm(sum.unit, sum.axes[2].spread)
     widths = set()
     for widest in (*range(8, columns + 1, 8), columns):
-        width = -(-x // -(-x // widest))
+        width = _evenly(x, widest)
         widths.add(_whole(width, unit) if width < x else width)
     for width in sorted(widths):
         rows = columns // shape.segment
@@ -596,13 +606,13 @@ def _boxes(
             height -= height % window
             if height == 0:
                 continue
-            height = min(y, _whole(-(-y // -(-y // height)), window))
+            height = min(y, _whole(_evenly(y, height), window))
         planes = 1
         if height == y:
             plane = pitch * (y + sum.axes[1].halo)
             planes = (columns - (y - 1) * pitch - width) // plane + 1
         depth = min(z, planes, 32)
-        depth = -(-z // -(-z // depth))
+        depth = _evenly(z, depth)
         yield min(batch, 32, planes // depth) if depth == z else 1, depth, height, width, False
 
 
@@ -616,13 +626,13 @@ def _rings(sum: Sum, slabs: int, inside: int, staying: int) -> Iterator[tuple[in
     most = sum.mode.group
     groups = [sum.group]
     if sum.mode.parts == 1 and slabs == 2:
-        groups = [-(-inside // -(-inside // length)) for length in (most // 2, most)]
+        groups = [_evenly(inside, length) for length in (most // 2, most)]
     short, long = groups[0], groups[-1]
     count = staying * -(-inside // short)
     if 0 < count <= MAX_STAGES:
         yield from ((short, stages, count) for stages in _RESIDENT)
     if long > short:
-        rings = _STACKED_RINGS if sum.axes[1].stacked > 1 else _LONG_RINGS
+        rings = _STACKED_RINGS if sum.stacked > 1 else _LONG_RINGS
         yield from ((long, *ring) for ring in rings)
     yield from ((short, *ring) for ring in _RINGS)
 
@@ -661,7 +671,7 @@ def _candidates(
             row_pitch = max(_whole(row_pitch, sum.unit), shape.segment)
         plane_pitch = row_pitch * (tile[2] + sum.axes[1].halo)
         segment_pitch = row_pitch if by_rows else shape.segment
-        segments = shape.columns // shape.segment // sum.axes[1].stacked
+        segments = shape.columns // shape.segment // sum.stacked
         last_segment = (segments - 1) * segment_pitch
         reach = sum.axes[1].halo * row_pitch + sum.axes[2].halo
         x_extent = tile[3] + sum.axes[2].halo
@@ -686,7 +696,7 @@ def _candidates(
         slots = _whole(slots, 64)
         inside = max(1, sum.depth * sum.steps_inside)
         input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
-        tables = slots * 12 + 4 * sum.axes[1].stacked * (sum.depth * sum.steps_inside + 1)
+        tables = slots * 12 + 4 * sum.stacked * (sum.depth * sum.steps_inside + 1)
         fixed = tables + _static(shape, mode, engine, window)
         # Where there is but one tile of rows, and room, its weights stay.
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
@@ -738,7 +748,7 @@ def _candidates(
             resident=resident,
             group=group,
             shared=shared_bytes,
-            stacked=sum.axes[1].stacked,
+            stacked=sum.stacked,
             cycles=_cycles(shape, -(-count // multiprocessors), products, staged, stores),
         )
 

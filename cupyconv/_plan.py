@@ -572,7 +572,7 @@ def _plan_fused(
     if isinstance(plan, str):
         return plan
     samples, channels, *space = pooled
-    combine = Launch(_pooled_norm("combine", "float32"), -(-channels // _NORM_WARPS), _THREADS)
+    combine = Launch(_pooled_norm("combine", "float32"), min(channels, MAX_GRID), _THREADS)
     values, blocks = channels // num_groups * math.prod(space), samples * num_groups
     apart = 4 * values > SHARED[processor.target] - 1024  # what the kernel declares beside it
     if apart:

@@ -6,7 +6,7 @@
 //
 // Three kernels:
 //
-//     combine     one warp a channel: its statistics from those of all blocks of the convolution, or from
+//     combine     one block a channel: its statistics from those of all blocks of the convolution, or from
 //                 the caller's; then mean, scale and shift
 //     normalize   one block a sample and group of channels, whose values stay in shared memory from their
 //                 one load to their store
@@ -34,11 +34,6 @@ constexpr int UNIT = 2 * BATCH * 32;
 
 typedef OUTPUT Output;
 
-struct Affine {
-    double mean;
-    float scale, shift;
-};
-
 // A number in two floats: differences from it lose nothing where it is large.
 struct Number {
     float high, low;
@@ -47,6 +42,19 @@ struct Number {
         if (is_special(low)) low = 0;
     }
     __device__ float from(float value) const { return (value - high) - low; }
+};
+
+// What becomes of the values of a channel.
+struct __align__(16) Affine {
+    Number mean;
+    float scale, shift;
+    __device__ float of(float value) const { return fmaf(mean.from(value), scale, shift); }
+    // A lane's one, for all of the warp.
+    __device__ Affine of_lane(int k) const {
+        return {{__shfl_sync(~0u, mean.high, k), __shfl_sync(~0u, mean.low, k)},
+                __shfl_sync(~0u, scale, k),
+                __shfl_sync(~0u, shift, k)};
+    }
 };
 
 struct Arguments {
@@ -61,29 +69,28 @@ struct Arguments {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ Arguments p) {
-    const int lane = threadIdx.x % 32, warps = gridDim.x * WARPS;
-    for (int64 c = blockIdx.x * WARPS + threadIdx.x / 32; c < p.channels; c += warps) {
+    for (int64 c = blockIdx.x; c < p.channels; c += gridDim.x) {
         double mean, var;
         if (p.partial) {
+            // By deviations from the first part's mean, so that little cancels.
+            const PartMoments* const parts = p.partial + c;
+            const double about = parts[0].mean;
             double count = 0, sum = 0, squares = 0;
-#pragma unroll 4
-            for (int64 part = lane; part < p.parts; part += 32) {
-                const Moments own = moments_of(p.partial[part * p.channels + c]);
-                count += own.count, sum += own.count * own.mean;
+            for (int64 part = threadIdx.x; part < p.parts; part += THREADS) {
+                const Moments own = moments_of(parts[part * p.channels]);
+                const double from = own.mean - about;
+                count += own.count, sum += own.count * from, squares += own.m2 + own.count * (from * from);
             }
-            count = warp_sum(count);
-            mean = warp_sum(sum) / count;
-#pragma unroll 4
-            for (int64 part = lane; part < p.parts; part += 32) {
-                const Moments own = moments_of(p.partial[part * p.channels + c]);
-                squares += own.m2 + own.count * ((own.mean - mean) * (own.mean - mean));
-            }
-            var = warp_sum(squares) / count;
+            count = block_sum(count);
+            const double from = block_sum(sum) / count;
+            mean = about + from;
+            var = block_sum(squares) / count - from * from;
+            if (var < 0) var = 0;  // NaN stays
         } else {
             mean = load_parameter<double>(p.mean, c), var = load_parameter<double>(p.var, c);
         }
-        if (lane > 0) continue;
-        p.affine[c] = {mean, float(load_parameter<double>(p.bn_weight, c) / sqrt(var + p.eps)),
+        if (threadIdx.x > 0) continue;
+        p.affine[c] = {Number(mean), float(load_parameter<double>(p.bn_weight, c) / sqrt(var + p.eps)),
                        load_parameter<float>(p.bn_bias, c)};
     }
 }
@@ -92,25 +99,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
 extern "C" __global__ void __launch_bounds__(THREADS) activate(const __grid_constant__ Arguments p) {
     const int64 warps = int64(gridDim.x) * WARPS, channels = p.samples * p.channels;
     for (int64 c = int64(blockIdx.x) * WARPS + threadIdx.x / 32; c < channels; c += warps) {
-        const Affine affine = p.affine[c % p.channels];
-        const Number mean(affine.mean);
-        float* const own = p.pooled + c * p.space;
+        const Affine own = p.affine[c % p.channels];
+        float* const values = p.pooled + c * p.space;
 #pragma unroll 4
-        for (int64 i = threadIdx.x % 32; i < p.space; i += 32)
-            own[i] = tanhf(fmaf(mean.from(own[i]), affine.scale, affine.shift));
+        for (int64 i = threadIdx.x % 32; i < p.space; i += 32) values[i] = tanhf(own.of(values[i]));
     }
 }
 
-// What belongs to a channel.
-struct Own {
-    Number mean;
-    float scale, shift;
-    __device__ Own of_lane(int k) const {
-        return {{__shfl_sync(~0u, mean.high, k), __shfl_sync(~0u, mean.low, k)},
-                __shfl_sync(~0u, scale, k),
-                __shfl_sync(~0u, shift, k)};
-    }
-};
+// tanh, for results of float32; for those of fewer bits within 3e-7, and within 4e-6 of itself.
+__device__ inline float tanh_for(float x, float) { return tanhf(x); }
+template <typename Sixteen>
+__device__ inline float tanh_for(float x, Sixteen) {
+    constexpr float TWICE_LOG2_E = 2.8853900817779268f;
+    const float near_zero = fmaf(x * x * x, -1.0f / 3, x);
+    const float others = fmaf(-2, __fdividef(1, 1 + exp2f(TWICE_LOG2_E * x)), 1);
+    return fabsf(x) < 0.05f ? near_zero : others;
+}
 
 // The values of a group of channels by units: some of a channel, a few BATCHes for each lane. A warp has every so
 // many-th unit, and of 32 of these a lane knows what belongs to the channel of one.
@@ -126,9 +130,9 @@ struct Units {
         const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
         for (int first = threadIdx.x / 32; first < count; first += warps * 32) {
             const int unit = first + lane * warps, channel = unit < count ? unit / parts : 0;
-            const Own known = know(channel);
+            const Affine known = know(channel);
             for (int k = 0; k < 32 && first + k * warps < count; ++k) {
-                const Own own = known.of_lane(k);
+                const Affine own = known.of_lane(k);
                 const int at = __shfl_sync(~0u, channel, k), begin = (first + k * warps - at * parts) * UNIT;
                 const int end = begin + UNIT < space ? begin + UNIT : space;
                 for (int start = begin; start < end; start += BATCH * 32)
@@ -167,23 +171,24 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, RESIDENT) normalize(c
     // Sums of a few values in float, of all in double.
     double sum = 0;
     units.each(
-        [&](int channel) {
-            const Affine affine = p.affine[first + channel];
-            return Own{Number(affine.mean), affine.scale, affine.shift};
-        },
-        [&](const Own& own, int channel, int begin, int left) {
+        [&](int channel) { return p.affine[first + channel]; },
+        [&](const Affine& own, int channel, int begin, int left) {
             float* const at = values + channel * space + begin;
             float found[BATCH], part = 0;
 #pragma unroll
             for (int i = 0; i < BATCH; ++i) found[i] = i * 32 < left ? at[i * 32] : 0;
 #pragma unroll
-            for (int i = 0; i < BATCH; ++i) found[i] = tanhf(fmaf(own.mean.from(found[i]), own.scale, own.shift));
+            for (int i = 0; i < BATCH; ++i) {
+                found[i] = tanh_for(own.of(found[i]), Output());
+                part += i * 32 < left ? found[i] : 0;
+            }
 #pragma unroll
             for (int i = 0; i < BATCH; ++i)
-                if (i * 32 < left) at[i * 32] = found[i], part += found[i];
+                if (i * 32 < left) at[i * 32] = found[i];
             sum += part;
         });
-    const Number mean(block_sum(sum) / count);  // all values are there
+    const double share = 1.0 / count;
+    const Number mean(block_sum(sum) * share);  // all values are there
     double m2 = 0;
     const int four = count / 4;
     for (int i = threadIdx.x; i < four; i += blockDim.x) {
@@ -200,23 +205,23 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, RESIDENT) normalize(c
         const double deviation = mean.from(values[four * 4 + threadIdx.x]);
         m2 += deviation * deviation;
     }
-    const float rate = float(1 / sqrt(block_sum(m2) / count + p.eps));
+    const float rate = float(rsqrt(block_sum(m2) * share + p.eps));
     const int width = int(p.width);
     const bool dense = p.out_axis[1] == 1 && p.out_axis[0] == width;
     Output* const to = p.out + sample * p.out_batch + first * p.out_channel;
     units.each(
         [&](int channel) {
-            return Own{mean, load_parameter<float>(p.gn_weight, first + channel),
-                       load_parameter<float>(p.gn_bias, first + channel)};
+            return Affine{mean, load_parameter<float>(p.gn_weight, first + channel) * rate,
+                          load_parameter<float>(p.gn_bias, first + channel)};
         },
-        [&](const Own& own, int channel, int begin, int left) {
+        [&](const Affine& own, int channel, int begin, int left) {
             const float* const from = values + channel * space + begin;
             Output* const out = to + channel * p.out_channel;
             float found[BATCH];
 #pragma unroll
             for (int i = 0; i < BATCH; ++i) found[i] = i * 32 < left ? from[i * 32] : 0;
 #pragma unroll
-            for (int i = 0; i < BATCH; ++i) found[i] = fmaf(mean.from(found[i]) * rate, own.scale, own.shift);
+            for (int i = 0; i < BATCH; ++i) found[i] = own.of(found[i]);
             if (dense) {
 #pragma unroll
                 for (int i = 0; i < BATCH; ++i)

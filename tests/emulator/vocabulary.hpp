@@ -23,6 +23,8 @@
 #define gridDim (emulator::grid_size())
 #define blockDim (emulator::block_size())
 
+inline float __fdividef(float a, float b) { return a / b; }
+inline double rsqrt(double value) { return 1 / sqrt(value); }
 inline unsigned __float_as_uint(float value) {
     unsigned bits;
     memcpy(&bits, &value, 4);

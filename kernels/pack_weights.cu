@@ -36,23 +36,18 @@ struct Arguments {
 #endif
 };
 
-// Where a half of a step of a phase lies in the weights: its first channel, and its taps.
+// Where a step of a phase lies in the weights: its tap of z, K block, tap of y and step along x. To add one to
+// another takes no divisions.
 struct Place {
-    int64 channel;
-    int tap[3];
+    int z, block, y, x;
 };
 
-__device__ inline Place place_of(const Arguments& p, const Phase& phase, int step, int half) {
-    const int along_x = p.sum.along_x(phase.taps[2].count), blocks = int(p.sum.blocks);
-    const int inner = phase.taps[1].count * along_x;
-    Place place;
-    place.tap[0] = step / inner / blocks;
-    place.channel = step / inner % blocks * BLOCK + (p.sum.halves == 1 ? 0 : half * CHUNK);
-    step %= inner;
-    place.tap[1] = step / along_x;
-    place.tap[2] = p.sum.tap_of(step % along_x, half);
-    return place;
-}
+// What is the same for all slots of a row.
+struct Line {
+    const Bits* weight;  // of its first channel and the phase's first taps
+    int fold;
+    bool present;
+};
 
 constexpr int SIDE = 8;  // rows
 
@@ -60,33 +55,56 @@ constexpr int SIDE = 8;  // rows
 struct Slots {
     const Arguments& p;
     const Phase phase;
-    const int phase_index, taps, folds;
+    const int phase_index, blocks, along_x, folds;
+    int64 apart[3];  // weights from one tap to the next
 
     __device__ Slots(const Arguments& p, int phase_index)
         : p(p),
           phase(phase_of(p.axis, phase_index)),
           phase_index(phase_index),
-          taps(phase.taps[0].count * phase.taps[1].count * p.sum.along_x(phase.taps[2].count)),
-          folds(int(p.fold.count)) {}
+          blocks(int(p.sum.blocks)),
+          along_x(p.sum.along_x(phase.taps[2].count)),
+          folds(int(p.fold.count)) {
+        for (int a = 0; a < 3; ++a)
+            apart[a] = (a == 2 && folds > 1 ? 1 : phase.taps[a].step) * p.axis[a].weight_stride;
+    }
 
-    // The weights of a slot of a row of a group, zeros where there are none.
-    __device__ __forceinline__ void load(Bits (&values)[CHUNK], int64 group, int row, int step, int half) const {
-        const int64 channel_out = channel_of(row, folds);
-        if (step >= int(p.sum.blocks) * taps || channel_out >= p.rows) return;
-        const Place place = place_of(p, phase, step, half);
-        int64 k[3];
-        for (int a = 0; a < 3; ++a) k[a] = phase.taps[a].first + int64(place.tap[a]) * phase.taps[a].step;
-        bool exists = place.tap[2] < phase.taps[2].count;
+    __device__ Place place_of(int step) const {
+        const int inner = phase.taps[1].count * along_x;
+        if (inner == 0) return {phase.taps[0].count, 0, 0, 0};  // a phase without steps
+        const int outer = step / inner;
+        step -= outer * inner;
+        return {outer / blocks, outer % blocks, step / along_x, step % along_x};
+    }
+    __device__ void advance(Place& place, const Place& by) const {
+        place.x += by.x, place.y += by.y, place.block += by.block, place.z += by.z;
+        if (place.x >= along_x) place.x -= along_x, ++place.y;
+        if (place.y >= phase.taps[1].count) place.y -= phase.taps[1].count, ++place.block;
+        if (place.block >= blocks) place.block -= blocks, ++place.z;
+    }
+
+    __device__ Line line_of(int64 group, int row) const {
+        const int channel_out = channel_of(row, folds);
+        const Bits* weight = (const Bits*)p.weight + group * p.weight_group + channel_out * p.weight_row;
+        for (int a = 0; a < (folds > 1 ? 2 : 3); ++a) weight += phase.taps[a].first * p.axis[a].weight_stride;
+        return {weight, fold_of(row, folds), channel_out < p.rows};
+    }
+
+    // The weights of a slot, zeros where there are none.
+    __device__ __forceinline__ void load(Bits (&values)[CHUNK], const Line& line, const Place& place, int half) const {
+        if (place.z >= phase.taps[0].count || !line.present) return;
+        int tap = p.sum.tap_of(place.x, half);
+        bool exists = tap < phase.taps[2].count;
         if (folds > 1) {
-            k[2] = p.fold.start + place.tap[2] * p.fold.step + fold_of(row, folds) * p.fold.apart;
-            exists &= k[2] % p.fold.divisor == 0 && k[2] >= 0;
-            k[2] /= p.fold.divisor;
-            exists &= k[2] < p.fold.kernel;
+            const int divisor = int(p.fold.divisor);
+            const int found = int(p.fold.start) + tap * int(p.fold.step) + line.fold * int(p.fold.apart);
+            tap = found / divisor;
+            exists &= (found >= 0) & (tap * divisor == found) & (tap < int(p.fold.kernel));
         }
-        const int channels = exists ? int(p.sum.channels - place.channel) : 0;
-        const Bits* weight = (const Bits*)p.weight + group * p.weight_group + channel_out * p.weight_row +
-                             place.channel * p.weight_channel;
-        for (int a = 0; a < 3; ++a) weight += k[a] * p.axis[a].weight_stride;
+        const int channel = place.block * BLOCK + (p.sum.halves == 1 ? 0 : half * CHUNK);
+        const int channels = exists ? int(p.sum.channels - channel) : 0;
+        const Bits* const weight = line.weight + place.z * apart[0] + place.y * apart[1] + tap * apart[2] +
+                                   channel * p.weight_channel;
 #pragma unroll
         for (int i = 0; i < CHUNK; ++i)
             load_bits(values[i], weight + i * p.weight_channel, i, channels);
@@ -171,15 +189,20 @@ struct Row {
     // Slots of some steps, BATCH of them loaded together.
     template <int BATCH, typename Use>
     __device__ __forceinline__ void each(int begin, int end, Use use) const {
+        const Line line = slots.line_of(group, row);
+        const int half = first % DEPTH;
+        const Place apart = slots.place_of(APART / DEPTH);
+        Place place = slots.place_of(begin + first / DEPTH);
         for (int i = begin * DEPTH + first; i < end * DEPTH; i += BATCH * APART) {
             Bits values[BATCH][CHUNK] = {};
 #pragma unroll
-            for (int b = 0; b < BATCH; ++b)
-                if (i + b * APART < end * DEPTH)
-                    slots.load(values[b], group, row, (i + b * APART) / DEPTH, i % DEPTH);
+            for (int b = 0; b < BATCH; ++b) {
+                if (i + b * APART < end * DEPTH) slots.load(values[b], line, place, half);
+                slots.advance(place, apart);
+            }
 #pragma unroll
             for (int b = 0; b < BATCH; ++b)
-                if (i + b * APART < end * DEPTH) use(values[b], (i + b * APART) / DEPTH, i % DEPTH);
+                if (i + b * APART < end * DEPTH) use(values[b], (i + b * APART) / DEPTH, half);
         }
     }
     // By a warp, whose lanes run along the steps, whose weights lie side by side: the largest exponent field
@@ -233,11 +256,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_weights(const __grid_
 #pragma unroll
             for (int w = 0; w < 2; ++w) {
                 const int shift = w ? shifts[thread % SIDE].second : shifts[thread % SIDE].first;
-                float floats[CHUNK];
+                Slot parts[PARTS] = {};
+                if (shift < NO_SHIFT) {  // few rows have anything in the second window
+                    float floats[CHUNK];
 #pragma unroll
-                for (int c = 0; c < CHUNK; ++c) floats[c] = shift < NO_SHIFT ? placed(values[c], shift, w == 0) : 0;
-                Slot parts[PARTS];
-                Channels<Element, Operand>::split(parts, floats);
+                    for (int c = 0; c < CHUNK; ++c) floats[c] = placed(values[c], shift, w == 0);
+                    Channels<Element, Operand>::split(parts, floats);
+                }
 #pragma unroll
                 for (int part = 0; part < PARTS; ++part) to[w * window + part * DEPTH * SLAB_ROWS] = parts[part];
             }
@@ -260,7 +285,7 @@ extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
         const int64 group = index / DEPTH / (row_tiles * slabs * SLAB_ROWS / SIDE);
         const int row = side * SIDE + slot % SIDE;
         Bits values[CHUNK] = {};
-        own.load(values, group, row, step, half);
+        own.load(values, own.line_of(group, row), own.place_of(step), half);
         Slot parts[PARTS];
         Range none;
         Channels<Element, Operand>::fill<0>(parts, values, 0, {}, none);

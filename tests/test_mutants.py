@@ -304,11 +304,11 @@ MATRIX = {
         "wrong", by="portable", case="few",
     ),
     "two taps of a step on different lattices": Mutant(
-        PACK, "p.sum.tap_of(step % along_x, half)", "2 * (step % along_x) + half",
+        PACK, "p.sum.tap_of(place.x, half)", "2 * place.x + half",
         "wrong|out of bounds|between the elements", by="hopper", case="few, strided",
     ),
     "a tap behind the last one": Mutant(
-        PACK, "bool exists = place.tap[2] < phase.taps[2].count;", "bool exists = true;",
+        PACK, "bool exists = tap < phase.taps[2].count;", "bool exists = true;",
         "out of bounds|between the elements|wrong", by="hopper", case="few",
     ),
     "parts as far apart as with both halves": Mutant(
@@ -500,27 +500,26 @@ MATRIX = {
         "wrong|out of bounds|between", by="hopper", case="special",
     ),
     "a tap of the next fold": Mutant(
-        PACK, "fold_of(row, folds) * p.fold.apart;", "(fold_of(row, folds) + 1) * p.fold.apart;",
+        PACK, "line.fold * int(p.fold.apart);", "(line.fold + 1) * int(p.fold.apart);",
         "wrong", by="hopper", case="fold",
     ),
     "taps that a fold does not have": Mutant(
-        PACK, "exists &= k[2] < p.fold.kernel;", "",
+        PACK, " & (tap < int(p.fold.kernel));", ";",
         "out of bounds|between the elements|wrong", by="portable", case="fold",
     ),
     "steps in another order": Mutant(
         PACK,
-        "place.tap[1] = step / along_x;\n    place.tap[2] = p.sum.tap_of(step % along_x, half);",
-        "place.tap[2] = step / phase.taps[1].count;\n"
-        "    place.tap[1] = step % phase.taps[1].count;",
+        "step / along_x, step % along_x};",
+        "step % phase.taps[1].count, step / phase.taps[1].count};",
         "wrong|out of bounds", by="hopper", case="long",
     ),
     "a weight's channel too many": Mutant(
         PACK,
-        "int(p.sum.channels - place.channel) : 0", "int(p.sum.channels - place.channel) + 1 : 0",
+        "int(p.sum.channels - channel) : 0", "int(p.sum.channels - channel) + 1 : 0",
         "out of bounds|between the elements|wrong", by="portable", case="three axes",
     ),
     "a weight's row too many": Mutant(
-        PACK, "channel_out >= p.rows", "channel_out > p.rows",
+        PACK, "channel_out < p.rows", "channel_out <= p.rows",
         "out of bounds|between the elements", by="portable", case="long",
     ),
     "weights of another phase": Mutant(

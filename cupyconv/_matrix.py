@@ -521,6 +521,7 @@ class Tiling:
     resident: bool  # whether weights are brought once for all tiles of a block
     shared: int
     stacked: int
+    stores_most: bool  # whether to store a tile takes about as long as its products
     cycles: float  # of the model
 
     @property
@@ -718,9 +719,11 @@ def _candidates(
         products = (
             sum.mean_steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
         )
-        products *= max(1.2, 128 / shape.segment)  # an instruction takes some time anyway
-        staged = sum.blocks * mode.block * sum.halves / 2 * slots * halo_z_taps / _STAGED_A_CYCLE
-        staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 8 / tile[3])
+        products *= max(1.1, 128 / shape.segment)  # an instruction takes some time anyway
+        present = tile[0] * tile[1] * math.prod(extent)  # slots with an input
+        present *= sum.axes[1].lattices * sum.axes[2].lattices
+        staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps / _STAGED_A_CYCLE
+        staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
         # A multiprocessor stores a sector of 32 bytes in a cycle, full or not.
         folds = sum.fold.count
         sectors = tile[3] * folds * mode.itemsize / SECTOR + 1.5
@@ -749,6 +752,7 @@ def _candidates(
             group=group,
             shared=shared_bytes,
             stacked=sum.stacked,
+            stores_most=window == 1 and stores > 0.8 * products,
             cycles=_cycles(shape, -(-count // multiprocessors), products, staged, stores),
         )
 

@@ -472,6 +472,10 @@ def _plan_matrix(
     blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
         return _LARGE
+    if tiling.resident and tiling.stores_most and 1 < tiling.tiles[-1] < blocks < tiles // 32:
+        # Where the same blocks always have the ends of rows, they fall behind. Then neighbours
+        # write parts of a sector so long after each other that memory reads and writes it twice.
+        blocks = next(n for n in range(blocks, 0, -1) if math.gcd(n, tiling.tiles[-1]) == 1)
     splits, workspace = 1, slots * mode.parts * _matrix.SLOT
     pack_blocks = max(1, min(-(-slots // _PACK_THREADS), 16 * multiprocessors))
     if mode.scaled:

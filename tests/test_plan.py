@@ -607,6 +607,40 @@ def test_depthwise_plans(
         assert unit > 1 or runs.chunks % 2 == 0
 
 
+@pytest.mark.parametrize(
+    ("batch", "rows", "divisors_matter"),
+    [
+        (16, 128, True),
+        (1, 128, False),  # too few tiles for blocks to fall far behind
+        (16, 16, False),  # folded: products take longer than stores
+    ],
+)
+def test_the_ends_of_rows_belong_to_all_blocks(
+    batch: int, rows: int, divisors_matter: bool
+) -> None:
+    """Where stores are most of the work, blocks and tiles of a row have no common divisor."""
+    geometry = _geometry.conv(
+        "conv2d",
+        (batch, 16, 1024, 1024),
+        (rows, 16, 3, 3),
+        None,
+        stride=1,
+        padding=0,
+        groups=1,
+        dilation=1,
+        rank=2,
+    )
+    plan = _plan.plan_conv(geometry, np.dtype("float16"), "float32", HOPPER)
+    assert isinstance(plan, MatrixPlan)
+    blocks, across = plan.launch.grid, plan.tiling.tiles[-1]
+    assert math.gcd(HOPPER.multiprocessors, across) > 1
+    if divisors_matter:
+        assert math.gcd(blocks, across) == 1
+        assert 128 <= blocks < HOPPER.multiprocessors
+    else:
+        assert blocks == HOPPER.multiprocessors
+
+
 def test_plans_of_a_network_print_readably() -> None:
     plan = plan_of(conv((16, 64, 56, 56), (128, 64, 3, 3), padding=1), processor=HOPPER)
     assert re.fullmatch(

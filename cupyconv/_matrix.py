@@ -470,10 +470,11 @@ def sum_of(
     count = 1 if pools else min(sorted({1, 2, 4, phases}), key=cost)
     folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
     assert folded is not None
-    z, y, x = (_axis(axis, axis is folded[0]) for axis in (*taps[:2], folded[0]))
     if pools:
         y, x = _pooled_axis(taps[1], stacked, last=False), _pooled_axis(taps[2], 1, last=True)
-    axes = (z, y, x)
+    else:
+        y, x = _axis(taps[1], last=False), _axis(folded[0], last=True)
+    axes = (_axis(taps[0], last=False), y, x)
     # Of few channels a step takes two taps of x, which lie as far apart everywhere.
     halves = 1 if 2 * g.channels <= mode.block and x.most_taps > x.apart else 2
     if halves == 1:

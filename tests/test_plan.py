@@ -619,18 +619,7 @@ def test_the_ends_of_rows_belong_to_all_blocks(
     batch: int, rows: int, divisors_matter: bool
 ) -> None:
     """Where stores are most of the work, blocks and tiles of a row have no common divisor."""
-    geometry = _geometry.conv(
-        "conv2d",
-        (batch, 16, 1024, 1024),
-        (rows, 16, 3, 3),
-        None,
-        stride=1,
-        padding=0,
-        groups=1,
-        dilation=1,
-        rank=2,
-    )
-    plan = _plan.plan_conv(geometry, np.dtype("float16"), "float32", HOPPER)
+    plan = plan_of(conv((batch, 16, 1024, 1024), (rows, 16, 3, 3)), np.float16)
     assert isinstance(plan, MatrixPlan)
     blocks, across = plan.launch.grid, plan.tiling.tiles[-1]
     assert math.gcd(HOPPER.multiprocessors, across) > 1

@@ -554,9 +554,10 @@ _CHUNK = 64  # K blocks of which rounds are made up: few of them are not full
 _TILE_CYCLES = 1500
 # How much of the lesser of products and staging is not hidden behind the greater.
 _IN_THE_WAY = 0.15
-_PAIRED = 0.2  # the same, for all that two blocks of a multiprocessor have to do
+_PAIRED = 0.3  # the same, for all that two blocks of a multiprocessor have to do
 _STAGED_A_CYCLE = 4  # values that the staging warps bring in a cycle, as pairs
 _SINGLE = 1.5  # how much longer others take
+_SECTOR_CYCLES = 1.6  # in which a multiprocessor stores a sector, about its share of memory's rate
 _POOLED_A_CYCLE = 6  # sums that a block pools
 
 
@@ -725,10 +726,9 @@ def _candidates(
         present *= sum.axes[1].lattices * sum.axes[2].lattices
         staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps / _STAGED_A_CYCLE
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
-        # A multiprocessor stores a sector of 32 bytes in a cycle, full or not.
         folds = sum.fold.count
-        sectors = tile[3] * folds * mode.itemsize / SECTOR + 1.5
-        stores = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3]) * sectors
+        sectors = tile[3] * folds * mode.itemsize / SECTOR + 1.5  # full or not
+        stores = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3]) * sectors * _SECTOR_CYCLES
         if window > 1:
             stores = shape.rows * shape.columns / _POOLED_A_CYCLE
         deep = _deep(sum, stages)
@@ -753,7 +753,7 @@ def _candidates(
             group=group,
             shared=shared_bytes,
             stacked=sum.stacked,
-            stores_most=window == 1 and stores > 0.8 * products,
+            stores_most=window == 1 and stores > 1.3 * products,
             cycles=_cycles(shape, -(-count // multiprocessors), products, staged, stores),
         )
 

@@ -63,7 +63,7 @@ constexpr int PASS_TILES = ENGINE::COLUMNS * sizeof(Pair) < 64 ? ENGINE::COLUMNS
 constexpr int PASS_PAIRS = PASS_TILES * 4;  // of a row
 constexpr int PASS_PITCH = PASS_PAIRS + 4;
 constexpr int PASSED_COLUMNS = (TEAM_COLUMNS + PASS_TILES * 8 - 1) / (PASS_TILES * 8) * (PASS_TILES * 8);
-constexpr int BURST = 8;       // rows of which a lane loads its part together
+constexpr int BURST = 32;      // outputs that a lane loads together
 constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
 constexpr int FIRST_POOL = 6;  // one for both
 constexpr int ALL_THREADS = 7;
@@ -1091,28 +1091,41 @@ struct Worker {
         constexpr int SIZE = sizeof(Unit) / sizeof(Bits);  // outputs
         constexpr int FOLDS = ACROSS ? 2 : 1;              // of a column, side by side
         constexpr int LENGTH = PASS_PAIRS * 2 * FOLDS / SIZE, PITCH = PASS_PITCH * 2 * FOLDS / SIZE;
-        constexpr int LANES = LENGTH < 32 ? LENGTH : 32, STEP = 32 / LANES, HEIGHT = ACROSS ? 8 : 16;
+        constexpr int LANES = LENGTH < 32 ? LENGTH : 32, STEP = 32 / LANES, HEIGHT = (ACROSS ? 8 : 16) / STEP;
+        // Rows of which a lane loads its parts together, and of each of them so many.
+        constexpr int ROWS_TOGETHER = HEIGHT < BURST / SIZE ? HEIGHT : BURST / SIZE;
+        constexpr int MOST_PARTS = BURST / SIZE / ROWS_TOGETHER, TURNS = LENGTH / LANES;
+        constexpr int TOGETHER = MOST_PARTS < TURNS ? MOST_PARTS : TURNS;
         const int lane = threadIdx.x % 32, folds = ACROSS ? int(p.fold.count) : 1;
         const int64 pitch = STEP * p.out_row;
         Bits* const out = (Bits*)p.out + first_output(tile);
-        for (int start = 0; start < LENGTH; start += LANES) {
-            const int unit = start + lane % LANES;
-            const int column = column0 + unit * SIZE / FOLDS;
-            const int row = row0 + (SIZE < FOLDS ? unit % 2 * 8 : 0);
-            const int channel = channel_of(row, folds) + lane / LANES, fold = fold_of(row, folds);
-            const int rows = fold < shared.column_folds[border][team][column] ? int(p.rows) - channel : 0;
-            Bits* to = out + shared.column_offset[team][column] + channel * p.out_row + fold * p.out_axis[2];
-            const Unit* from = pass + lane / LANES * PITCH + unit;
-            // A few loads at a time, then their stores, which nothing could pass.
+        for (int start = 0; start < LENGTH; start += TOGETHER * LANES) {
+            Bits* to[TOGETHER];
+            const Unit* from[TOGETHER];
+            int rows[TOGETHER];
 #pragma unroll
-            for (int done = 0; done < HEIGHT; done += BURST * STEP) {
-                constexpr int COUNT = HEIGHT / STEP < BURST ? HEIGHT / STEP : BURST;
-                Unit value[COUNT];
+            for (int i = 0; i < TOGETHER; ++i) {
+                const int unit = start + i * LANES + lane % LANES;
+                const int column = column0 + unit * SIZE / FOLDS;
+                const int row = row0 + (SIZE < FOLDS ? unit % 2 * 8 : 0), fold = fold_of(row, folds);
+                const int channel = channel_of(row, folds) + lane / LANES;
+                rows[i] = fold < shared.column_folds[border][team][column] ? int(p.rows) - channel : 0;
+                to[i] = out + shared.column_offset[team][column] + channel * p.out_row + fold * p.out_axis[2];
+                from[i] = pass + lane / LANES * PITCH + unit;
+            }
+            // Some loads together, then their stores, which nothing could pass.
 #pragma unroll
-                for (int b = 0; b < COUNT; ++b) value[b] = from[(done + b * STEP) * PITCH];
+            for (int done = 0; done < HEIGHT; done += ROWS_TOGETHER) {
+                Unit value[TOGETHER][ROWS_TOGETHER];
 #pragma unroll
-                for (int b = 0; b < COUNT; ++b, to += pitch)
-                    store_bits((Unit*)to, value[b], done + b * STEP < rows);
+                for (int i = 0; i < TOGETHER; ++i)
+#pragma unroll
+                    for (int b = 0; b < ROWS_TOGETHER; ++b) value[i][b] = from[i][(done + b) * STEP * PITCH];
+#pragma unroll
+                for (int i = 0; i < TOGETHER; ++i)
+#pragma unroll
+                    for (int b = 0; b < ROWS_TOGETHER; ++b, to[i] += pitch)
+                        store_bits((Unit*)to[i], value[i][b], (done + b) * STEP < rows[i]);
             }
         }
     }

@@ -1,5 +1,6 @@
 // Statistics of some values, and how those of more come from them.
 #pragma once
+#include "block_sum.cuh"
 #include "scalar.cuh"
 
 // Their number, their mean, and the sum of their squared deviations from it.
@@ -13,6 +14,14 @@ __device__ inline Moments merge(const Moments& a, const Moments& b) {
     if (a.count == 0) return b;
     const double count = a.count + b.count, delta = b.mean - a.mean, share = b.count / count;
     return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
+}
+
+// The moments of all threads of a block together, for each of them: the mean first, and then what
+// theirs deviate from it. They have `count` values. No product is fused with an addition of the tree:
+// all threads are to have the same mean.
+__device__ inline Moments merge_block(const Moments& own, double count) {
+    const double mean = block_sum(__dmul_rn(own.count, own.mean)) / count, apart = own.mean - mean;
+    return {count, mean, block_sum(own.count == 0 ? 0 : fma(own.count * apart, apart, own.m2))};
 }
 
 // The same in 16 bytes: a deviation fits float where its square may not.

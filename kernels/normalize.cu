@@ -31,7 +31,6 @@
 // normalize_sets and combine: sets blocks, statistics: segments * sets (_across: a PACKth of that),
 // given and normalize: any number; all are grid-strided.
 
-#include "block_sum.cuh"
 #include "moments.cuh"
 #include "view.cuh"
 
@@ -115,14 +114,6 @@ struct Sums {
         return {count, first + mean, m2 < 0 ? 0 : m2};
     }
 };
-
-// The moments of all threads of a block together, for each of them: the mean first, and then what
-// theirs deviate from it. They have `count` values. No product is fused with an addition of the tree:
-// all threads are to have the same mean.
-__device__ inline Moments merge_block(const Moments& own, double count) {
-    const double mean = block_sum(__dmul_rn(own.count, own.mean)) / count, apart = own.mean - mean;
-    return {count, mean, block_sum(own.count == 0 ? 0 : fma(own.count * apart, apart, own.m2))};
-}
 
 __device__ inline double inverse_deviation(const Arguments& p, const Moments& moments) {
     return 1 / sqrt(moments.m2 / moments.count + p.eps);

@@ -72,20 +72,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
     for (int64 c = blockIdx.x; c < p.channels; c += gridDim.x) {
         double mean, var;
         if (p.partial) {
-            // By deviations from the first part's mean, so that little cancels.
-            const PartMoments* const parts = p.partial + c;
-            const double about = parts[0].mean;
-            double count = 0, sum = 0, squares = 0;
-            for (int64 part = threadIdx.x; part < p.parts; part += THREADS) {
-                const Moments own = moments_of(parts[part * p.channels]);
-                const double from = own.mean - about;
-                count += own.count, sum += own.count * from, squares += own.m2 + own.count * (from * from);
-            }
-            count = block_sum(count);
-            const double from = block_sum(sum) / count;
-            mean = about + from;
-            var = block_sum(squares) / count - from * from;
-            if (var < 0) var = 0;  // NaN stays
+            Moments own = {0, 0, 0};
+            for (int64 part = threadIdx.x; part < p.parts; part += THREADS)
+                own = merge(own, moments_of(p.partial[part * p.channels + c]));
+            const Moments all = merge_block(own, block_sum(own.count));
+            mean = all.mean, var = all.m2 / all.count;
         } else {
             mean = load_parameter<double>(p.mean, c), var = load_parameter<double>(p.var, c);
         }

@@ -727,8 +727,9 @@ def _candidates(
         staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps / _STAGED_A_CYCLE
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
         folds = sum.fold.count
-        sectors = tile[3] * folds * mode.itemsize / SECTOR + 1.5  # full or not
-        stores = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3]) * sectors * _SECTOR_CYCLES
+        lines = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3])
+        sectors = lines * (tile[3] * folds * mode.itemsize / SECTOR + 1.5)  # full or not
+        stores = sectors * _SECTOR_CYCLES
         if window > 1:
             stores = shape.rows * shape.columns / _POOLED_A_CYCLE
         deep = _deep(sum, stages)

@@ -286,6 +286,8 @@ CASES = {
     "few, strided": convolution("conv2d", (2, 3, 9, 22), (64, 3, 3, 7), stride=2, padding=1),
     "few, odd phases": convolution("conv_transpose1d", (1, 4, 40), (4, 70, 5), stride=2),
     "fours": convolution("conv2d", (2, 9, 6, 40), (70, 9, 3, 3), bias=True, padding=1),
+    "short fours": convolution("conv2d", (2, 9, 6, 40), (70, 9, 3, 3), "float16", padding=1),
+    "wide rows": convolution("conv2d", (1, 9, 3, 121), (9, 9, 1, 1), "float16"),
     "special": test_convolution.special(
         convolution("conv2d", (5, 9, 4, 5), (70, 9, 3, 3), bias=True, padding=1)
     ),
@@ -482,6 +484,14 @@ MATRIX = {
         "__syncwarp();\n#pragma unroll\n                for (int c = 0; c < PASS_TILES",
         "#pragma unroll\n                for (int c = 0; c < PASS_TILES",
         "race", by="portable", case="odd",
+    ),
+    "the first part of a row twice": Mutant(
+        MATRIX_CONV, "start + i * LANES + lane % LANES", "start + lane % LANES",
+        "nobody wrote", by="hopper", case="wide rows",
+    ),
+    "the first rows twice": Mutant(
+        MATRIX_CONV, "from[i][(done + b) * STEP * PITCH]", "from[i][b * STEP * PITCH]",
+        "wrong", by="hopper", case="short fours",
     ),
     "pairs of odd outputs": Mutant(
         MATRIX_CONV, "else if (p.output_unit >= 2)", "else if (true)",

@@ -127,7 +127,7 @@ class Layout:
         )
 
 
-def _reach(taps: AxisTaps) -> tuple[int, int]:
+def reach_of(taps: AxisTaps) -> tuple[int, int]:
     """Return the least and the largest input offset of any tap."""
     found = [taps.progression(phase) for phase in range(taps.phases)]
     ends = [(first, first + (count - 1) * taps.offset_step) for _, count, first in found if count]
@@ -191,7 +191,7 @@ def _candidates(
     slides = _slides(axes, tuple(shape.taps for shape in shapes), in_sections)
     shape = next((s for s in shapes if slides and s.taps == x.kernel), shapes[0])
     taps = math.prod(axis.kernel for axis in axes)
-    reach = [_reach(axis) for axis in axes]
+    reach = [reach_of(axis) for axis in axes]
     rows = min(geometry.rows, max(1, MAX_TAPS // (taps * z.phases * y.phases)))
     row_tiles = -(-geometry.rows // rows)
     unit = math.lcm(2, x.phases) // x.phases

@@ -34,7 +34,7 @@ from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import Arguments, KernelPath, laid_out
 from ._normalization import batch_norm, group_norm
-from ._plan import ConvPlan, DepthwisePlan, Launch, MatrixPlan, NormPlan, Processor
+from ._plan import ConvPlan, DepthwisePlan, Launch, MatrixPlan, NormPlan, PlainPlan, Processor
 from ._pooling import max_pool2d
 
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
@@ -236,7 +236,7 @@ class _NotingPath(KernelPath):
         if isinstance(plan, MatrixPlan):
             placing = _PLACING if plan.sum.mode.scaled else 1
             return plan.tiling.cycles * placing * self.chip.matrix_slowness(dtype)
-        if isinstance(plan, DepthwisePlan):
+        if isinstance(plan, DepthwisePlan | PlainPlan):
             return plan.layout.cycles
         products = _products(geometry) / self.chip.processor.multiprocessors
         return products / _plan.direct_rate(geometry) * self.chip.scalar_slowness(dtype)
@@ -321,7 +321,7 @@ def _tiles(plan: ConvPlan) -> object:
     """Return the part of a plan that is not about launches."""
     if isinstance(plan, MatrixPlan):
         return plan.tiling
-    if isinstance(plan, DepthwisePlan):
+    if isinstance(plan, DepthwisePlan | PlainPlan):
         return plan.layout
     return f"{plan.phases} phases of {plan.row_tiles} x {plan.position_tiles} tiles"
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from . import _compile, _depthwise
+from . import _compile, _depthwise, _plain
 from ._arrays import Array, Convolution, Fused, floating
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._plan import (
@@ -30,10 +30,12 @@ from ._plan import (
     Launch,
     MatrixPlan,
     NormPlan,
+    PlainPlan,
     Processor,
     plan_conv,
     plan_fused,
     plan_norm,
+    plan_plain,
     plan_pool,
 )
 from ._taps import NO_AXIS, AxisTaps
@@ -282,6 +284,25 @@ def _raised(geometry: ConvGeometry, strides: _ConvStrides) -> tuple[ConvGeometry
             out_axes=[s.out_axes[0], 0, s.out_axes[1]],
         ),
     )
+
+
+def on_long_lines(
+    geometry: ConvGeometry, strides: _ConvStrides
+) -> tuple[ConvGeometry, _ConvStrides]:
+    """Return the same convolution with neighbouring axes as one, of which the last has no taps."""
+    g, s = geometry, strides
+    for axis in reversed(range(g.rank - 1)):
+        width = g.axes[axis + 1].size_in
+        one = _plain.joined(g, axis)
+        if not one or any(own[axis] != own[axis + 1] * width for own in (s.input_axes, s.out_axes)):
+            continue
+        g = one
+        s = s._replace(
+            input_axes=s.input_axes[:axis] + s.input_axes[axis + 1 :],
+            weight_axes=s.weight_axes[: axis + 1] + s.weight_axes[axis + 2 :],
+            out_axes=s.out_axes[:axis] + s.out_axes[axis + 1 :],
+        )
+    return g, s
 
 
 def laid_out(
@@ -578,6 +599,8 @@ class KernelPath:
             convolve = self._direct(plan, geometry, strides, bias)
         elif isinstance(plan, DepthwisePlan):
             convolve = self._depthwise(plan, geometry, strides, bias, out)
+        elif isinstance(plan, PlainPlan):
+            convolve = self._plain(geometry, strides, bias, out.dtype)
         else:
             convolve = self._matrix(plan, geometry, strides, bias, out.dtype.itemsize)
         dtype, cast = out.dtype, self.device.cast
@@ -712,6 +735,78 @@ class KernelPath:
             term = 0 if bias is None else address(bias)
             aligned = pairs and result % (2 * itemsize) == 0
             launch(_packed((*addresses, term)) + constants + _packed((aligned,)))
+
+        return convolve
+
+    def _plain(
+        self, geometry: ConvGeometry, strides: _ConvStrides, bias: Array | None, dtype: np.dtype
+    ) -> Convolution:
+        g, strides = on_long_lines(geometry, strides)
+        plan = plan_plain(g, dtype, self.device.processor())
+        assert isinstance(plan, PlainPlan)
+        layout = plan.layout
+        x = layout.axes[2]
+        lead = (0,) * (3 - g.rank)
+        inputs = (*lead, *strides.input_axes)
+        # What separates lines, planes and channels in shared memory equals their strides modulo a
+        # chunk, so that chunks are aligned there where they are aligned in memory.
+        chunks = dtype == np.float32 and x.step == inputs[2] == 1
+        chunk = _plain.CHUNK if chunks else 1
+        line = layout.pitches[1] + inputs[1] % chunk
+        plane = layout.extents[1] * line
+        plane += (inputs[0] - plane) % chunk
+        channel = layout.extents[0] * plane
+        channel += (strides.input[2] - channel) % chunk
+        fields = [
+            value
+            for axis, *rest in zip(
+                layout.axes,
+                layout.tile,
+                layout.tiles,
+                (plane, line, layout.pitches[2]),
+                inputs,
+                (*lead, *strides.weight_axes),
+                (*lead, *strides.out_axes),
+                strict=True,
+            )
+            for value in (*astuple(axis), *rest)
+        ]
+        constants = _packed(
+            (
+                *(g.groups, g.rows, g.channels, *strides.input, *strides.weight, *strides.out),
+                *fields,
+                *(layout.units, layout.count),
+                *(layout.row_tiles, layout.slabs, layout.slabs_of_tile),
+                *(layout.lines, layout.passes),
+                *(
+                    layout.steps,
+                    layout.low,
+                    layout.extent,
+                    channel,
+                    *layout.places,
+                    layout.buffer_pitch,
+                ),
+                *map(_long_reciprocal, reversed(layout.tiles)),
+                *map(_reciprocal, (x.step, layout.lines)),
+                chunks,
+            )
+        )
+        pairs = _together(2, (*strides.out, *strides.out_axes), x.size_out) == 2
+        units = g.groups * layout.slabs * layout.phases
+        weights = 4 * _plain.ROWS * units * layout.steps
+        pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
+        element, address, byte = _element(bias), self.device.address, np.dtype(np.uint8)
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            packed = self.device.workspace((weights + 4 * units,), byte)
+            place = address(packed)
+            term = 0 if bias is None else address(bias)
+            arrays = address(input), address(weight), address(out), term
+            paired = pairs and arrays[2] % (2 * dtype.itemsize) == 0
+            arguments = _packed((*arrays, *element, place, place + weights)) + constants
+            arguments.append(paired)
+            pack(arguments)
+            launch(arguments)
 
         return convolve
 

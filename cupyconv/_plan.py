@@ -11,13 +11,13 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 
-from . import _depthwise, _matrix
+from . import _depthwise, _matrix, _plain
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._matrix import Mode, Sum, Tiling
 from ._taps import AxisTaps
@@ -34,9 +34,9 @@ SHARED = {
 }
 TARGETS = tuple(SHARED)
 
-# The kernels for convolutions: for everything, for one input channel in each group, on matrix units
-# since compute capability 8.0, and on those of 9.0.
-KERNELS = ("direct", "depthwise", "portable", "hopper")
+# The kernels for convolutions: for everything, for one input channel in each group, for few
+# products of an output, on matrix units since compute capability 8.0, and on those of 9.0.
+KERNELS = ("direct", "depthwise", "plain", "portable", "hopper")
 
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
@@ -241,6 +241,26 @@ class DepthwisePlan:
 
 
 @dataclass(frozen=True)
+class PlainPlan:
+    """How a convolution runs by plain_conv.cu.
+
+    Attributes
+    ----------
+    pack, launch : Launch
+        The kernels: one packs the weights, one convolves.
+    layout : Layout
+        How outputs are divided into tiles.
+    """
+
+    pack: Launch
+    launch: Launch
+    layout: _plain.Layout
+
+    def __str__(self) -> str:
+        return f"{self.pack}; {self.launch}: {self.layout}"
+
+
+@dataclass(frozen=True)
 class FusedPlan:
     """How the fused operation runs: a convolution that pools, and what norms its result.
 
@@ -264,7 +284,7 @@ class FusedPlan:
 
 
 # How a convolution runs.
-ConvPlan: TypeAlias = DirectPlan | DepthwisePlan | MatrixPlan
+ConvPlan: TypeAlias = DirectPlan | DepthwisePlan | PlainPlan | MatrixPlan
 # Why a kernel does not take a call, in words that go on from "not this one: ".
 Refusal: TypeAlias = str
 
@@ -318,6 +338,9 @@ def candidates(
     """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none."""
     if kernel in (None, "depthwise"):
         yield "depthwise", _plan_depthwise(geometry, dtype, processor)
+    if kernel in (None, "plain"):
+        many = _too_many(geometry, dtype, precision, processor) if kernel is None else None
+        yield "plain", many or plan_plain(geometry, dtype, processor)
     if kernel in (None, "portable", "hopper"):
         engine = kernel or _engine(processor)
         mode = _matrix.mode(dtype.name, precision, engine, geometry, kernel is not None)
@@ -371,6 +394,88 @@ def _plan_depthwise(
         return _LARGE
     instance = _depthwise_conv(dtype.name, layout.shape)
     return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
+
+
+def _plain_instances(dtype: str, shape: _plain.Shape) -> tuple[Instance, Instance]:
+    """Return the kernels that pack weights and that convolve."""
+    element = ("ELEMENT", _ELEMENTS[dtype])
+    shaped = (
+        ("POSITIONS", str(shape.positions)),
+        ("COLUMNS", str(shape.columns)),
+        ("RESIDENT", str(shape.resident)),
+    )
+    return (
+        Instance("plain_conv.cu", "pack_plain", (element,)),
+        Instance("plain_conv.cu", "plain_conv", (element, *shaped)),
+    )
+
+
+@lru_cache(maxsize=4096)
+def plan_plain(
+    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
+) -> PlainPlan | Refusal:
+    """Return the plan by plain multiply-adds, or why there is none."""
+    g = geometry
+    if dtype.name not in _FLOATS or dtype.name == "float64":
+        return f"it is not for {dtype}"
+    if g.rank > 3:
+        return _MANY_AXES
+    if not _fits_32_bits(g):
+        return _LARGE
+    shared = SHARED[processor.target]
+    layout = _plain.layout(g, dtype.itemsize, shared, processor.multiprocessors)
+    if layout is None:
+        return "its kernel, or its stride, is too large for tiles"
+    if layout.count * layout.units > MAX_GRID // 2:
+        return _LARGE
+    pack, convolve = _plain_instances(dtype.name, layout.shape)
+    slabs = g.groups * layout.slabs * layout.phases
+    blocks = -(-layout.count // layout.tiles_of_block) * layout.units
+    return PlainPlan(
+        Launch(pack, min(slabs, 16 * processor.multiprocessors), _plain.THREADS, _plain.SHARED),
+        Launch(convolve, blocks, _plain.THREADS, layout.shared, layout.units),
+        layout,
+    )
+
+
+# Up to here plain multiply-adds may be faster than matrix units: products of an output.
+_FEW_PRODUCTS = 110
+# How the models compare: what plain multiply-adds may take, in the cycles of matrix units. Those
+# take long to store lines that consist of several phases, above all of an odd number of them.
+_NO_PHASES, _EVEN_PHASES, _ODD_PHASES = 0.8, 1.0, 1.5
+_NOMINAL_BATCH = 64  # for which they are compared, as the choice must not depend on the batch
+
+
+def _too_many(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
+) -> Refusal | None:
+    """Return why plain multiply-adds are not the fastest for a convolution, None where they are."""
+    g = geometry
+    each = _plain.products(g)
+    if each > _FEW_PRODUCTS:
+        return f"its outputs have {each:g} products each, more than {_FEW_PRODUCTS}"
+    products = each * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes)
+    if products < _DENSE_PRODUCTS:
+        return f"a sample has {products:g} products, fewer than {_DENSE_PRODUCTS}"
+    g = replace(g, batch=_NOMINAL_BATCH)
+    engine = _engine(processor)
+    mode = _matrix.mode(dtype.name, precision, engine, g, False)
+    if mode is None or _too_few(g, mode, processor):
+        return None
+    dense = _plan_matrix(g, mode, processor, engine)
+    long = g
+    for axis in reversed(range(g.rank - 1)):
+        long = _plain.joined(long, axis) or long
+    plan = plan_plain(long, dtype, processor)
+    if isinstance(dense, str) or isinstance(plan, str):
+        return None
+    phases = g.axes[-1].phases
+    factor = _NO_PHASES if phases == 1 else _ODD_PHASES if phases % 2 else _EVEN_PHASES
+    if mode.products == 1 and factor < _ODD_PHASES and g.rows > _plain.ROWS:
+        factor = 0  # a single product of matrix units is too fast
+    if plan.layout.cycles > factor * dense.tiling.cycles:
+        return "matrix units take less time"
+    return None
 
 
 # From here on the matrix units are worth the packing of the weights: products at each place, and of
@@ -560,7 +665,7 @@ def _plan_fused(
     mode = _matrix.mode(dtype.name, precision, engine, convolution, kernel is not None)
     if mode is None:
         return _no_mode(dtype)
-    if kernel in ("direct", "depthwise"):
+    if kernel in ("direct", "depthwise", "plain"):
         return f"the {kernel} kernel does not pool"
     if kernel is None:
         few = _too_few(convolution, mode, processor)
@@ -715,6 +820,12 @@ def instances(target: str) -> tuple[Instance, ...]:
         for dtype in _FLOATS
         for shape in _depthwise.SHAPES[8 if dtype == "float64" else 4]
     )
+    plain = (
+        instance
+        for dtype in _FLOATS[:3]
+        for shape in _plain.SHAPES
+        for instance in _plain_instances(dtype, shape)
+    )
     norms = (
         _norm(function, *dtypes)
         for dtypes in _NORM_DTYPES
@@ -750,5 +861,14 @@ def instances(target: str) -> tuple[Instance, ...]:
         if engines
     )
     norm_kernels = (*norms, *norms_with_tanh, *norms_across)
-    found = (*convolutions, *depthwise, *matrix, *pooled, *pooled_norms, *norm_kernels, *pools)
+    found = (
+        *convolutions,
+        *depthwise,
+        *plain,
+        *matrix,
+        *pooled,
+        *pooled_norms,
+        *norm_kernels,
+        *pools,
+    )
     return tuple(dict.fromkeys(found))

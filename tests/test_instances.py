@@ -18,7 +18,7 @@ import test_norms
 import test_pooling
 from backends import EmulatorBackend
 from bounds import assert_same_bits
-from cupyconv import _depthwise, _launch, _matrix, _plan
+from cupyconv import _depthwise, _launch, _matrix, _plain, _plan
 from cupyconv._plan import DepthwisePlan, Instance, Launch, MatrixPlan
 from strategies import Case, Convolution, convolution, values
 
@@ -28,6 +28,7 @@ DTYPES = {element: dtype for dtype, element in {**_plan._ELEMENTS, **_plan._SIGN
 INSTANCES = _plan.instances("sm_90a")
 CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
 DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
+PLAIN = [i for i in INSTANCES if i.function == "plain_conv"]
 POOLED = [i for i in INSTANCES if ("POOLS", "1") in i.defines]
 MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu" and i not in POOLED]
 HAVE_OWN_TESTS = ("_conv.cu", "pack_weights.cu", "pooled_norm.cu")
@@ -195,6 +196,77 @@ def test_many_channels_share_a_tile() -> None:
         test_convolution.check(backend, case)
         (plan,) = backend.plans
         assert 1 < plan.layout.channels < shape[1]
+
+
+# What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs
+# of rows, of which the second is ragged.
+PLAIN_KINDS: dict[str, Any] = {
+    "neighbours": lambda n: (
+        "conv2d", (2, 6, 19, n + n // 2 + 1), (22, 3, 2, 3), {"padding": (1, 2)},
+    ),
+    "phases": lambda n: (
+        "conv_transpose2d", (1, 10, 13, n + 9), (10, 11, 3, 4), {"stride": (2, 3), "padding": 1},
+    ),
+    "pairs": lambda n: (
+        "conv_transpose2d", (2, 4, 14, n + 8), (4, 9, 3, 2), {"stride": 2},
+    ),
+    "steps": lambda n: (
+        "conv2d", (2, 4, 19, 2 * n + 31), (22, 2, 2, 3),
+        {"stride": (1, 2), "dilation": (1, 3), "padding": (0, 4)},
+    ),
+    "three axes": lambda n: (
+        "conv_transpose3d", (1, 6, 5, 9, n + 3), (6, 10, 2, 3, 2),
+        {"stride": (2, 1, 1), "padding": (0, 1, 0)},
+    ),
+    "phases without taps": lambda n: (
+        "conv_transpose2d", (1, 6, 9, n + 5), (6, 10, 3, 3), {"stride": 2, "dilation": 2},
+    ),
+    "one axis": lambda n: ("conv1d", (3, 10, 2 * n - 7), (22, 5, 7), {"padding": 3}),
+}  # fmt: skip
+
+
+@pytest.fixture
+def several_tiles(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the layouts, plans choose among those of the instance that divide x and another axis.
+
+    Where lines are many, tiles have several passes, and blocks have several tiles.
+    """
+    candidates = _plain._candidates
+
+    def suitable(*arguments: Any) -> Iterator[_plain.Layout]:
+        for layout in candidates(*arguments):
+            *outer, x = layout.tiles
+            several = x > 1 and (math.prod(outer) > 1 < layout.passes or arguments[0].rank == 1)
+            if several and instance == _plan._plain_instances(dtype, layout.shape)[1]:
+                yield layout
+
+    dtype, plan_plain = DTYPES[dict(instance.defines)["ELEMENT"]], _plan.plan_plain.__wrapped__
+    monkeypatch.setattr(_plain, "_candidates", suitable)
+    monkeypatch.setattr(_plain, "_BLOCK", 10**9)
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    for module in (_plan, _launch):
+        monkeypatch.setattr(module, "plan_plain", plan_plain)
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("several_tiles")
+@pytest.mark.parametrize("kind", PLAIN_KINDS)
+@pytest.mark.parametrize("instance", PLAIN, ids=str)
+def test_plain_instance(instance: Instance, kind: str) -> None:
+    macros = dict(instance.defines)
+    width = int(macros["POSITIONS"]) * int(macros["COLUMNS"])
+    function, input_shape, weight_shape, options = PLAIN_KINDS[kind](width)
+    groups = 1 if kind == "three axes" else 2
+    case = convolution(
+        function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
+        bias=True, groups=groups, **options,
+    )  # fmt: skip
+    backend = Recorder("plain")
+    test_convolution.check(backend, case)
+    pack, launch = backend.launches
+    assert pack.instance.function == "pack_plain"
+    assert launch.instance == instance
+    assert launch.grid == launch.unit, "a block has some of the tiles of a unit"
 
 
 # What the matrix kernel tells apart, each by the length n of the last axis of the output (or of one

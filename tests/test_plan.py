@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,17 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import cupyconv
-from cupyconv import _compile, _depthwise, _geometry, _launch, _matrix, _paths, _plan
+from cupyconv import (
+    _compile,
+    _depthwise,
+    _geometry,
+    _launch,
+    _matrix,
+    _paths,
+    _plain,
+    _plan,
+    _taps,
+)
 from cupyconv._geometry import ConvGeometry
 from cupyconv._launch import Arguments, KernelPath
 from cupyconv._plan import (
@@ -27,6 +38,7 @@ from cupyconv._plan import (
     Instance,
     Launch,
     MatrixPlan,
+    PlainPlan,
     Processor,
     instances,
 )
@@ -157,7 +169,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 185
+    assert 1 <= len(compiled) <= 200
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (
@@ -201,6 +213,8 @@ def test_limits_of_the_kernels() -> None:
     assert constant("matrix_conv.cu", "SLOT_BYTES") == _matrix.SLOT
     for name in ("THREADS", "MAX_PHASES"):
         assert constant("depthwise_conv.cu", name) == getattr(_depthwise, name)
+    for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK"):
+        assert constant("plain_conv.cu", name) == getattr(_plain, name)
 
 
 # Geometries of any size, without arrays -----------------------------------------------------
@@ -434,6 +448,7 @@ matrix_kernels = st.sampled_from(["portable", "hopper"])
 CAPABLE = {
     "direct": TARGETS,
     "depthwise": TARGETS,
+    "plain": TARGETS,
     "portable": tuple(target for target in TARGETS if target != "sm_75"),
     "hopper": ("sm_90a",),
 }
@@ -607,6 +622,130 @@ def test_depthwise_plans(
         assert unit > 1 or runs.chunks % 2 == 0
 
 
+# Few products of each output ------------------------------------------------------------------
+
+
+@st.composite
+def plain_geometries(draw: st.DrawFn) -> ConvGeometry:
+    """Groups of few channels, and strides that leave few taps for an output."""
+    rng = draw(st.randoms(use_true_random=False))
+    rank = draw(st.sampled_from([1, 2, 3]))
+    most = {1: 30_000, 2: rng.choice([16, 600]), 3: rng.choice([8, 70])}[rank]
+
+    def each(low: int, high: int) -> list[int]:
+        return [rng.randint(low, high) for _ in range(rank)]
+
+    kernel, stride = each(1, rng.choice([3, 7])), each(1, rng.choice([1, 2, 7]))
+    dilation = each(1, rng.choice([1, 1, 3]))
+    groups, rows, channels = rng.randint(1, 5), rng.randint(1, 80), rng.randint(1, 40)
+    lengths = [n + d * (k - 1) for n, k, d in zip(each(1, most), kernel, dilation, strict=True)]
+    transposed = draw(st.booleans())
+    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
+    return (conv_transpose if transposed else conv)(
+        (rng.choice([1, 2, 16, 100]), groups * channels, *lengths),
+        (*weight, *kernel),
+        stride=tuple(stride),
+        padding=tuple(
+            (rng.randint(0, d * (k - 1)), 0) for d, k in zip(dilation, kernel, strict=True)
+        ),
+        dilation=tuple(dilation),
+        groups=groups,
+    )
+
+
+@given(geometry=plain_geometries(), mode=modes, processor=processors)
+def test_plain_plans(
+    geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], processor: Processor
+) -> None:
+    dtype, precision = mode
+    plan = plan_of(geometry, dtype, precision, processor, "plain")
+    if not isinstance(plan, PlainPlan):
+        most = math.prod(max(a.progression(p)[1] for p in range(a.phases)) for a in geometry.axes)
+        few = geometry.channels * most <= _plain.MAX_SUM
+        # There may be no room for the inputs and weights of the smallest tile.
+        assert not few or geometry.channels * math.prod(a.kernel for a in geometry.axes) > 40
+        return
+    again = _plan._plan_conv.__wrapped__(geometry, dtype, precision, processor, "plain")
+    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
+    printed(plan, plan.pack, plan.launch)
+    layout, (z, y, x) = plan.layout, plan.layout.axes
+    assert {plan.pack.instance, plan.launch.instance} <= set(ALL[processor.target])
+    assert plan.launch.shared == layout.shared <= SHARED[processor.target]
+    # The tiles cover all rows and positions, and blocks all tiles of all units.
+    for size, tile, tiles in (
+        (geometry.rows, _plain.ROWS * layout.slabs_of_tile, layout.row_tiles),
+        *zip((a.positions(0) for a in layout.axes), layout.tile, layout.tiles, strict=True),
+    ):
+        assert (tiles - 1) * tile < size <= tiles * tile
+    assert layout.count == geometry.batch * math.prod(layout.tiles)
+    assert layout.units == geometry.groups * layout.row_tiles * z.phases * y.phases
+    assert 0 < plan.launch.grid <= layout.count * layout.units
+    assert plan.launch.grid % layout.units == 0 and plan.launch.unit == layout.units
+    # A block has threads for the lines of a pass, and passes for those of a tile.
+    shape = layout.shape
+    assert layout.lines * layout.slabs_of_tile * shape.columns <= _plain.THREADS
+    assert layout.passes * layout.lines == layout.tile[0] * layout.tile[1]
+    assert layout.tile[2] == shape.positions * shape.columns
+    # What is staged reaches all inputs of all taps; steps are those of the phases that have most.
+    offsets = [o for phase in range(x.phases) for _, o in x.table(phase)] or [0]
+    assert layout.low == min(offsets)
+    assert layout.low + layout.extent > (layout.tile[2] - 1) * x.step + max(offsets)
+    for axis, tile, extent in zip((z, y), layout.tile, layout.extents, strict=False):
+        for phase in range(axis.phases):
+            own = [o for _, o in axis.table(phase)] or [0]
+            assert extent > (tile - 1) * axis.step + max(own) - min(own)
+    most = [max(len(a.table(p)) for p in range(a.phases)) for a in (z, y)]
+    assert 0 <= layout.steps - geometry.channels * math.prod(most) * x.kernel < 4
+    # What lies in shared memory is aligned to 16 bytes, and has room for lines that begin anywhere
+    # in a chunk; planes of x do not overlap.
+    assert all(place % 16 == 0 for place in layout.places)
+    plane, line, lattice = layout.pitches
+    room = 2 * (_plain.CHUNK - 1)
+    assert lattice * x.step >= layout.extent and line >= lattice * x.step + room
+    assert plane >= layout.extents[1] * (line + _plain.CHUNK - 1)
+    assert layout.channel_pitch >= layout.extents[0] * plane
+    inputs = (layout.places[5] - layout.places[4]) // 4
+    assert inputs >= geometry.channels * layout.channel_pitch + room // 2
+    assert layout.buffer_pitch == (layout.tile[2] * x.phases if x.phases > 1 else 0)
+
+
+def test_few_products_are_for_plain_multiply_adds() -> None:
+    """The nearest ones on either side: the choice is by the models, but for many products."""
+
+    def refusals(geometry: ConvGeometry, precision: str = "float32") -> dict[str, object]:
+        found = _plan.candidates(geometry, np.dtype(np.float32), precision, HOPPER)
+        return {kernel: plan for kernel, plan in found if isinstance(plan, str)}
+
+    strided = conv_transpose((16, 32, 64, 128), (32, 64, 3, 3), stride=5, padding=1, dilation=2)
+    for precision in ("float32", "tf32"):
+        assert "plain" not in refusals(strided, precision)
+    image = conv((64, 3, 224, 224), (16, 3, 3, 3), padding=1)
+    assert "plain" not in refusals(image)
+    assert refusals(image, "tf32")["plain"] == "matrix units take less time"
+    many = conv((64, 3, 224, 224), (64, 3, 7, 7), stride=2, padding=3)
+    assert refusals(many)["plain"] == "its outputs have 147 products each, more than 110"
+    small = conv((64, 2, 16, 16), (8, 2, 3, 3))
+    assert "a sample has 28224 products, fewer than" in str(refusals(small)["plain"])
+
+
+@given(geometry=plain_geometries(), axis=st.integers(0, 1))
+def test_axes_without_taps_are_joined(geometry: ConvGeometry, axis: int) -> None:
+    """Each output has the same products, in the same order."""
+    assume(axis + 1 < geometry.rank)
+    last = _taps.conv_taps(7, 7, 1, 1, 1, 0)
+    axes = (*geometry.axes[: axis + 1], last, *geometry.axes[axis + 2 :])
+    geometry = replace(geometry, axes=axes)
+    one, first = _plain.joined(geometry, axis), geometry.axes[axis]
+    if one is None:
+        assert not first.phases == first.step == 1
+        return
+    joined = one.axes[axis]
+    assert one.rank == geometry.rank - 1
+    assert (joined.size_in, joined.size_out) == (first.size_in * 7, first.size_out * 7)
+    assert joined.table(0) == [(tap, offset * 7) for tap, offset in first.table(0)]
+    assert joined.step == joined.phases == 1
+
+
 @pytest.mark.parametrize(
     ("batch", "rows", "divisors_matter"),
     [
@@ -651,8 +790,8 @@ CHOSEN = {
         conv((1, 512, 1000), (512, 512, 9), dilation=4),
         conv((1, 32, 16, 16, 16), (64, 32, 3, 3, 3)),
         conv((1, 128, 28, 28), (128, 64, 3, 3), groups=2),
-        conv((8, 2, 512, 512), (64, 2, 3, 3)),
-        conv((1, 3, 128, 128), (64, 3, 5, 5)),
+        conv((8, 4, 512, 512), (64, 4, 5, 5)),
+        conv((1, 3, 64, 64, 64), (64, 3, 3, 3, 3)),
     ],
     "depthwise_conv.cu": [
         conv((8, 64, 112, 112), (64, 1, 3, 3), groups=64),
@@ -663,11 +802,15 @@ CHOSEN = {
         conv((8, 256, 9000), (256, 1, 31), groups=256, dilation=4),
         conv_transpose((8, 64, 32, 32), (64, 2, 4, 4), stride=2, padding=1, groups=64),
     ],
-    "direct_conv.cu": [
-        conv((8, 3, 8, 8), (5, 3, 3, 3)),
+    "plain_conv.cu": [
         conv((8, 64, 112, 112), (32, 2, 3, 3), groups=32),
+        conv((1, 64, 112, 112), (64, 2, 3, 3), groups=32),
         conv((8, 3, 512, 512), (3, 3, 1, 1)),
         conv((8, 16, 512, 512), (2, 16, 1, 1)),
+        conv_transpose((1, 32, 64, 64), (32, 8, 3, 3), stride=3, padding=1, groups=4),
+    ],
+    "direct_conv.cu": [
+        conv((8, 3, 8, 8), (5, 3, 3, 3)),
         conv((8, 1, 9000), (1, 1, 2000), dilation=2),
         conv_transpose((8, 64, 9, 9), (64, 1, 9, 9), stride=9, groups=64),
         conv((8, 0, 9, 9), (64, 0, 3, 3)),
@@ -682,6 +825,7 @@ def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
     able = {
         "matrix_conv.cu": dtype in [own for own, _ in MODES] and target != "sm_75",
         "depthwise_conv.cu": dtype in FLOATS,
+        "plain_conv.cu": dtype.name in ("float32", "float16", "bfloat16"),
         "direct_conv.cu": True,
     }
     engine = "WgmmaEngine" if target == "sm_90a" else "MmaEngine"
@@ -690,7 +834,8 @@ def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
             for precision in ("float32", "tf32"):
                 plan = plan_of(geometry, dtype, precision, Processor(target, 132))
                 instance = plan.launch.instance
-                assert instance.source == (source if able[source] else "direct_conv.cu")
+                others = {"direct_conv.cu", "plain_conv.cu"}
+                assert instance.source in ({source} if able[source] else others)
                 if instance.source == "matrix_conv.cu":
                     assert dict(instance.defines)["ENGINE"] == engine
 
@@ -720,7 +865,8 @@ def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
     """Each takes one input channel in each group, though it may not be what is chosen for it."""
     geometry = CHOSEN["depthwise_conv.cu"][1]
     plan = plan_of(geometry, processor=Processor(target, 132), kernel=kernel)
-    kind = {"direct": DirectPlan, "depthwise": DepthwisePlan}.get(kernel, MatrixPlan)
+    kinds = {"direct": DirectPlan, "depthwise": DepthwisePlan, "plain": PlainPlan}
+    kind = kinds.get(kernel, MatrixPlan)
     assert isinstance(plan, kind if target in CAPABLE[kernel] else DirectPlan)
 
 
@@ -756,6 +902,8 @@ def test_the_batch_does_not_choose_the_kernel(
         elif isinstance(one, DepthwisePlan):
             assert isinstance(plan, DepthwisePlan)
             assert plan.launch.instance == one.launch.instance
+        elif isinstance(one, PlainPlan):
+            assert isinstance(plan, PlainPlan)
         else:
             assert isinstance(plan, MatrixPlan)
             assert plan.sum == one.sum

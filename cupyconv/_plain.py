@@ -1,0 +1,293 @@
+"""Second room, plain multiply-adds: how a convolution of few products is divided into tiles.
+
+The order of a sum is fixed by the geometry of one sample. Tiles follow from a model of the time
+that candidates take, and may depend on the batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ._depthwise import reach_of
+from ._geometry import ConvGeometry
+from ._taps import NO_AXIS, AxisTaps
+
+THREADS = 128
+ROWS = 8  # output channels of a thread
+MAX_PHASES = 8
+CHUNK = 4  # inputs that are copied together
+_SHIFT = CHUNK - 1  # by which a pitch may exceed what it is for
+_BLOCK = 24_000  # instructions of a thread, beside which those that begin a block are few
+MAX_SUM = 384  # products of a sum, so that rounding does not drift
+_PARTS = (1, 2, 4, 8, 16)  # sizes of tiles along z and y, and their slabs
+_MOST_PASSES = 8
+SHARED, _LINE = 3 * MAX_PHASES * 16 + 160, 16  # bytes of descriptions
+_COUNTED = 2**16  # what the kernel counts in a line stays below
+_MAX_COORDINATE = 2**30
+_RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is built for; the macros of plain_conv.cu."""
+
+    positions: int
+    columns: int
+    resident: int
+
+    @property
+    def width(self) -> int:
+        """Positions of a tile along x."""
+        return self.positions * self.columns
+
+
+SHAPES = (Shape(2, 32, 7), Shape(4, 16, 5), Shape(8, 16, 4))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tiles along z, y and x, and what lies in shared memory.
+
+    Attributes
+    ----------
+    tile, tiles : tuple of int
+        Positions of a tile in each phase, and how many tiles there are.
+    slabs, slabs_of_tile : int
+        Of eight output channels of a group.
+    lines : int
+        Of a tile, that are computed together.
+    steps : int
+        Products of an output channel in all phases of x, where z and y have most.
+    low, extent : int
+        Of x: the least input offset of any tap, and inputs that are staged.
+    extents : tuple of int
+        Of z and y, inputs that are staged.
+    pitches : tuple of int
+        From one plane, line and set of places with one residue of x to the next, at least.
+    channel_pitch : int
+        Staged elements of a channel, at least.
+    places : tuple of int
+        Where in shared memory the descriptions of lines of outputs lie, the bias, the weights, the
+        places of steps, the inputs and the buffer of outputs.
+    buffer_pitch : int
+        Of a line of outputs, 0 where x has one phase.
+    shared : int
+        Bytes of shared memory.
+    units : int
+        What blocks stay in: phases of z and y, rows of a tile, and groups.
+    count : int
+        Tiles of each, over all samples.
+    instructions, cycles : float
+        Of the model: of a thread for a tile, and of all.
+    """
+
+    shape: Shape
+    axes: tuple[AxisTaps, ...]
+    tile: tuple[int, ...]
+    tiles: tuple[int, ...]
+    slabs: int
+    slabs_of_tile: int
+    lines: int
+    steps: int
+    low: int
+    extent: int
+    extents: tuple[int, int]
+    pitches: tuple[int, ...]
+    channel_pitch: int
+    places: tuple[int, ...]
+    buffer_pitch: int
+    shared: int
+    units: int
+    count: int
+    instructions: float
+    cycles: float
+
+    @property
+    def row_tiles(self) -> int:
+        """Return the tiles along the rows of a group."""
+        return -(-self.slabs // self.slabs_of_tile)
+
+    @property
+    def passes(self) -> int:
+        """Return how often a block computes lines of a tile."""
+        return self.tile[0] * self.tile[1] // self.lines
+
+    @property
+    def tiles_of_block(self) -> int:
+        """Return how many tiles a block takes."""
+        return max(1, round(_BLOCK / self.instructions))
+
+    @property
+    def phases(self) -> int:
+        """Return the phases of z and y."""
+        return self.axes[0].phases * self.axes[1].phases
+
+    def __str__(self) -> str:
+        box = " x ".join(map(str, self.tile))
+        rows = ROWS * self.slabs_of_tile
+        return f"{self.units} x {self.count} tiles of ({box}) positions and {rows} rows"
+
+
+def _most_taps(axis: AxisTaps) -> int:
+    return max(axis.progression(phase)[1] for phase in range(axis.phases))
+
+
+def products(geometry: ConvGeometry) -> float:
+    """Return the products of an output, on average, those with the padding included."""
+    return geometry.channels * math.prod(axis.kernel / axis.phases for axis in geometry.axes)
+
+
+def joined(geometry: ConvGeometry, axis: int) -> ConvGeometry | None:
+    """Return the same convolution with the axis behind `axis` as a part of it, None if it has taps.
+
+    Lines are longer then. The same products are added in the same order in either form.
+    """
+    g = geometry
+    first, second = g.axes[axis : axis + 2]
+    width = second.size_in
+    plain = second.kernel == second.phases == second.step == 1
+    if not plain or second.origin != 0 or second.size_out != width:
+        return None
+    largest = max(first.size_in, first.size_out, first.dilation * first.kernel) * width
+    if not first.phases == first.step == 1 or largest >= _MAX_COORDINATE // 2:
+        return None
+    one = replace(
+        first,
+        size_in=first.size_in * width,
+        size_out=first.size_out * width,
+        origin=first.origin * width,
+        dilation=first.dilation * width,
+        offset_step=first.offset_step * width,
+    )
+
+    def without(values: tuple[int, ...], factor: int = 1) -> tuple[int, ...]:
+        return (*values[:axis], values[axis] * factor, *values[axis + 2 :])
+
+    return replace(
+        g,
+        axes=(*g.axes[:axis], one, *g.axes[axis + 2 :]),
+        stride=without(g.stride),
+        dilation=without(g.dilation, width),
+        pads_before=without(g.pads_before, width),
+    )
+
+
+def layout(
+    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int
+) -> Layout | None:
+    """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
+    axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
+    reach = max(
+        max(a.size_in, a.size_out * a.step) + a.size_out + a.phases + abs(a.origin) for a in axes
+    )
+    if reach >= _MAX_COORDINATE or max(a.phases for a in axes) > MAX_PHASES:
+        return None
+    if not 0 < geometry.channels * math.prod(map(_most_taps, axes)) <= MAX_SUM:
+        return None
+    found = _candidates(geometry, axes, itemsize, shared, multiprocessors)
+    return min(found, key=lambda layout: layout.cycles, default=None)
+
+
+# What a thread does, in instructions: at a step beside its products, for a line that is staged and
+# for an output.
+_STEP, _LINES, _OUTPUT, _BUFFERED = 6, 80, 4, 7
+_TILE = 600  # to find out where a tile lies, and to wait for its inputs
+_BYTES = 19  # that a multiprocessor moves in a cycle
+_SECTOR = 32  # bytes that a line moves in vain, at its two ends
+
+
+def _candidates(
+    geometry: ConvGeometry,
+    axes: tuple[AxisTaps, ...],
+    itemsize: int,
+    shared: int,
+    multiprocessors: int,
+) -> Iterator[Layout]:
+    g, (z, y, x) = geometry, axes
+    deep, high = _most_taps(z), _most_taps(y)
+    steps = -(-g.channels * deep * high * x.kernel // CHUNK) * CHUNK
+    most = products(g) * x.phases  # of a position, on average
+    low, top = reach_of(x)
+    slabs = -(-g.rows // ROWS)
+    for shape in SHAPES:
+        slots = THREADS // shape.columns
+        for slabs_of_tile, height, depth in itertools.product(_PARTS, repeat=3):
+            tile = (depth, height, shape.width)
+            if slabs_of_tile > slots:
+                continue
+            lines = min(depth * height, 1 << (slots // slabs_of_tile).bit_length() - 1)
+            if slabs_of_tile >= 2 * slabs or depth * height > _MOST_PASSES * lines:
+                continue
+            if any(s >= 2 * axis.positions(0) for axis, s in zip((z, y), tile, strict=False)):
+                continue
+            passes = depth * height // lines
+            extents = [
+                (size - 1) * axis.step + (taps - 1) * abs(axis.offset_step) + 1
+                for axis, size, taps in zip((z, y), tile, (deep, high), strict=False)
+            ]
+            extent = (shape.width - 1) * x.step + top - low + 1
+            plane = -(-extent // x.step)
+            line = plane * x.step + 2 * _SHIFT
+            line += (shape.columns - line) % 32 if shape.columns < 32 else -line % CHUNK
+            pitches = (extents[1] * (line + _SHIFT), line, plane)
+            channel_pitch = extents[0] * (pitches[0] + _SHIFT)
+            inputs = g.channels * (channel_pitch + _SHIFT) + _SHIFT
+            inputs += -inputs % CHUNK
+            rows = slabs_of_tile * ROWS
+            buffer_pitch = shape.width * x.phases if x.phases > 1 else 0
+            source_lines = g.channels * extents[0] * extents[1]
+            sizes = (
+                SHARED + _LINE * source_lines,
+                _LINE * depth * height,
+                4 * rows,
+                4 * rows * steps,
+                4 * steps,
+                4 * inputs,
+                rows * lines * buffer_pitch * itemsize,
+            )
+            *places, own = itertools.accumulate(sizes)
+            if own > shared or max(extent, *extents) >= _COUNTED // 2:
+                continue
+            tiles = tuple(
+                -(-axis.positions(0) // size) for axis, size in zip(axes, tile, strict=True)
+            )
+            row_tiles = -(-slabs // slabs_of_tile)
+            units = g.groups * row_tiles * z.phases * y.phases
+            count = g.batch * math.prod(tiles)
+            outputs = passes * shape.positions * ROWS * x.phases
+            instructions = (
+                passes * most * ((ROWS + 1) * shape.positions + _STEP)
+                + source_lines * _LINES / 4
+                + outputs * (_BUFFERED if buffer_pitch else _OUTPUT)
+                + _TILE
+            )
+            moved = source_lines * (itemsize * extent + _SECTOR)
+            moved += rows * depth * height * (shape.width * x.phases * itemsize + _SECTOR)
+            turns = -(-count * units // multiprocessors)
+            resident = min(shape.resident, (shared + _RESERVED) // (own + _RESERVED))
+            alone = 1 + 4 / min(resident, turns) ** 2  # what few blocks wait for, many hide
+            yield Layout(
+                shape=shape,
+                axes=axes,
+                tile=tile,
+                tiles=tiles,
+                slabs=slabs,
+                slabs_of_tile=slabs_of_tile,
+                lines=lines,
+                steps=steps,
+                low=low,
+                extent=extent,
+                extents=(extents[0], extents[1]),
+                pitches=pitches,
+                channel_pitch=channel_pitch,
+                places=tuple(places),
+                buffer_pitch=buffer_pitch,
+                shared=own,
+                units=units,
+                count=count,
+                instructions=instructions,
+                cycles=turns * max(instructions, moved / _BYTES) * alone,
+            )

@@ -1,0 +1,590 @@
+// Convolutions by plain multiply-adds, in both directions, on one to three axes: those whose groups have few
+// channels, and transposed ones whose strides leave few products for each output.
+//
+//     out[n, g, row, o] = bias[g, row]
+//                       + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
+//
+// where i(o, tap) follows from the tap table (taps.cuh), and taps whose input lies outside of the array
+// contribute nothing, whatever the weight. Matrix units would multiply mostly zeros here, and what surrounds
+// their products would take longer than all of these.
+//
+// A tile is a box of positions, in one phase of z and y and all phases of x, for some slabs of ROWS output
+// channels. The inputs that its taps reach are staged in shared memory, zeros where the array has nothing. A
+// thread has all rows of a slab at POSITIONS positions of a line, and takes the phases of x in turn:
+//
+//     inputs of a channel                       sums of a thread, at a step
+//     +--------------------------------+                   positions, COLUMNS apart
+//     | halo                           |                      x0   x1   x2   x3
+//     |   +------------------------+   |                    +----+----+----+----+
+//     |   | 0 1 2 ..  0 1 2 ..     |   |  lines      w[0]   | ## | ## | ## | ## |
+//     |   +------------------------+   |             ...    | ## | ## | ## | ## |   ROWS
+//     |   | columns   columns      |   |             w[7]   | ## | ## | ## | ## |
+//     |   +------------------------+   |                    +----+----+----+----+
+//     +--------------------------------+
+//
+// A step is a tap of a channel: ROWS weights that neighbouring threads have in common, and an input for each
+// position, whose place is that of the thread's position plus what a table in shared memory has for the step.
+// With a stride along x, inputs that lie a stride apart are staged as neighbours, in planes.
+//
+// A sum runs over channels, then z, y and x of the taps, in one thread. It has few products, so that rounding
+// does not drift.
+//
+// The phases of x of a line are put together in shared memory, and stored as whole lines.
+//
+// Zeros that stand in for absent inputs would become NaN with an infinite or NaN weight: a slab that has one is
+// summed under a mask.
+//
+// `pack_plain` runs first. It brings the weights into the order of steps, ROWS of them side by side, and finds
+// the slabs that have special ones:
+//
+//     packed[group][slab][phase of z and y][phase of x][channel][tap of z, y, x][row]
+//
+// Macros (set by cupyconv/_plan.py):
+//     ELEMENT     type of input, weight and output elements, of which sums are float
+//     POSITIONS   of a thread (plain_conv alone)
+//     COLUMNS     threads side by side along x (plain_conv alone)
+//     RESIDENT    blocks that a multiprocessor shall hold, which bounds the registers (plain_conv alone)
+//
+// Launch: THREADS threads. `plain_conv` is launched with any multiple of `units` blocks. A block stays in a unit,
+// some slabs in a phase of z and y, whose weights and places it has to find only once; it takes every so
+// many-th of the tiles, which run over x, y, z and samples. `pack_plain` takes any number of blocks.
+
+#include "division.cuh"
+#include "taps.cuh"
+
+typedef ELEMENT Element;
+typedef typename BitsOf<sizeof(Element)>::type Bits;
+
+constexpr int THREADS = 128;
+constexpr int WARPS = THREADS / 32;
+constexpr int ROWS = 8;
+constexpr int MAX_PHASES = 8;
+// Floats that are copied together.
+constexpr int CHUNK = 4;
+// Steps, or elements of a thread, that are under way together.
+constexpr int UNROLL = 4;
+
+struct __align__(16) Quad {
+    float values[4];
+};
+
+// Strides and pitches are in elements.
+struct Axis {
+    AxisTaps taps;
+    int64 tile, tiles;  // positions of a tile in each phase, and how many tiles there are
+    int64 pitch;        // between inputs in shared memory; of x between its planes
+    int64 input, weight, out;
+};
+
+struct Arguments {
+    const Element* input;
+    const Element* weight;
+    Element* out;
+    Parameter bias;
+    float* packed;
+    int* special;  // whether a slab has such weights in a phase
+    int64 groups, rows, channels;
+    int64 input_batch, input_group, input_channel;
+    int64 weight_group, weight_row, weight_channel;
+    int64 out_batch, out_group, out_row;
+    Axis axis[3];
+    int64 units, tiles;         // what blocks stay in, and tiles of each
+    int64 row_tiles, slabs, slabs_of_tile;
+    int64 lines, passes;        // of a tile: lines that are computed together, and how often
+    int64 steps;                // of the phase of z and y that has most, in all phases of x
+    int64 low, extent;          // of x: the least input offset of any tap, and inputs that are staged
+    int64 channel_pitch;        // between inputs in shared memory
+    // Bytes of shared memory in front of what lies there.
+    int64 place_results, place_bias, place_weights, place_offsets, place_inputs, place_buffer;
+    int64 buffer_pitch;         // of a line of outputs, 0 where x has one phase
+    int64 reciprocals[3];       // long ones, of the tiles along x, y and z
+    int64 per_step, per_lines;  // short ones
+    int64 chunks;               // whether inputs are staged in chunks
+    int64 pairs;                // whether two neighbouring outputs can be stored together
+};
+
+// The taps of a phase. Along x, those of earlier phases are `before` it.
+struct Taps {
+    int first, count, offset, before;
+};
+
+// What a block computes: some slabs of a group, in a phase of z and of y.
+struct Unit {
+    int slab, phase[2], group;
+    int products;      // taps of z and y
+    int deep, high;    // lines that are staged for a channel
+    int positions[2];  // of the phase
+    int64 input, out;  // offset of the group, and of its first output
+};
+
+struct __align__(16) Tile {
+    int position[3];   // the first ones, which are the same in all phases
+    int left[2];       // how many positions of z and y there are from these on
+    int width;         // outputs of a line
+    int64 input, out;  // offset of the sample, and of the first output
+};
+
+// What all threads have in common lies here: their registers are for sums.
+struct __align__(16) Shared {
+    Taps taps[3][MAX_PHASES];
+    Unit unit;
+    Tile tiles[2];  // this one and the last, or the next
+};
+
+__device__ inline void describe_taps(const Arguments& p, Shared& shared) {
+    const int a = threadIdx.x / MAX_PHASES, phase = threadIdx.x % MAX_PHASES;
+    if (a < 3 && phase < int(p.axis[a].taps.phases)) {
+        const Progression found = progression(p.axis[a].taps, phase);
+        shared.taps[a][phase] = {int(found.first), int(found.count), int(found.offset), 0};
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int i = 1; i < int(p.axis[2].taps.phases); ++i)
+            shared.taps[2][i].before = shared.taps[2][i - 1].before + shared.taps[2][i - 1].count;
+    __syncthreads();
+}
+
+// A step of a phase of z and y: a phase of x, a channel and a tap.
+struct Step {
+    int phase, channel, z, y, x;
+
+    __device__ Step(const Arguments& p, const Shared& shared, int phase_z, int phase_y, int index) : phase(0) {
+        const int height = shared.taps[1][phase_y].count, depth = shared.taps[0][phase_z].count;
+        const int lines = int(p.channels) * depth * height;
+        while (index >= lines * shared.taps[2][phase].count) index -= lines * shared.taps[2][phase++].count;
+        const int width = shared.taps[2][phase].count;
+        x = index % width, index /= width;
+        y = index % height, index /= height;
+        z = index % depth, channel = index / depth;
+    }
+};
+
+#ifndef POSITIONS
+
+extern "C" __global__ void __launch_bounds__(THREADS) pack_plain(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    Shared& shared = *(Shared*)memory;
+    describe_taps(p, shared);
+    const int heights = int(p.axis[1].taps.phases), phases = heights * int(p.axis[0].taps.phases);
+    const int slabs = int(p.slabs);
+    for (int64 unit = blockIdx.x; unit < p.groups * slabs * phases; unit += gridDim.x) {
+        const int phase = int(unit % phases), slab = int(unit / phases % slabs);
+        const Taps tz = shared.taps[0][phase / heights], ty = shared.taps[1][phase % heights];
+        const int64 group = unit / phases / slabs;
+        const int count = int(p.channels) * tz.count * ty.count * int(p.axis[2].taps.kernel);
+        bool special = false;
+        for (int i = threadIdx.x; i < count * ROWS; i += THREADS) {
+            const int64 row = slab * ROWS + i % ROWS;
+            const Step step(p, shared, phase / heights, phase % heights, i / ROWS);
+            const Taps tx = shared.taps[2][step.phase];
+            float value = 0;
+            if (row < p.rows)
+                value = widen<float>(p.weight[group * p.weight_group + row * p.weight_row +
+                                              step.channel * p.weight_channel +
+                                              (tz.first + step.z * p.axis[0].taps.tap_step) * p.axis[0].weight +
+                                              (ty.first + step.y * p.axis[1].taps.tap_step) * p.axis[1].weight +
+                                              (tx.first + step.x * p.axis[2].taps.tap_step) * p.axis[2].weight]);
+            special |= is_special(value);
+            p.packed[unit * p.steps * ROWS + i] = value;
+        }
+        special = __syncthreads_or(special);
+        if (threadIdx.x == 0) p.special[unit] = special;
+    }
+}
+
+#else
+
+// A line of inputs that are staged, or of positions, of a tile: where it lies in the array from the tile's first
+// one on, and where its inputs are in shared memory.
+struct __align__(16) Line {
+    int64 offset;
+    int place;
+    short z, y;
+};
+
+struct Worker {
+    const Arguments& p;
+    unsigned char* const memory;
+    const int thread;
+
+    __device__ Worker(const Arguments& p, unsigned char* memory) : p(p), memory(memory), thread(threadIdx.x) {}
+
+    __device__ Shared& shared() const { return *(Shared*)memory; }
+    __device__ const Unit& unit() const { return shared().unit; }
+    __device__ const Taps& taps(int a) const { return shared().taps[a][unit().phase[a]]; }  // of z or y
+    __device__ Line* sources() const { return (Line*)(memory + sizeof(Shared)); }
+    __device__ Line* results() const { return (Line*)(memory + int(p.place_results)); }
+    __device__ float* bias() const { return (float*)(memory + int(p.place_bias)); }        // of each row
+    __device__ float* weights() const { return (float*)(memory + int(p.place_weights)); }  // as they are packed
+    // Of each step among the inputs, in bytes.
+    __device__ int* offsets() const { return (int*)(memory + int(p.place_offsets)); }
+    __device__ float* inputs() const { return (float*)(memory + int(p.place_inputs)); }
+    __device__ Element* buffer() const { return (Element*)(memory + int(p.place_buffer)); }
+
+    __device__ int slabs() const { return int(p.slabs_of_tile); }
+    __device__ int lines() const { return int(p.lines); }  // of a pass
+    // Of the thread, in a pass. One that has no slab computes another one's, and does not store.
+    __device__ int column() const { return thread % COLUMNS; }
+    __device__ int turn() const { return quotient(thread / COLUMNS, p.per_lines); }
+    __device__ int line() const { return thread / COLUMNS - turn() * lines(); }
+    __device__ bool stores() const { return (turn() < slabs()) & (unit().slab + turn() < int(p.slabs)); }
+    __device__ int slab() const { return stores() ? turn() : 0; }
+
+    __device__ void find_unit(int index) const {
+        Unit& unit = shared().unit;
+        unit.slab = index % int(p.row_tiles) * slabs(), index /= int(p.row_tiles);
+        unit.phase[1] = index % int(p.axis[1].taps.phases), index /= int(p.axis[1].taps.phases);
+        unit.phase[0] = index % int(p.axis[0].taps.phases), unit.group = index / int(p.axis[0].taps.phases);
+        unit.products = taps(0).count * taps(1).count;
+        unit.deep = extent(0), unit.high = extent(1);
+        unit.input = unit.group * p.input_group;
+        unit.out = unit.group * p.out_group + unit.slab * ROWS * p.out_row;
+        for (int a = 0; a < 2; ++a) {
+            unit.positions[a] = int(positions_of(p.axis[a].taps, unit.phase[a]));
+            unit.out += unit.phase[a] * p.axis[a].out;
+        }
+    }
+    __device__ Tile tile_of(int index) const {
+        Tile tile;
+        int next = index;
+#pragma unroll
+        for (int a = 2; a >= 0; --a) {
+            index = next;
+            next = long_quotient(index, p.reciprocals[2 - a]);
+            tile.position[a] = (index - next * int(p.axis[a].tiles)) * int(p.axis[a].tile);
+        }
+        tile.left[0] = unit().positions[0] - tile.position[0];
+        tile.left[1] = unit().positions[1] - tile.position[1];
+        const int phases = int(p.axis[2].taps.phases), all = int(p.axis[2].tile) * phases;
+        const int rest = int(p.axis[2].taps.size_out) - tile.position[2] * phases;
+        tile.width = rest < all ? rest : all;
+        tile.input = unit().input + next * p.input_batch;
+        tile.out = unit().out + next * p.out_batch;
+#pragma unroll
+        for (int a = 0; a < 3; ++a) tile.out += tile.position[a] * p.axis[a].taps.phases * p.axis[a].out;
+        return tile;
+    }
+
+    // Lines of inputs that are staged along z or y; none without taps.
+    __device__ int extent(int a) const {
+        const int apart = int(p.axis[a].taps.offset_step);
+        if (taps(a).count == 0) return 0;
+        return (int(p.axis[a].tile) - 1) * int(p.axis[a].taps.step) +
+               (taps(a).count - 1) * (apart < 0 ? -apart : apart) + 1;
+    }
+    // The least input offset: of a phase of z or y, of all phases of x.
+    __device__ int low(int a) const {
+        if (a == 2) return int(p.low);
+        const int apart = int(p.axis[a].taps.offset_step);
+        return taps(a).offset + (apart < 0 ? (taps(a).count - 1) * apart : 0);
+    }
+    // The input offset of a tap, from the least one on.
+    __device__ int offset_of(int a, const Taps& taps, int tap) const {
+        return taps.offset + tap * int(p.axis[a].taps.offset_step) - low(a);
+    }
+
+    // ---- what holds for all tiles of a block ----
+
+    // Where lines and steps lie, and the bias.
+    __device__ void describe() const {
+        for (int i = thread; i < int(p.channels) * unit().deep * unit().high; i += THREADS) {
+            const int y = i % unit().high, z = i / unit().high % unit().deep, channel = i / unit().high / unit().deep;
+            sources()[i] = {channel * p.input_channel + z * p.axis[0].input + y * p.axis[1].input,
+                            int(channel * p.channel_pitch + z * p.axis[0].pitch + y * p.axis[1].pitch), short(z),
+                            short(y)};
+        }
+        for (int i = thread; i < int(p.axis[0].tile * p.axis[1].tile); i += THREADS) {
+            const int z = i / int(p.axis[1].tile), y = i % int(p.axis[1].tile);
+            results()[i] = {z * p.axis[0].taps.phases * p.axis[0].out + y * p.axis[1].taps.phases * p.axis[1].out,
+                            int(z * p.axis[0].taps.step * p.axis[0].pitch + y * p.axis[1].taps.step * p.axis[1].pitch),
+                            short(z), short(y)};
+        }
+        for (int row = thread; row < slabs() * ROWS; row += THREADS)
+            bias()[row] = p.bias.data && unit().slab * ROWS + row < int(p.rows)
+                              ? load_parameter<float>(p.bias, unit().group * p.rows + unit().slab * ROWS + row)
+                              : 0.0f;
+        for (int i = thread; i < int(p.channels) * unit().products * int(p.axis[2].taps.kernel); i += THREADS) {
+            const Step step(p, shared(), unit().phase[0], unit().phase[1], i);
+            const int64 line = step.channel * p.channel_pitch + offset_of(0, taps(0), step.z) * p.axis[0].pitch +
+                               offset_of(1, taps(1), step.y) * p.axis[1].pitch;
+            offsets()[i] = 4 * (int(line) + spread(offset_of(2, shared().taps[2][step.phase], step.x)));
+        }
+    }
+
+    // What is packed of the block's first slab, or of a later one.
+    __device__ int64 packed(int slab) const {
+        const int64 heights = p.axis[1].taps.phases, phases = p.axis[0].taps.phases * heights;
+        return (unit().group * p.slabs + unit().slab + slab) * phases + unit().phase[0] * heights + unit().phase[1];
+    }
+    __device__ bool is_masked() const { return stores() && p.special[packed(slab())]; }
+
+    __device__ void load_weights() const {
+        const int quads = int(p.channels) * unit().products * int(p.axis[2].taps.kernel) * (ROWS / 4);
+        for (int i = 0; i < slabs() && unit().slab + i < int(p.slabs); ++i) {
+            const float* const source = p.packed + packed(i) * p.steps * ROWS;
+            float* const to = weights() + i * int(p.steps) * ROWS;
+            for (int quad = thread; quad < quads; quad += THREADS) copy_async<16>(to + quad * 4, source + quad * 4, 16);
+        }
+    }
+
+    // ---- a tile ----
+
+    // The input coordinate that staging begins with.
+    __device__ int first(const Tile& tile, int a) const {
+        return tile.position[a] * int(p.axis[a].taps.step) + low(a);
+    }
+
+    // Stages the inputs, a line by each warp: in chunks where they lie in shared memory as they do in the array,
+    // else one by one. Returns where the first one is.
+    __device__ const float* stage(int index, int turn) const {
+        const Tile tile = tile_of(index);
+        if (thread == 0) shared().tiles[turn] = tile;
+        const int z0 = first(tile, 0), y0 = first(tile, 1), x0 = first(tile, 2);
+        const int size = int(p.axis[2].taps.size_in), wide = int(p.extent), lane = thread % 32;
+        const Element* const origin =
+            p.input + (tile.input + z0 * p.axis[0].input + y0 * p.axis[1].input + x0 * p.axis[2].input);
+        const int start = p.chunks ? int((unsigned long long)origin / sizeof(Element) % CHUNK) : 0;
+        for (int i = thread / 32; i < int(p.channels) * unit().deep * unit().high; i += WARPS) {
+            const Line line = sources()[i];
+            const bool present = (unsigned(z0 + line.z) < unsigned(p.axis[0].taps.size_in)) &
+                                 (unsigned(y0 + line.y) < unsigned(p.axis[1].taps.size_in));
+            const Element* const source = origin + line.offset;
+            float* const to = inputs() + (start + line.place);
+            if (p.chunks)
+                copy_chunks(to, source, (start + line.place) % CHUNK, x0, present ? size : 0, wide, lane);
+            else
+                copy_elements(to, source, x0, present ? size : 0, wide, lane);
+        }
+        return inputs() + start;
+    }
+    // Copies a line, whose first input lies `before` behind what is aligned, here and there.
+    __device__ void copy_chunks(float* to, const Element* source, int before, int x0, int size, int wide,
+                                int lane) const {
+        for (int x = lane * CHUNK - before; x < wide; x += 32 * CHUNK) {
+            const bool inside = (x0 + x >= 0) & (x0 + x + CHUNK <= size);
+            if (inside | (x0 + x + CHUNK <= 0) | (x0 + x >= size)) {
+                copy_async<16>(to + x, inside ? source + x : p.input, inside ? 16 : 0);
+            } else {
+#pragma unroll
+                for (int e = x; e < x + CHUNK; ++e)  // across an end of the array, one by one
+                    to[e] = unsigned(x0 + e) < unsigned(size) ? widen<float>(source[e]) : 0.0f;
+            }
+        }
+    }
+    __device__ void copy_elements(float* to, const Element* source, int x0, int size, int wide, int lane) const {
+        const int64 apart = p.axis[2].input;
+        for (int begin = lane; begin < wide; begin += UNROLL * 32) {
+            Bits loaded[UNROLL] = {};
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                const int x = begin + u * 32;
+                const bool inside = (x < wide) & (unsigned(x0 + x) < unsigned(size));
+                load_bits(loaded[u], (const Bits*)source + x * apart, 0, inside);
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u)
+                if (begin + u * 32 < wide) to[spread(begin + u * 32)] = widen<float>(*(const Element*)&loaded[u]);
+        }
+    }
+    // The place in its line of an input: those a step apart are neighbours.
+    __device__ int spread(int x) const {
+        const int index = quotient(x, p.per_step);
+        return (x - index * int(p.axis[2].taps.step)) * int(p.axis[2].pitch) + index;
+    }
+
+    // Adds up some steps, from the input that the first tap would take.
+    __device__ void add(float (&sum)[ROWS][POSITIONS], const float* own, int begin, int steps) const {
+        const Quad* weight = (const Quad*)(weights() + (slab() * int(p.steps) + begin) * ROWS);
+        const int* offset = offsets() + begin;
+        for (; steps >= UNROLL; steps -= UNROLL, weight += UNROLL * (ROWS / 4), offset += UNROLL) {
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) multiply(sum, weight + u * (ROWS / 4), input_at(own, offset[u]));
+        }
+        for (; steps > 0; --steps, weight += ROWS / 4, ++offset) multiply(sum, weight, input_at(own, *offset));
+    }
+    __device__ __forceinline__ const float* input_at(const float* own, int offset) const {
+        return (const float*)((const unsigned char*)own + offset);
+    }
+    __device__ __forceinline__ void multiply(float (&sum)[ROWS][POSITIONS], const Quad* weight,
+                                             const float* input) const {
+        const Quad half[2] = {weight[0], weight[1]};
+        float x[POSITIONS];
+#pragma unroll
+        for (int i = 0; i < POSITIONS; ++i) x[i] = input[i * COLUMNS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+            for (int i = 0; i < POSITIONS; ++i) sum[r][i] = fmaf(half[r / 4].values[r % 4], x[i], sum[r][i]);
+    }
+
+    // The same without absent inputs.
+    __device__ void add_present(float (&sum)[ROWS][POSITIONS], const float* own, const Tile& tile, const Line& line,
+                                int begin, int steps) const {
+        for (int index = begin; index < begin + steps; ++index) {
+            const Step step(p, shared(), unit().phase[0], unit().phase[1], index);
+            const int iz = first(tile, 0) + line.z * int(p.axis[0].taps.step) + offset_of(0, taps(0), step.z);
+            const int iy = first(tile, 1) + line.y * int(p.axis[1].taps.step) + offset_of(1, taps(1), step.y);
+            const int x0 = first(tile, 2) + offset_of(2, shared().taps[2][step.phase], step.x);
+            const bool present = (unsigned(iz) < unsigned(p.axis[0].taps.size_in)) &
+                                 (unsigned(iy) < unsigned(p.axis[1].taps.size_in));
+            const float* const weight = weights() + (slab() * int(p.steps) + index) * ROWS;
+#pragma unroll
+            for (int i = 0; i < POSITIONS; ++i) {
+                const int x = x0 + (column() + i * COLUMNS) * int(p.axis[2].taps.step);
+                if (!present | (unsigned(x) >= unsigned(p.axis[2].taps.size_in))) continue;
+                const float value = input_at(own, offsets()[index])[i * COLUMNS];
+#pragma unroll
+                for (int r = 0; r < ROWS; ++r) sum[r][i] = fmaf(weight[r], value, sum[r][i]);
+            }
+        }
+    }
+
+    // Puts the outputs of a phase of x into the lines of the buffer.
+    __device__ void put(const float (&sum)[ROWS][POSITIONS], int phase_x) const {
+        if (!stores()) return;
+        const int phases = int(p.axis[2].taps.phases), row = lines() * int(p.buffer_pitch);
+        Element* to = buffer() + (slab() * ROWS * row + line() * int(p.buffer_pitch) + column() * phases + phase_x);
+        float term[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) term[r] = bias()[slab() * ROWS + r];
+#pragma unroll
+        for (int i = 0; i < POSITIONS; ++i, to += COLUMNS * phases)
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) to[r * row] = narrow<Element>(sum[r][i] + term[r]);
+    }
+
+    // Stores the outputs of a thread, where x has one phase.
+    template <bool NEIGHBOURS>
+    __device__ void store(const float (&sum)[ROWS][POSITIONS], const Tile& tile, const Line& line) const {
+        if (!stores() | (line.z >= tile.left[0]) | (line.y >= tile.left[1])) return;
+        const int rows = int(p.rows) - (unit().slab + slab()) * ROWS, end = tile.width - column();
+        const int64 apart = NEIGHBOURS ? 1 : p.axis[2].out;
+        Element* out = p.out + (tile.out + line.offset + slab() * ROWS * p.out_row + column() * apart);
+        if ((rows >= ROWS) & (end > (POSITIONS - 1) * COLUMNS)) {
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r, out += p.out_row) {
+                const float term = bias()[slab() * ROWS + r];
+#pragma unroll
+                for (int i = 0; i < POSITIONS; ++i) out[i * COLUMNS * apart] = narrow<Element>(sum[r][i] + term);
+            }
+        } else {
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r, out += p.out_row)
+#pragma unroll
+                for (int i = 0; i < POSITIONS; ++i)
+                    if ((r < rows) & (i * COLUMNS < end))
+                        out[i * COLUMNS * apart] = narrow<Element>(sum[r][i] + bias()[slab() * ROWS + r]);
+        }
+    }
+
+    // Stores the whole lines of a pass, a line by each warp, WIDTH outputs together: those in the buffer, or the
+    // bias where there are no products. With a WIDTH of 0 outputs are no neighbours.
+    template <int WIDTH, bool BUFFERED>
+    __device__ void store_lines(const Tile& tile, int pass) const {
+        constexpr int EACH = WIDTH ? WIDTH : 1;
+        typedef typename BitsOf<EACH * sizeof(Element)>::type Word;
+        union Words {
+            Element elements[EACH];
+            Word word;
+        };
+        const int end = tile.width / EACH, most[2] = {tile.left[0], tile.left[1]}, lane = thread % 32;
+        const int rows = int(p.rows) - unit().slab * ROWS;
+        const int64 apart = WIDTH ? 1 : p.axis[2].out;
+        Element* const origin = p.out + tile.out;
+        for (int i = thread / 32; i < slabs() * ROWS * lines(); i += WARPS) {
+            const int row = quotient(i, p.per_lines);
+            const Line line = results()[pass * lines() + i - row * lines()];
+            if ((row >= rows) | (line.z >= most[0]) | (line.y >= most[1])) continue;
+            Word* out = (Word*)(origin + (line.offset + row * p.out_row)) + lane * apart;
+            const Word* from = (const Word*)(buffer() + i * int(p.buffer_pitch)) + lane;
+            Words constant;
+#pragma unroll
+            for (int e = 0; e < EACH; ++e) constant.elements[e] = narrow<Element>(bias()[row]);
+            for (int rest = end - lane; rest > 0; rest -= UNROLL * 32) {
+                Word values[UNROLL];
+#pragma unroll
+                for (int u = 0; u < UNROLL; ++u)
+                    values[u] = !BUFFERED ? constant.word : u * 32 < rest ? from[u * 32] : Word();
+#pragma unroll
+                for (int u = 0; u < UNROLL; ++u) store_bits(out + u * 32 * apart, values[u], u * 32 < rest);
+                out += UNROLL * 32 * apart, from += UNROLL * 32;
+            }
+        }
+    }
+    template <bool BUFFERED>
+    __device__ void store_all(const Tile& tile, int pass) const {
+        if (p.pairs)
+            store_lines<2, BUFFERED>(tile, pass);
+        else if (p.axis[2].out == 1)
+            store_lines<1, BUFFERED>(tile, pass);
+        else
+            store_lines<0, BUFFERED>(tile, pass);
+    }
+
+    // The outputs of all tiles from one on. While the last ones of a tile are stored, the inputs of the next tile
+    // are on their way.
+    __device__ void convolve(int index, int apart) const {
+        const bool masked = is_masked();
+        const int phases = int(p.axis[2].taps.phases), taps = int(p.channels) * unit().products;
+        const float* staged = stage(index, 0);
+        copy_async_commit();
+        for (int turn = 0; index < int(p.tiles); index += apart, turn ^= 1) {
+            const Tile& tile = shared().tiles[turn];
+            copy_async_wait<0>();
+            __syncthreads();
+            for (int pass = 0; pass < int(p.passes); ++pass) {
+                const Line& own = results()[pass * lines() + line()];
+                const float* const input = staged + (own.place + column());
+                float sum[ROWS][POSITIONS];
+                for (int phase = 0; phase < phases; ++phase) {
+                    const Taps& tx = shared().taps[2][phase];
+#pragma unroll
+                    for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+                        for (int i = 0; i < POSITIONS; ++i) sum[r][i] = 0;
+                    if (masked)
+                        add_present(sum, input, tile, own, tx.before * taps, tx.count * taps);
+                    else
+                        add(sum, input, tx.before * taps, tx.count * taps);
+                    if (phases > 1) put(sum, phase);
+                }
+                const bool last = pass == int(p.passes) - 1;
+                if (last | (phases > 1)) __syncthreads();  // nobody reads these inputs any more, and the buffer is full
+                if (last) {
+                    if (index + apart < int(p.tiles)) staged = stage(index + apart, turn ^ 1);
+                    copy_async_commit();
+                }
+                if (phases > 1) {
+                    store_all<true>(tile, pass);
+                    if (!last) __syncthreads();  // before the buffer is filled again
+                } else if (p.axis[2].out == 1) {
+                    store<true>(sum, tile, own);
+                } else {
+                    store<false>(sum, tile, own);
+                }
+            }
+        }
+    }
+    // The same where there are no products.
+    __device__ void fill(int index, int apart) const {
+        for (; index < int(p.tiles); index += apart)
+            for (int pass = 0; pass < int(p.passes); ++pass) store_all<false>(tile_of(index), pass);
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) plain_conv(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    describe_taps(p, *(Shared*)memory);
+    const Worker worker(p, memory);
+    const int units = int(p.units), first = blockIdx.x / units, apart = gridDim.x / units;
+    if (worker.thread == 0) worker.find_unit(blockIdx.x % units);
+    __syncthreads();
+    worker.describe();
+    if (worker.unit().products) worker.load_weights();
+    __syncthreads();
+    if (worker.unit().products)
+        worker.convolve(first, apart);
+    else
+        worker.fill(first, apart);
+}
+#endif

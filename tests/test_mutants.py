@@ -45,7 +45,7 @@ class Mutant(NamedTuple):
 
     def patch(self) -> dict[str, str]:
         """The changed text of the file, all headers included."""
-        includers = {"direct": CONV, "depthwise": DEPTHWISE_CONV}
+        includers = {"direct": CONV, "depthwise": DEPTHWISE_CONV, "plain": PLAIN_CONV}
         including = includers.get(self.by, MATRIX_CONV)
         kernel = self.file if self.file.endswith(".cu") else including
         text = _compile.source(kernel)
@@ -57,6 +57,7 @@ class Mutant(NamedTuple):
 
 CONV = "direct_conv.cu"
 DEPTHWISE_CONV = "depthwise_conv.cu"
+PLAIN_CONV = "plain_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
 PACK = "pack_weights.cu"
@@ -738,6 +739,205 @@ DEPTHWISE = {
 }  # fmt: skip
 
 
+# Several tiles of a block, and a ragged last slab of rows.
+PLAIN_CASES = {
+    "neighbours": convolution(
+        "conv2d", (3, 6, 19, 131), (26, 3, 2, 3), bias=True, groups=2, padding=(1, 2)
+    ),
+    "phases": convolution(
+        "conv_transpose2d", (2, 10, 13, 70), (10, 11, 3, 4), bias=True, groups=2,
+        stride=(2, 3), padding=1,
+    ),
+    "pairs": convolution(
+        "conv_transpose2d", (3, 4, 14, 70), (4, 9, 3, 2), bias=True, groups=2, stride=2
+    ),
+    "steps": convolution(
+        "conv2d", (2, 4, 19, 141), (22, 2, 2, 3), bias=True, groups=2,
+        stride=(1, 2), dilation=(1, 3), padding=(0, 4),
+    ),
+    "three axes": convolution(
+        "conv_transpose3d", (2, 6, 5, 9, 67), (6, 10, 3, 3, 2), bias=True,
+        stride=(2, 1, 1), padding=(0, 1, 0),
+    ),
+    "no taps": convolution(
+        "conv_transpose2d", (2, 6, 9, 69), (6, 10, 3, 3), bias=True, stride=2, dilation=2
+    ),
+    "half": convolution(
+        "conv2d", (2, 6, 19, 131), (38, 3, 2, 3), np.float16, bias=True, groups=2, padding=(1, 2)
+    ),
+}  # fmt: skip
+
+PLAIN = {
+    "a row too many": Mutant(
+        PLAIN_CONV, "if ((r < rows) & ", "if ((r <= rows) & ",
+        "out of bounds|between the elements|another thread", by="plain", case="neighbours",
+    ),
+    "a column too many": Mutant(
+        PLAIN_CONV, "(i * COLUMNS < end))", "(i * COLUMNS <= end))",
+        "out of bounds|between the elements|another thread", by="plain", case="neighbours",
+    ),
+    "all rows of a ragged slab": Mutant(
+        PLAIN_CONV, "if ((rows >= ROWS) & (end", "if ((end",
+        "out of bounds|between the elements|another thread", by="plain", case="neighbours",
+    ),
+    "a line too many": Mutant(
+        PLAIN_CONV, "if (!stores() | (line.z >= tile.left[0]) | (line.y >= tile.left[1])) return;",
+        "if (!stores() | (line.z >= tile.left[0])) return;",
+        "out of bounds|between the elements|another thread", by="plain", case="neighbours",
+    ),
+    "threads without a slab that store": Mutant(
+        PLAIN_CONV, "(turn() < slabs()) & (unit().slab + turn() < int(p.slabs))", "true",
+        "nothing wrote|race|wrong|out of bounds|another thread", by="plain", case="half",
+    ),
+    "a row of lines too many": Mutant(
+        PLAIN_CONV, "if ((row >= rows) | ", "if (",
+        "out of bounds|between the elements|another thread|nothing wrote",
+        by="plain", case="phases",
+    ),
+    "an output of lines too many": Mutant(
+        PLAIN_CONV, "values[u], u * 32 < rest);", "values[u], u * 32 <= rest);",
+        "out of bounds|between the elements|another thread", by="plain", case="phases",
+    ),
+    "lines of the first pass": Mutant(
+        PLAIN_CONV, "results()[pass * lines() + i - row * lines()]", "results()[i - row * lines()]",
+        "nobody wrote|another thread|wrong", by="plain", case="pairs",
+    ),
+    "inputs of the first sample": Mutant(
+        PLAIN_CONV, "unit().input + next * p.input_batch", "unit().input",
+        "wrong", by="plain", case="neighbours",
+    ),
+    "bias of the first group": Mutant(
+        PLAIN_CONV, "load_parameter<float>(p.bias, unit().group * p.rows + ",
+        "load_parameter<float>(p.bias, ",
+        "wrong", by="plain", case="neighbours",
+    ),
+    "chunks that do not lie as their inputs": Mutant(
+        PLAIN_CONV, "sizeof(Element) % CHUNK) : 0;", "sizeof(Element) % CHUNK + 1) : 0;",
+        "misaligned", by="plain", case="neighbours",
+    ),
+    "x bound of chunks off by one": Mutant(
+        PLAIN_CONV, "(x0 + x + CHUNK <= size)", "(x0 + x + CHUNK <= size + 1)",
+        "out of bounds|between the elements|wrong", by="plain", case="neighbours",
+    ),
+    "x bound of a part of a chunk off by one": Mutant(
+        PLAIN_CONV, "to[e] = unsigned(x0 + e) < unsigned(size)",
+        "to[e] = unsigned(x0 + e) <= unsigned(size)",
+        "out of bounds|between the elements|wrong", by="plain", case="neighbours",
+    ),
+    "x bound of elements off by one": Mutant(
+        PLAIN_CONV, "(x < wide) & (unsigned(x0 + x) < unsigned(size))",
+        "(x < wide) & (unsigned(x0 + x) <= unsigned(size))",
+        "out of bounds|between the elements|wrong", by="plain", case="half",
+    ),
+    "y bound of lines off by one": Mutant(
+        PLAIN_CONV, "(unsigned(y0 + line.y) < unsigned(p.axis[1].taps.size_in))",
+        "(unsigned(y0 + line.y) <= unsigned(p.axis[1].taps.size_in))",
+        "out of bounds|between the elements|wrong", by="plain", case="neighbours",
+    ),
+    "no z bound of lines": Mutant(
+        PLAIN_CONV, "(unsigned(z0 + line.z) < unsigned(p.axis[0].taps.size_in)) &", "true &",
+        "out of bounds|between the elements|wrong", by="plain", case="three axes",
+    ),
+    "inputs that are not staged": Mutant(
+        PLAIN_CONV, "i < int(p.channels) * unit().deep * unit().high; i += WARPS",
+        "i < int(p.channels) * unit().deep * unit().high - 1; i += WARPS",
+        "nothing wrote|wrong", by="plain", case="neighbours",
+    ),
+    "taps of the first phase": Mutant(
+        PLAIN_CONV, "spread(offset_of(2, shared().taps[2][step.phase], step.x))",
+        "spread(offset_of(2, shared().taps[2][0], step.x))",
+        "wrong|nothing wrote", by="plain", case="phases",
+    ),
+    "inputs that are not spread": Mutant(
+        PLAIN_CONV, "return (x - index * int(p.axis[2].taps.step)) * int(p.axis[2].pitch) + index;",
+        "return x;",
+        "wrong|nothing wrote", by="plain", case="steps",
+    ),
+    "ascending taps": Mutant(
+        PLAIN_CONV, "taps(a).offset + (apart < 0 ? (taps(a).count - 1) * apart : 0);",
+        "taps(a).offset;",
+        "wrong|nothing wrote|out of bounds", by="plain", case="three axes",
+    ),
+    "outputs of one phase": Mutant(
+        PLAIN_CONV, "column() * phases + phase_x);", "column() * phases);",
+        "wrong|nothing wrote|race", by="plain", case="phases",
+    ),
+    "pairs of odd outputs": Mutant(
+        PLAIN_CONV, "        if (p.pairs)\n", "        if (p.axis[2].out == 1)\n",
+        "misaligned|another thread|out of bounds|nobody wrote", by="plain", case="phases",
+    ),
+    "a rest of steps": Mutant(
+        PLAIN_CONV, "for (; steps > 0; --steps", "for (; steps > 1; --steps",
+        "wrong", by="plain", case="neighbours",
+    ),
+    "another row's weights": Mutant(
+        PLAIN_CONV, "half[r / 4].values[r % 4]", "half[r / 4].values[r % 2]",
+        "wrong", by="plain", case="neighbours",
+    ),
+    "weights of neighbouring taps": Mutant(
+        PLAIN_CONV, "(tx.first + step.x * p.axis[2].taps.tap_step)", "(tx.first + step.x)",
+        "wrong", by="plain", case="phases",
+    ),
+    "weights of the first group": Mutant(
+        PLAIN_CONV, "p.weight[group * p.weight_group + row * p.weight_row +",
+        "p.weight[row * p.weight_row +",
+        "wrong", by="plain", case="neighbours",
+    ),
+    "a phase without taps that is not filled": Mutant(
+        PLAIN_CONV, "        worker.fill(first, apart);", "        ;",
+        "nobody wrote", by="plain", case="no taps",
+    ),
+    "the tile in front": Mutant(
+        PLAIN_CONV, "stage(index + apart, turn ^ 1);", "stage(index + apart, turn);",
+        "race|wrong|another thread|nothing wrote", by="plain", case="neighbours",
+    ),
+    "no barrier behind the taps": Mutant(
+        PLAIN_CONV, "    __syncthreads();\n    if (threadIdx.x == 0)\n        for (int i = 1;",
+        "    if (threadIdx.x == 0)\n        for (int i = 1;",
+        "race|nothing wrote", by="plain", case="phases",
+    ),
+    "no barrier behind the unit": Mutant(
+        PLAIN_CONV, "    __syncthreads();\n    worker.describe();", "    worker.describe();",
+        "race|nothing wrote", by="plain", case="phases",
+    ),
+    "no barrier behind descriptions": Mutant(
+        PLAIN_CONV,
+        "    __syncthreads();\n    if (worker.unit().products)\n        worker.convolve",
+        "    if (worker.unit().products)\n        worker.convolve",
+        "race|nothing wrote", by="plain", case="phases",
+    ),
+    "no wait for copies": Mutant(
+        PLAIN_CONV, "            copy_async_wait<0>();\n", "",
+        "race|nothing wrote|under way", by="plain", case="neighbours",
+    ),
+    "no barrier behind inputs": Mutant(
+        PLAIN_CONV, "            copy_async_wait<0>();\n            __syncthreads();\n",
+        "            copy_async_wait<0>();\n",
+        "race|nothing wrote|under way", by="plain", case="neighbours",
+    ),
+    "no barrier before the next inputs": Mutant(
+        PLAIN_CONV, "if (last | (phases > 1)) __syncthreads();", "",
+        "race", by="plain", case="neighbours",
+    ),
+    "no barrier behind the buffer": Mutant(
+        PLAIN_CONV, "if (last | (phases > 1)) __syncthreads();", "if (last) __syncthreads();",
+        "race|nothing wrote", by="plain", case="pairs",
+    ),
+    "no barrier before the buffer is filled again": Mutant(
+        PLAIN_CONV, "if (!last) __syncthreads();  // before the buffer", "// before the buffer",
+        "race", by="plain", case="pairs",
+    ),
+    "padding that counts against an infinite weight": Mutant(
+        PLAIN_CONV, "if (!present | (unsigned(x)", "if (false & (unsigned(x)",
+        "wrong", by="plain", case="infinite",
+    ),
+    "infinite weights that nobody sees": Mutant(
+        PLAIN_CONV, "special |= is_special(value);", "",
+        "wrong", by="plain", case="infinite",
+    ),
+}  # fmt: skip
+
+
 # Odd sizes and several tiles; parameters of both signs, and one that is infinite.
 FUSED_CASES = {
     "own": test_fused.fused_case((3, 9, 12, 37), (9, 20, 3, 3), num_groups=4, padding=1),
@@ -886,6 +1086,7 @@ def infinite(case: Convolution) -> Convolution:
 
 
 DEPTHWISE_CASES["infinite"] = infinite(DEPTHWISE_CASES["even"])
+PLAIN_CASES["infinite"] = infinite(PLAIN_CASES["neighbours"])
 
 # Beside what Hypothesis draws: sums of several slices and tables, blocks of several tiles.
 LARGE = [
@@ -996,6 +1197,19 @@ def test_the_depthwise_kernel_is_right(name: str) -> None:
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_is_rejected_with_one_input_channel(name: str) -> None:
     reject(DEPTHWISE[name], DEPTHWISE_CASES)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", PLAIN_CASES)
+def test_the_kernel_for_few_products_is_right(name: str) -> None:
+    """In the cases in which its mutants are not."""
+    assert verdict(EmulatorBackend("plain"), PLAIN_CASES[name]) is None
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", PLAIN)
+def test_is_rejected_with_few_products(name: str) -> None:
+    reject(PLAIN[name], PLAIN_CASES)
 
 
 @pytest.mark.emulator

@@ -16,6 +16,7 @@ from cupyconv._plan import (
     DepthwisePlan,
     Instance,
     MatrixPlan,
+    PlainPlan,
     Processor,
     Tile,
     instances,
@@ -137,6 +138,16 @@ def test_shared_memory_with_one_input_channel(target: str) -> None:
         assert isinstance(plan, DepthwisePlan)
         declared = TABLE[target][str(plan.launch.instance)][2]
         assert declared + plan.launch.shared <= SHARED[target], plan
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_shared_memory_with_few_products(target: str) -> None:
+    for geometry in CHOSEN["plain_conv.cu"]:
+        plan = plan_of(geometry, processor=Processor(target, 132))
+        assert isinstance(plan, PlainPlan)
+        for launch in (plan.pack, plan.launch):
+            declared = TABLE[target][str(launch.instance)][2]
+            assert declared + launch.shared <= SHARED[target], plan
 
 
 def test_an_instance_that_does_not_compile_is_found() -> None:

@@ -32,7 +32,7 @@ from ._convolution import (
 )
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._launch import Arguments, KernelPath, laid_out
+from ._launch import Arguments, KernelPath, laid_out, on_long_lines
 from ._normalization import batch_norm, group_norm
 from ._plan import ConvPlan, DepthwisePlan, Launch, MatrixPlan, NormPlan, PlainPlan, Processor
 from ._pooling import max_pool2d
@@ -75,9 +75,9 @@ class Explanation:
     multiprocessors : int
         Multiprocessors of the GPU.
     kernel : str
-        What does the work: ``"hopper"``, ``"portable"``, ``"depthwise"`` or ``"direct"`` for
-        convolutions, ``"fused"``, ``"normalize"``, ``"max_pool2d"``, several of them joined by
-        ``" + "``, or ``"none"`` for a result without elements.
+        What does the work: ``"hopper"``, ``"portable"``, ``"depthwise"``, ``"plain"`` or
+        ``"direct"`` for convolutions, ``"fused"``, ``"normalize"``, ``"max_pool2d"``, several of
+        them joined by ``" + "``, or ``"none"`` for a result without elements.
     refused : dict of str to str
         Kernels that come before it, each with the reason why it does not take the call.
     plans : tuple of str
@@ -251,11 +251,13 @@ class _NotingPath(KernelPath):
         precision: str,
     ) -> Convolution:
         """Return what notes the launches of a convolution."""
-        seen, _ = laid_out(geometry, input, weight, out)
+        seen, strides = laid_out(geometry, input, weight, out)
         self.products += _products(seen)
         nbytes = input.nbytes + weight.nbytes + out.nbytes
         processor, forced = self.chip.processor, _plan.forced_kernel()
         for kernel, plan in _plan.candidates(seen, out.dtype, precision, processor, forced):
+            if isinstance(plan, PlainPlan):
+                plan, *_ = on_long_lines(seen, strides, out.dtype, processor)
             if not isinstance(plan, str):
                 self._note(kernel, _tiles(plan), nbytes, self._cycles(plan, seen, out.dtype))
                 break
@@ -399,8 +401,8 @@ def explain(
     (8, 64, 1025, 1029)
     >>> call.kernel
     'hopper'
-    >>> call.refused
-    {'depthwise': 'its groups have 64 input channels'}
+    >>> call.refused["plain"]
+    'its outputs have 336 products each, more than 110'
     >>> [launch.instance.function for launch in call.launches]
     ['pack_weights', 'matrix_conv']
     >>> call.limited_by

@@ -34,8 +34,8 @@ from ._plan import (
     Processor,
     plan_conv,
     plan_fused,
+    plan_joined,
     plan_norm,
-    plan_plain,
     plan_pool,
 )
 from ._taps import NO_AXIS, AxisTaps
@@ -287,22 +287,26 @@ def _raised(geometry: ConvGeometry, strides: _ConvStrides) -> tuple[ConvGeometry
 
 
 def on_long_lines(
-    geometry: ConvGeometry, strides: _ConvStrides
-) -> tuple[ConvGeometry, _ConvStrides]:
-    """Return the same convolution with neighbouring axes as one, of which the last has no taps."""
+    geometry: ConvGeometry, strides: _ConvStrides, dtype: np.dtype, processor: Processor
+) -> tuple[PlainPlan, ConvGeometry, _ConvStrides]:
+    """Return the plan for few products, with axes as one where that is faster and they lie so."""
     g, s = geometry, strides
-    for axis in reversed(range(g.rank - 1)):
-        width = g.axes[axis + 1].size_in
-        one = _plain.joined(g, axis)
-        if not one or any(own[axis] != own[axis + 1] * width for own in (s.input_axes, s.out_axes)):
-            continue
-        g = one
+    arrays = s.input_axes, s.out_axes
+    widths = [axis.size_in for axis in g.axes[1:]]
+    lie_as_one = tuple(
+        all(own[axis] == own[axis + 1] * width for own in arrays)
+        for axis, width in enumerate(widths)
+    )
+    axes, plan = plan_joined(g, dtype, processor, lie_as_one)
+    assert isinstance(plan, PlainPlan)
+    for axis in axes:
+        g = _plain.joined(g, axis) or g
         s = s._replace(
             input_axes=s.input_axes[:axis] + s.input_axes[axis + 1 :],
             weight_axes=s.weight_axes[: axis + 1] + s.weight_axes[axis + 2 :],
             out_axes=s.out_axes[:axis] + s.out_axes[axis + 1 :],
         )
-    return g, s
+    return plan, g, s
 
 
 def laid_out(
@@ -741,9 +745,7 @@ class KernelPath:
     def _plain(
         self, geometry: ConvGeometry, strides: _ConvStrides, bias: Array | None, dtype: np.dtype
     ) -> Convolution:
-        g, strides = on_long_lines(geometry, strides)
-        plan = plan_plain(g, dtype, self.device.processor())
-        assert isinstance(plan, PlainPlan)
+        plan, g, strides = on_long_lines(geometry, strides, dtype, self.device.processor())
         layout = plan.layout
         x = layout.axes[2]
         lead = (0,) * (3 - g.rank)

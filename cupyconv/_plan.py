@@ -438,6 +438,26 @@ def plan_plain(
     )
 
 
+@lru_cache(maxsize=4096)
+def plan_joined(
+    geometry: ConvGeometry, dtype: np.dtype, processor: Processor, lie_as_one: tuple[bool, ...]
+) -> tuple[tuple[int, ...], PlainPlan | Refusal]:
+    """Return axes to join with the one behind, in this order, and the plan by plain multiply-adds.
+
+    An axis without taps makes longer lines as a part of the one in front of it, where the two
+    `lie_as_one`. The sums stay the same.
+    """
+    plan, axes = plan_plain(geometry, dtype, processor), tuple[int, ...]()
+    for axis in reversed(range(geometry.rank - 1)):
+        one = _plain.joined(geometry, axis) if lie_as_one[axis] else None
+        other = plan_plain(one, dtype, processor) if one else "it is as it was"
+        if isinstance(plan, str) or isinstance(other, str) or not one:
+            continue
+        if other.layout.cycles < plan.layout.cycles:
+            plan, geometry, axes = other, one, (*axes, axis)
+    return axes, plan
+
+
 # Up to here plain multiply-adds may be faster than matrix units: products of an output.
 _FEW_PRODUCTS = 110
 # How the models compare: what plain multiply-adds may take, in the cycles of matrix units. Those
@@ -458,15 +478,16 @@ def _too_many(
     if products < _DENSE_PRODUCTS:
         return f"a sample has {products:g} products, fewer than {_DENSE_PRODUCTS}"
     g = replace(g, batch=_NOMINAL_BATCH)
+    if all(axis.kernel == 1 for axis in g.axes):
+        # Where axes lie as one they may have been joined before: the choice must not depend on it.
+        for axis in reversed(range(g.rank - 1)):
+            g = _plain.joined(g, axis) or g
     engine = _engine(processor)
     mode = _matrix.mode(dtype.name, precision, engine, g, False)
     if mode is None or _too_few(g, mode, processor):
         return None
     dense = _plan_matrix(g, mode, processor, engine)
-    long = g
-    for axis in reversed(range(g.rank - 1)):
-        long = _plain.joined(long, axis) or long
-    plan = plan_plain(long, dtype, processor)
+    _, plan = plan_joined(g, dtype, processor, (True,) * (g.rank - 1))
     if isinstance(dense, str) or isinstance(plan, str):
         return None
     phases = g.axes[-1].phases

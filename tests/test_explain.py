@@ -148,7 +148,10 @@ def test_kernels_and_reasons() -> None:
         found = explain(*args, **{"target": "sm_90a", **options})
         return found.kernel, found.refused
 
-    few = {"depthwise": "its groups have 64 input channels"}
+    few = {
+        "depthwise": "its groups have 64 input channels",
+        "plain": "its outputs have 576 products each, more than 110",
+    }
     dense = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3))
     assert kernel_of(*dense) == ("hopper", few)
     assert kernel_of(*dense, target="sm_80") == ("portable", few)
@@ -164,9 +167,12 @@ def test_kernels_and_reasons() -> None:
         "direct",
         {
             "depthwise": "its groups have 2 input channels",
+            "plain": "a sample has 288 products, fewer than 262144",
             "hopper": "a group has 8 products at each place, fewer than 40",
         },
     )
+    image = kernel_of(cupyconv.conv2d, (8, 3, 224, 224), (16, 3, 3, 3))
+    assert image == ("plain", {"depthwise": "its groups have 3 input channels"})
     kernel, refused = kernel_of(cupyconv.conv, (2, 8, 4, 4, 4, 4), (8, 8, 2, 2, 2, 2))
     assert kernel == "direct"
     assert refused["hopper"] == "it has more than three spatial axes"

@@ -244,8 +244,8 @@ def several_tiles(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_plain, "_candidates", suitable)
     monkeypatch.setattr(_plain, "_BLOCK", 10**9)
     monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
-    for module in (_plan, _launch):
-        monkeypatch.setattr(module, "plan_plain", plan_plain)
+    monkeypatch.setattr(_plan, "plan_plain", plan_plain)
+    monkeypatch.setattr(_launch, "plan_joined", _plan.plan_joined.__wrapped__)
 
 
 @pytest.mark.emulator

@@ -728,6 +728,15 @@ def test_few_products_are_for_plain_multiply_adds() -> None:
     assert "a sample has 28224 products, fewer than" in str(refusals(small)["plain"])
 
 
+@given(rank=st.sampled_from([2, 3]), channels=st.integers(1, 40), rows=st.integers(1, 70))
+def test_what_lies_as_one_does_not_choose_the_kernel(rank: int, channels: int, rows: int) -> None:
+    """A pointwise convolution of an array and of a view of another one have the same bits."""
+    geometry = conv((2, channels, *(40,) * rank), (rows, channels, *(1,) * rank))
+    merged, _ = _launch._merged(geometry, strides_of(geometry, 0))
+    assert merged.rank == 1
+    assert type(plan_of(merged)) is type(plan_of(geometry))
+
+
 @given(geometry=plain_geometries(), axis=st.integers(0, 1))
 def test_axes_without_taps_are_joined(geometry: ConvGeometry, axis: int) -> None:
     """Each output has the same products, in the same order."""
@@ -785,7 +794,7 @@ def test_plans_of_a_network_print_readably() -> None:
 CHOSEN = {
     "matrix_conv.cu": [
         conv((1, 64, 56, 56), (64, 64, 3, 3), padding=1),
-        conv((1, 16, 100, 100), (16, 16, 1, 1)),
+        conv((1, 128, 100, 100), (32, 128, 1, 1)),
         conv_transpose((1, 64, 32, 32), (64, 32, 4, 4), stride=2, padding=1),
         conv((1, 512, 1000), (512, 512, 9), dilation=4),
         conv((1, 32, 16, 16, 16), (64, 32, 3, 3, 3)),

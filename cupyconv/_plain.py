@@ -44,7 +44,7 @@ class Shape:
         return self.positions * self.columns
 
 
-SHAPES = (Shape(2, 32, 7), Shape(4, 16, 5), Shape(8, 16, 4))
+SHAPES = (Shape(2, 32, 7), Shape(4, 16, 5), Shape(4, 32, 5), Shape(8, 16, 4))
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,9 @@ def layout(
 
 # What a thread does, in instructions: at a step beside its products, for a line that is staged and
 # for an output.
-_STEP, _LINES, _OUTPUT, _BUFFERED = 6, 80, 4, 7
+_STEP, _LINES, _OUTPUT, _BUFFERED = 6, 80, 4, 10
 _TILE = 600  # to find out where a tile lies, and to wait for its inputs
+_ALONE = 1.5  # how much longer a block takes by itself: what few blocks wait for, many hide
 _BYTES = 19  # that a multiprocessor moves in a cycle
 _SECTOR = 32  # bytes that a line moves in vain, at its two ends
 
@@ -268,7 +269,7 @@ def _candidates(
             moved += rows * depth * height * (shape.width * x.phases * itemsize + _SECTOR)
             turns = -(-count * units // multiprocessors)
             resident = min(shape.resident, (shared + _RESERVED) // (own + _RESERVED))
-            alone = 1 + 4 / min(resident, turns) ** 2  # what few blocks wait for, many hide
+            alone = 1 + _ALONE / min(resident, turns)
             yield Layout(
                 shape=shape,
                 axes=axes,

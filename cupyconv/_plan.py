@@ -462,7 +462,7 @@ def plan_joined(
 _FEW_PRODUCTS = 110
 # How the models compare: what plain multiply-adds may take, in the cycles of matrix units. Those
 # take long to store lines that consist of several phases, above all of an odd number of them.
-_NO_PHASES, _EVEN_PHASES, _ODD_PHASES = 0.8, 1.0, 1.5
+_NO_PHASES, _EVEN_PHASES, _ODD_PHASES = 0.9, 1.1, 1.65
 _NOMINAL_BATCH = 64  # for which they are compared, as the choice must not depend on the batch
 
 

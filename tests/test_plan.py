@@ -794,7 +794,7 @@ def test_plans_of_a_network_print_readably() -> None:
 CHOSEN = {
     "matrix_conv.cu": [
         conv((1, 64, 56, 56), (64, 64, 3, 3), padding=1),
-        conv((1, 16, 100, 100), (16, 16, 1, 1)),
+        conv((1, 16, 100, 100), (128, 16, 1, 1)),
         conv_transpose((1, 64, 32, 32), (64, 32, 4, 4), stride=2, padding=1),
         conv((1, 512, 1000), (512, 512, 9), dilation=4),
         conv((1, 32, 16, 16, 16), (64, 32, 3, 3, 3)),

@@ -654,6 +654,11 @@ def plain_geometries(draw: st.DrawFn) -> ConvGeometry:
 
 
 @given(geometry=plain_geometries(), mode=modes, processor=processors)
+@example(
+    geometry=conv((1, 34, 1), (1, 34, 1), stride=7),
+    mode=MODES[0],
+    processor=Processor("sm_75", 1),
+)
 def test_plain_plans(
     geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], processor: Processor
 ) -> None:
@@ -663,7 +668,9 @@ def test_plain_plans(
         most = math.prod(max(a.progression(p)[1] for p in range(a.phases)) for a in geometry.axes)
         few = geometry.channels * most <= _plain.MAX_SUM
         # There may be no room for the inputs and weights of the smallest tile.
-        assert not few or geometry.channels * math.prod(a.kernel for a in geometry.axes) > 40
+        assert (
+            not few or geometry.channels * math.prod(a.kernel * a.step for a in geometry.axes) > 40
+        )
         return
     again = _plan._plan_conv.__wrapped__(geometry, dtype, precision, processor, "plain")
     assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)

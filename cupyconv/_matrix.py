@@ -374,7 +374,7 @@ class Sum:
         useful = self.rows * self.fold.count * self.channels * taps(self.taps)
         channels = self.blocks * self.mode.block * self._steps_a_tap
         computed = _slab_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
-        return useful / computed
+        return useful / computed if computed else 0.0  # no phase that has outputs has a tap
 
     @property
     def phases(self) -> int:

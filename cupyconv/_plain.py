@@ -27,6 +27,7 @@ _MOST_PASSES = 8
 SHARED, _LINE = 3 * MAX_PHASES * 16 + 160, 16  # bytes of descriptions
 _COUNTED = 2**16  # what the kernel counts in a line stays below
 _MAX_COORDINATE = 2**30
+MOST_POSITIONS = 2**29  # of axes that are joined
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
 
 
@@ -151,16 +152,18 @@ def joined(geometry: ConvGeometry, axis: int) -> ConvGeometry | None:
     plain = second.kernel == second.phases == second.step == 1
     if not plain or second.origin != 0 or second.size_out != width:
         return None
-    largest = max(first.size_in, first.size_out, first.dilation * first.kernel) * width
-    if not first.phases == first.step == 1 or largest >= _MAX_COORDINATE // 2:
+    span = first.dilation * first.kernel if first.kernel > 1 else 1
+    largest = max(first.size_in, first.size_out, span) * width
+    if not first.phases == first.step == 1 or largest >= MOST_POSITIONS:
         return None
+    factor = width if first.kernel > 1 else 1  # what one tap would be apart from another counts not
     one = replace(
         first,
         size_in=first.size_in * width,
         size_out=first.size_out * width,
         origin=first.origin * width,
-        dilation=first.dilation * width,
-        offset_step=first.offset_step * width,
+        dilation=first.dilation * factor,
+        offset_step=first.offset_step * factor,
     )
 
     def without(values: tuple[int, ...], factor: int = 1) -> tuple[int, ...]:
@@ -170,7 +173,7 @@ def joined(geometry: ConvGeometry, axis: int) -> ConvGeometry | None:
         g,
         axes=(*g.axes[:axis], one, *g.axes[axis + 2 :]),
         stride=without(g.stride),
-        dilation=without(g.dilation, width),
+        dilation=without(g.dilation, factor),
         pads_before=without(g.pads_before, width),
     )
 
@@ -269,7 +272,7 @@ def _candidates(
             moved += rows * depth * height * (shape.width * x.phases * itemsize + _SECTOR)
             turns = -(-count * units // multiprocessors)
             resident = min(shape.resident, (shared + _RESERVED) // (own + _RESERVED))
-            alone = 1 + _ALONE / min(resident, turns)
+            alone = 1 + _ALONE / min(resident, max(1, turns))
             yield Layout(
                 shape=shape,
                 axes=axes,

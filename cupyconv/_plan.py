@@ -420,17 +420,18 @@ def plan_plain(
         return f"it is not for {dtype}"
     if g.rank > 3:
         return _MANY_AXES
-    if not _fits_32_bits(g):
+    if not _fits_32_bits(g) or g.rows >= INT32_LIMIT // 2:
         return _LARGE
     shared = SHARED[processor.target]
     layout = _plain.layout(g, dtype.itemsize, shared, processor.multiprocessors)
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
-    if layout.count * layout.units > MAX_GRID // 2:
+    if max(layout.count, layout.units) > MAX_GRID // 2:
         return _LARGE
     pack, convolve = _plain_instances(dtype.name, layout.shape)
     slabs = g.groups * layout.slabs * layout.phases
-    blocks = -(-layout.count // layout.tiles_of_block) * layout.units
+    blocks = -(-layout.count // layout.tiles_of_block)
+    blocks = min(blocks, MAX_GRID // layout.units) * layout.units
     return PlainPlan(
         Launch(pack, min(slabs, 16 * processor.multiprocessors), _plain.THREADS, _plain.SHARED),
         Launch(convolve, blocks, _plain.THREADS, layout.shared, layout.units),
@@ -480,8 +481,12 @@ def _too_many(
     g = replace(g, batch=_NOMINAL_BATCH)
     if all(axis.kernel == 1 for axis in g.axes):
         # Where axes lie as one they may have been joined before: the choice must not depend on it.
+        axes = tuple(replace(axis, dilation=1, offset_step=1) for axis in g.axes)
+        g = replace(g, axes=axes, dilation=(1,) * g.rank)
         for axis in reversed(range(g.rank - 1)):
             g = _plain.joined(g, axis) or g
+        if math.prod(axis.size_out for axis in g.axes) >= _plain.MOST_POSITIONS:
+            return _LARGE
     engine = _engine(processor)
     mode = _matrix.mode(dtype.name, precision, engine, g, False)
     if mode is None or _too_few(g, mode, processor):

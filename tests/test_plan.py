@@ -735,13 +735,44 @@ def test_few_products_are_for_plain_multiply_adds() -> None:
     assert "a sample has 28224 products, fewer than" in str(refusals(small)["plain"])
 
 
-@given(rank=st.sampled_from([2, 3]), channels=st.integers(1, 40), rows=st.integers(1, 70))
-def test_what_lies_as_one_does_not_choose_the_kernel(rank: int, channels: int, rows: int) -> None:
+@given(
+    rank=st.sampled_from([2, 3]),
+    size=st.integers(8, 60),
+    dilation=st.integers(1, 2**30),
+    channels=st.integers(1, 40),
+    rows=st.integers(1, 70),
+    processor=processors,
+)
+@example(rank=2, size=256, dilation=10**7, channels=2, rows=64, processor=HOPPER)
+@example(rank=2, size=24_000, dilation=1, channels=3, rows=8, processor=HOPPER)
+def test_what_lies_as_one_does_not_choose_the_kernel(
+    rank: int, size: int, dilation: int, channels: int, rows: int, processor: Processor
+) -> None:
     """A pointwise convolution of an array and of a view of another one have the same bits."""
-    geometry = conv((2, channels, *(40,) * rank), (rows, channels, *(1,) * rank))
+    shapes = (2, channels, *(size,) * rank), (rows, channels, *(1,) * rank)
+    geometry = conv(*shapes, dilation=(dilation, *(1,) * (rank - 1)))
     merged, _ = _launch._merged(geometry, strides_of(geometry, 0))
     assert merged.rank == 1
-    assert type(plan_of(merged)) is type(plan_of(geometry))
+    plans = plan_of(merged, processor=processor), plan_of(geometry, processor=processor)
+    assert len({type(plan) for plan in plans}) == 1
+
+
+def test_few_products_in_arrays_as_large_as_memory() -> None:
+    many = (32768, 2, 2), (16384, 2, 3, 3)
+    plans = [plan_of(conv((n, *many[0]), many[1], padding=1, groups=16384)) for n in (1, 2**16)]
+    assert all(isinstance(plan, PlainPlan) and plan.launch.grid <= MOST for plan in plans)
+    assert isinstance(plan_of(conv((1, 2, 1, 1), (2**31 + 8, 2, 1, 1))), DirectPlan)
+    assert isinstance(plan_of(conv((0, 3, 256, 256), (8, 3, 3, 3))), PlainPlan)
+
+
+def test_phases_of_which_none_has_a_tap() -> None:
+    """Their taps would be for outputs that padding takes away."""
+    geometry = conv_transpose(
+        (1, 64, 64, 1), (64, 64, 3, 1),
+        stride=(1, 17), padding=((0, 0), (1, 0)), output_padding=(0, 16),
+    )  # fmt: skip
+    for target in TARGETS:
+        assert isinstance(plan_of(geometry, processor=Processor(target, 132)), ConvPlan)
 
 
 @given(geometry=plain_geometries(), axis=st.integers(0, 1))

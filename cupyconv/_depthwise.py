@@ -127,14 +127,6 @@ class Layout:
         )
 
 
-def reach_of(taps: AxisTaps) -> tuple[int, int]:
-    """Return the least and the largest input offset of any tap."""
-    found = [taps.progression(phase) for phase in range(taps.phases)]
-    ends = [(first, first + (count - 1) * taps.offset_step) for _, count, first in found if count]
-    offsets = [offset for pair in ends for offset in pair] or [0]
-    return min(offsets), max(offsets)
-
-
 def _slides(axes: tuple[AxisTaps, ...], widths: tuple[int, ...], in_sections: bool) -> bool:
     """Return whether the next output, and the next line, take the next inputs."""
     z, y, x = axes
@@ -160,9 +152,7 @@ def layout(
     """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
     axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
     taps = math.prod(axis.kernel for axis in axes)
-    reach = max(
-        max(a.size_in, a.size_out * a.step) + a.size_out + a.phases + abs(a.origin) for a in axes
-    )
+    reach = max(axis.reach for axis in axes)
     if taps > MAX_TAPS or reach >= _MAX_COORDINATE or max(a.phases for a in axes) > MAX_PHASES:
         return None
     found = _candidates(geometry, axes, itemsize, shared, multiprocessors)
@@ -191,7 +181,7 @@ def _candidates(
     slides = _slides(axes, tuple(shape.taps for shape in shapes), in_sections)
     shape = next((s for s in shapes if slides and s.taps == x.kernel), shapes[0])
     taps = math.prod(axis.kernel for axis in axes)
-    reach = [reach_of(axis) for axis in axes]
+    offsets = [axis.offsets for axis in axes]
     rows = min(geometry.rows, max(1, MAX_TAPS // (taps * z.phases * y.phases)))
     row_tiles = -(-geometry.rows // rows)
     unit = math.lcm(2, x.phases) // x.phases
@@ -205,7 +195,7 @@ def _candidates(
         tiles = tuple(-(-axis.positions(0) // size) for axis, size in zip(axes, tile, strict=True))
         extent = tuple(
             (size - 1) * axis.step + high - low + 1
-            for axis, size, (low, high) in zip(axes, tile, reach, strict=True)
+            for axis, size, (low, high) in zip(axes, tile, offsets, strict=True)
         )
         # A line may begin with any element of a chunk; pairs of elements are read together.
         most = CHUNK // itemsize - 1  # by which a pitch exceeds what it is for
@@ -242,7 +232,7 @@ def _candidates(
             yield Layout(
                 shape=shape,
                 axes=axes,
-                low=tuple(low for low, _ in reach),
+                low=tuple(low for low, _ in offsets),
                 tile=tile,
                 tiles=tiles,
                 extent=extent,

@@ -60,7 +60,6 @@ PARAMETER_DTYPES = (
 
 
 _LINE = 128  # bytes that neighbouring threads move together
-_MOST_MERGED = 2**30  # places of axes that are merged
 _FAR_APART = 3  # a stride with which neighbouring rows of outputs have few rows of inputs in common
 
 # What a kernel is given, 64 bits each.
@@ -219,10 +218,19 @@ def _conv_strides(geometry: ConvGeometry, input: Array, weight: Array, out: Arra
     )
 
 
-def _is_plain(axis: AxisTaps) -> bool:
-    """Whether outputs take the one input at their own place."""
-    one = axis.kernel == axis.phases == axis.step == 1
-    return one and axis.origin == 0 and axis.size_in == axis.size_out
+def _lie_as_one(strides: _ConvStrides, axis: int, width: int) -> bool:
+    """Whether an axis and the next one, of `width` places, are one in input and output."""
+    return all(own[axis] == own[axis + 1] * width for own in (strides.input_axes, strides.out_axes))
+
+
+def _without(strides: _ConvStrides, axis: int) -> _ConvStrides:
+    """Return the strides where an axis and the next one are one."""
+    s = strides
+    return s._replace(
+        input_axes=s.input_axes[:axis] + s.input_axes[axis + 1 :],
+        weight_axes=s.weight_axes[: axis + 1] + s.weight_axes[axis + 2 :],
+        out_axes=s.out_axes[:axis] + s.out_axes[axis + 1 :],
+    )
 
 
 def _merged(geometry: ConvGeometry, strides: _ConvStrides) -> tuple[ConvGeometry, _ConvStrides]:
@@ -233,29 +241,12 @@ def _merged(geometry: ConvGeometry, strides: _ConvStrides) -> tuple[ConvGeometry
     as the order of a sum depends on which axis a tap belongs to.
     """
     g, s = geometry, strides
-    if not all(map(_is_plain, g.axes)):
+    if g.rank > 3 or not all(map(_plain.is_pointwise, g.axes)):
         return g, s
     for axis in reversed(range(g.rank - 1)):
-        first, second = g.axes[axis : axis + 2]
-        size = first.size_in * second.size_in
-        inputs, outputs = s.input_axes, s.out_axes
-        lie_as_one = all(own[axis] == own[axis + 1] * second.size_in for own in (inputs, outputs))
-        if not lie_as_one or size >= _MOST_MERGED or g.rank > 3:
-            continue
-        one = replace(second, size_in=size, size_out=size)
-        kept = [other for other in range(g.rank) if other != axis]
-        g = replace(
-            g,
-            axes=(*g.axes[:axis], one, *g.axes[axis + 2 :]),
-            stride=tuple(g.stride[a] for a in kept),
-            dilation=tuple(g.dilation[a] for a in kept),
-            pads_before=tuple(g.pads_before[a] for a in kept),
-        )
-        s = s._replace(
-            input_axes=[inputs[a] for a in kept],
-            weight_axes=[s.weight_axes[a] for a in kept],
-            out_axes=[outputs[a] for a in kept],
-        )
+        one = _plain.joined(g, axis)
+        if one and _lie_as_one(s, axis, g.axes[axis + 1].size_in):
+            g, s = one, _without(s, axis)
     return g, s
 
 
@@ -291,21 +282,13 @@ def on_long_lines(
 ) -> tuple[PlainPlan, ConvGeometry, _ConvStrides]:
     """Return the plan for few products, with axes as one where that is faster and they lie so."""
     g, s = geometry, strides
-    arrays = s.input_axes, s.out_axes
     widths = [axis.size_in for axis in g.axes[1:]]
-    lie_as_one = tuple(
-        all(own[axis] == own[axis + 1] * width for own in arrays)
-        for axis, width in enumerate(widths)
-    )
+    lie_as_one = tuple(_lie_as_one(s, axis, width) for axis, width in enumerate(widths))
     axes, plan = plan_joined(g, dtype, processor, lie_as_one)
     assert isinstance(plan, PlainPlan)
     for axis in axes:
         g = _plain.joined(g, axis) or g
-        s = s._replace(
-            input_axes=s.input_axes[:axis] + s.input_axes[axis + 1 :],
-            weight_axes=s.weight_axes[: axis + 1] + s.weight_axes[axis + 2 :],
-            out_axes=s.out_axes[:axis] + s.out_axes[axis + 1 :],
-        )
+        s = _without(s, axis)
     return plan, g, s
 
 
@@ -402,6 +385,22 @@ def _together(most: int, strides: Sequence[int], size: int = 0) -> int:
     """
     *others, last = strides
     return math.gcd(most, size, *others) if last == 1 else 1
+
+
+def _pitches(
+    line: int, sizes: tuple[int, int], strides: tuple[int, int, int], chunk: int
+) -> list[int]:
+    """Return what separates lines, planes and channels in shared memory.
+
+    A line has room for `line` elements at least, a plane and a channel have `sizes` of them. Each
+    equals its stride modulo a chunk, so that chunks are aligned there as they are in memory.
+    """
+    pitches = []
+    for size, stride in zip((1, *sizes), strides, strict=True):
+        line *= size
+        line += (stride - line) % chunk
+        pitches.append(line)
+    return pitches
 
 
 def _reciprocal(divisor: int) -> int:
@@ -658,21 +657,17 @@ class KernelPath:
         inputs, weights, outs = (
             (*lead, *axes) for axes in (strides.input_axes, strides.weight_axes, strides.out_axes)
         )
-        # What separates lines, planes and channels in shared memory equals their strides modulo a
-        # chunk; pairs of neighbours need them to be even.
+        # Pairs of neighbours need what separates lines, planes and channels to be even.
         vectors = _together(2, (strides.input[1], *inputs)) == 2
         depth, height, _ = layout.extent
         runs = layout.vectors if vectors else layout.elements
         chunk = _depthwise.CHUNK // itemsize if vectors else 1
-        pitches = []
-        pitch = runs.chunks * runs.count * chunk
-        for size, stride in zip(
-            (height, depth, 1), (inputs[1], inputs[0], strides.input[1]), strict=True
-        ):
-            pitch += (stride - pitch) % chunk
-            pitches.append(pitch)
-            pitch *= size
-        line, plane, channel = pitches
+        line, plane, channel = _pitches(
+            runs.chunks * runs.count * chunk,
+            (height, depth),
+            (inputs[1], inputs[0], strides.input[1]),
+            chunk,
+        )
         fields = [
             value
             for axis, *rest in zip(
@@ -750,15 +745,14 @@ class KernelPath:
         x = layout.axes[2]
         lead = (0,) * (3 - g.rank)
         inputs = (*lead, *strides.input_axes)
-        # What separates lines, planes and channels in shared memory equals their strides modulo a
-        # chunk, so that chunks are aligned there where they are aligned in memory.
         chunks = dtype == np.float32 and x.step == inputs[2] == 1
-        chunk = _plain.CHUNK if chunks else 1
-        line = layout.pitches[1] + inputs[1] % chunk
-        plane = layout.extents[1] * line
-        plane += (inputs[0] - plane) % chunk
-        channel = layout.extents[0] * plane
-        channel += (strides.input[2] - channel) % chunk
+        deep, high = layout.extents
+        line, plane, channel = _pitches(
+            layout.pitches[1],
+            (high, deep),
+            (inputs[1], inputs[0], strides.input[2]),
+            _plain.CHUNK if chunks else 1,
+        )
         fields = [
             value
             for axis, *rest in zip(
@@ -794,13 +788,12 @@ class KernelPath:
             )
         )
         pairs = _together(2, (*strides.out, *strides.out_axes), x.size_out) == 2
-        units = g.groups * layout.slabs * layout.phases
-        weights = 4 * _plain.ROWS * units * layout.steps
+        weights = 4 * _plain.ROWS * plan.slabs * layout.steps
         pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
         element, address, byte = _element(bias), self.device.address, np.dtype(np.uint8)
 
         def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-            packed = self.device.workspace((weights + 4 * units,), byte)
+            packed = self.device.workspace((weights + 4 * plan.slabs,), byte)
             place = address(packed)
             term = 0 if bias is None else address(bias)
             arrays = address(input), address(weight), address(out), term

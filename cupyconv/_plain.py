@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ._depthwise import reach_of
 from ._geometry import ConvGeometry
 from ._taps import NO_AXIS, AxisTaps
 
@@ -27,7 +26,8 @@ _MOST_PASSES = 8
 SHARED, _LINE = 3 * MAX_PHASES * 16 + 160, 16  # bytes of descriptions
 _COUNTED = 2**16  # what the kernel counts in a line stays below
 _MAX_COORDINATE = 2**30
-MOST_POSITIONS = 2**29  # of axes that are joined
+MOST_POSITIONS = 2**29  # of lines, with room for what else coordinates come to
+_MOST_JOINED = 2**30  # places of axes that are joined
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
 
 
@@ -132,13 +132,15 @@ class Layout:
         return f"{self.units} x {self.count} tiles of ({box}) positions and {rows} rows"
 
 
-def _most_taps(axis: AxisTaps) -> int:
-    return max(axis.progression(phase)[1] for phase in range(axis.phases))
-
-
 def products(geometry: ConvGeometry) -> float:
     """Return the products of an output, on average, those with the padding included."""
     return geometry.channels * math.prod(axis.kernel / axis.phases for axis in geometry.axes)
+
+
+def is_pointwise(axis: AxisTaps) -> bool:
+    """Whether outputs take the one input at their own place."""
+    one = axis.kernel == axis.phases == axis.step == 1
+    return one and axis.origin == 0 and axis.size_in == axis.size_out
 
 
 def joined(geometry: ConvGeometry, axis: int) -> ConvGeometry | None:
@@ -149,12 +151,11 @@ def joined(geometry: ConvGeometry, axis: int) -> ConvGeometry | None:
     g = geometry
     first, second = g.axes[axis : axis + 2]
     width = second.size_in
-    plain = second.kernel == second.phases == second.step == 1
-    if not plain or second.origin != 0 or second.size_out != width:
+    if not is_pointwise(second):
         return None
     span = first.dilation * first.kernel if first.kernel > 1 else 1
     largest = max(first.size_in, first.size_out, span) * width
-    if not first.phases == first.step == 1 or largest >= MOST_POSITIONS:
+    if not first.phases == first.step == 1 or largest >= _MOST_JOINED:
         return None
     factor = width if first.kernel > 1 else 1  # what one tap would be apart from another counts not
     one = replace(
@@ -183,12 +184,12 @@ def layout(
 ) -> Layout | None:
     """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
     axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
-    reach = max(
-        max(a.size_in, a.size_out * a.step) + a.size_out + a.phases + abs(a.origin) for a in axes
-    )
-    if reach >= _MAX_COORDINATE or max(a.phases for a in axes) > MAX_PHASES:
+    if (
+        max(axis.reach for axis in axes) >= _MAX_COORDINATE
+        or max(a.phases for a in axes) > MAX_PHASES
+    ):
         return None
-    if not 0 < geometry.channels * math.prod(map(_most_taps, axes)) <= MAX_SUM:
+    if not 0 < geometry.channels * math.prod(axis.most_taps for axis in axes) <= MAX_SUM:
         return None
     found = _candidates(geometry, axes, itemsize, shared, multiprocessors)
     return min(found, key=lambda layout: layout.cycles, default=None)
@@ -211,10 +212,10 @@ def _candidates(
     multiprocessors: int,
 ) -> Iterator[Layout]:
     g, (z, y, x) = geometry, axes
-    deep, high = _most_taps(z), _most_taps(y)
+    deep, high = z.most_taps, y.most_taps
     steps = -(-g.channels * deep * high * x.kernel // CHUNK) * CHUNK
     most = products(g) * x.phases  # of a position, on average
-    low, top = reach_of(x)
+    low, top = x.offsets
     slabs = -(-g.rows // ROWS)
     for shape in SHAPES:
         slots = THREADS // shape.columns

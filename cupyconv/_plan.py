@@ -64,6 +64,7 @@ _SIGNED = {
     "int64": "long long",
 }
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+_SINGLES = _FLOATS[:3]  # whose sums are in float32
 # A norm keeps its input's dtype; the fused operation rounds from float32 only at its end.
 _NORM_DTYPES = (
     *((name, name) for name in _FLOATS),
@@ -250,11 +251,14 @@ class PlainPlan:
         The kernels: one packs the weights, one convolves.
     layout : Layout
         How outputs are divided into tiles.
+    slabs : int
+        Of all groups and phases of z and y, whose weights are packed.
     """
 
     pack: Launch
     launch: Launch
     layout: _plain.Layout
+    slabs: int
 
     def __str__(self) -> str:
         return f"{self.pack}; {self.launch}: {self.layout}"
@@ -416,7 +420,7 @@ def plan_plain(
 ) -> PlainPlan | Refusal:
     """Return the plan by plain multiply-adds, or why there is none."""
     g = geometry
-    if dtype.name not in _FLOATS or dtype.name == "float64":
+    if dtype.name not in _SINGLES:
         return f"it is not for {dtype}"
     if g.rank > 3:
         return _MANY_AXES
@@ -436,6 +440,7 @@ def plan_plain(
         Launch(pack, min(slabs, 16 * processor.multiprocessors), _plain.THREADS, _plain.SHARED),
         Launch(convolve, blocks, _plain.THREADS, layout.shared, layout.units),
         layout,
+        slabs,
     )
 
 
@@ -475,9 +480,9 @@ def _too_many(
     each = _plain.products(g)
     if each > _FEW_PRODUCTS:
         return f"its outputs have {each:g} products each, more than {_FEW_PRODUCTS}"
-    products = each * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes)
-    if products < _DENSE_PRODUCTS:
-        return f"a sample has {products:g} products, fewer than {_DENSE_PRODUCTS}"
+    small = _small(each * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes))
+    if small:
+        return small
     g = replace(g, batch=_NOMINAL_BATCH)
     if all(axis.kernel == 1 for axis in g.axes):
         # Where axes lie as one they may have been joined before: the choice must not depend on it.
@@ -518,6 +523,12 @@ def direct_rate(geometry: ConvGeometry) -> float:
     return _DIRECT_RATE * min(1, geometry.rows / _DIRECT_ROWS)
 
 
+def _small(products: float) -> Refusal | None:
+    """Return why so many products of a sample are too few to pack weights for, None if not."""
+    few = f"a sample has {products:g} products, fewer than {_DENSE_PRODUCTS}"
+    return few if products < _DENSE_PRODUCTS else None
+
+
 def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusal | None:
     """Return why matrix units have not enough to do, None where they have.
 
@@ -527,11 +538,11 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
     if g.rank > 3:
         return _MANY_AXES
     place = g.channels * g.rows * math.prod(axis.kernel / axis.phases for axis in g.axes)
-    products = g.groups * place * math.prod(axis.size_out for axis in g.axes)
     if place < _DENSE_PLACE:
         return f"a group has {place:g} products at each place, fewer than {_DENSE_PLACE}"
-    if products < _DENSE_PRODUCTS:
-        return f"a sample has {products:g} products, fewer than {_DENSE_PRODUCTS}"
+    small = _small(g.groups * place * math.prod(axis.size_out for axis in g.axes))
+    if small:
+        return small
     useful = _matrix.sum_of(g, mode, SHARED[processor.target]).efficiency
     if useful * mode.rate / mode.products < direct_rate(g):
         return f"only {useful:.1%} of the matrix units' products would be its own"
@@ -848,7 +859,7 @@ def instances(target: str) -> tuple[Instance, ...]:
     )
     plain = (
         instance
-        for dtype in _FLOATS[:3]
+        for dtype in _SINGLES
         for shape in _plain.SHAPES
         for instance in _plain_instances(dtype, shape)
     )

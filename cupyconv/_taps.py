@@ -50,6 +50,25 @@ class AxisTaps:
         count = max(0, -(-(self.kernel - first) // self.tap_step))
         return first, count, (numerator - first * self.dilation) // self.divisor
 
+    @property
+    def most_taps(self) -> int:
+        """Return how many taps the phase has that has most."""
+        return max(self.progression(phase)[1] for phase in range(self.phases))
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Return the least and the largest input offset of any tap."""
+        found = [self.progression(phase) for phase in range(self.phases)]
+        ends = [(first, first + (n - 1) * self.offset_step) for _, n, first in found if n]
+        offsets = [offset for pair in ends for offset in pair] or [0]
+        return min(offsets), max(offsets)
+
+    @property
+    def reach(self) -> int:
+        """Return a bound of all coordinates that a kernel forms of the axis, whole tiles aside."""
+        inputs = max(self.size_in, self.size_out * self.step)
+        return inputs + self.size_out + self.phases + abs(self.origin)
+
     def table(self, phase: int) -> list[tuple[int, int]]:
         """Return the ``(tap, offset)`` pairs of `phase`."""
         first, count, offset = self.progression(phase)

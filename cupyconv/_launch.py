@@ -833,7 +833,7 @@ class KernelPath:
         pack_constants = _packed(
             (
                 *(g.groups, g.rows, *strides.weight),
-                *(sum.phases, tiling.row_tiles, tiling.shape.slabs, sum.steps),
+                *(sum.phases, tiling.row_tiles, tiling.shape.slabs, sum.steps, plan.splits),
                 *order,
                 *fold,
                 *axes,
@@ -843,7 +843,6 @@ class KernelPath:
         batch = max(1, g.batch)
         judged = _packed(
             (
-                plan.splits,
                 *(batch, g.groups * g.channels, *(axis.size_in for axis in sum.taps)),
                 *(strides.input[0], strides.input[2], *lead, *strides.input_axes),
             )

@@ -569,8 +569,6 @@ def _matrix_instances(
     )
 
 
-_PACK_THREADS = 256
-_PACK_STEPS = 16  # of eight rows in a block, at least
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 
@@ -600,9 +598,9 @@ def _plan_matrix(
     sum = _matrix.sum_of(g, mode, shared, pools=pools, stacked=stacked)
     if (
         g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
-        >= INT32_LIMIT // 4
+        >= INT32_LIMIT // 8
     ):
-        return _LARGE  # a thread of the packing kernel counts in 32 bits
+        return _LARGE  # the packing kernel counts slots in 32 bits, and steps of a row in 21
     tiling = _matrix.tiling(sum, g.batch, g.groups, engine, shared, multiprocessors, window)
     if tiling is None:
         return "no tile fits shared memory"
@@ -618,18 +616,19 @@ def _plan_matrix(
         # Where the same blocks always have the ends of rows, they fall behind. Then neighbours
         # write parts of a sector so long after each other that memory reads and writes it twice.
         blocks = next(n for n in range(blocks, 0, -1) if math.gcd(n, tiling.tiles[-1]) == 1)
-    splits, workspace = 1, slots * mode.parts * _matrix.SLOT
-    pack_blocks = max(1, min(-(-slots // _PACK_THREADS), 16 * multiprocessors))
+    # A block packs the weights of eight rows, or some of their steps; scaled ones it all looks at
+    # before.
+    workspace = slots * mode.parts * _matrix.SLOT
+    rows = g.groups * sum.phases * tiling.row_tiles * shape.rows
+    packs = rows // 8
+    splits = max(1, min((1 if mode.scaled else 8) * multiprocessors // packs, sum.steps // 16))
+    packs *= splits
     if mode.scaled:
-        # A block has eight rows, or some of their steps; it looks at all of them.
-        rows = g.groups * sum.phases * tiling.row_tiles * shape.rows
-        sides = rows // 8
-        splits = max(1, min(multiprocessors // sides, sum.steps // _PACK_STEPS))
-        pack_blocks = min(sides * splits + g.batch, 16 * multiprocessors)
+        packs += g.batch
         workspace = 2 * workspace + 8 * rows + 4 * g.batch
-    pack_blocks = -(-pack_blocks // sum.phases) * sum.phases
+    packs = -(-min(packs, 16 * multiprocessors) // sum.phases) * sum.phases
     return MatrixPlan(
-        Launch(pack, pack_blocks, _PACK_THREADS, unit=sum.phases),
+        Launch(pack, packs, 512 if mode.scaled else 256, unit=sum.phases),
         # Where statistics are kept for each block, their number is no longer free.
         Launch(
             convolve,

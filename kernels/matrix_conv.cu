@@ -133,6 +133,7 @@ struct Arguments {
 struct Shared {
     mbarrier inputs_full[MAX_STAGES], inputs_empty[MAX_STAGES];
     mbarrier weights_full[MAX_STAGES], weights_empty[MAX_STAGES];
+    Phase phase;
     // Of each team's columns, filled up to whole buffers: where they lie from the tile's first output on, the place that belongs to
     // them (NOWHERE: none), and how many folds of it exist, in any tile and in one at the border.
     int64 column_offset[TEAMS][PASSED_COLUMNS];
@@ -266,19 +267,18 @@ struct Worker {
     Shared& shared;
     const Dynamic dynamic;
     const int phase_index;
-    const Phase phase;
+    const Phase& phase;
     const int taps, z_taps;  // steps of y and x; taps of z, 0 where a phase has none
     const int blocks, depth;
     const int first_tile, tile_step, tile_count, own_tiles;
     int weight_windows = 1;
 
-    __device__ __forceinline__ Worker(const Arguments& p, Shared& shared, unsigned char* memory, int phase_index,
-                      const Phase& phase, int taps, int z_taps)
+    __device__ __forceinline__ Worker(const Arguments& p, Shared& shared, unsigned char* memory, int taps, int z_taps)
         : p(p),
           shared(shared),
           dynamic(p, memory),
-          phase_index(phase_index),
-          phase(phase),
+          phase_index(blockIdx.x % int(p.phases)),
+          phase(shared.phase),
           taps(taps),
           z_taps(z_taps),
           blocks(int(p.sum.blocks)),
@@ -385,13 +385,14 @@ struct Worker {
     __device__ __forceinline__ void describe_steps() const {
         const int along_x = p.sum.along_x(phase.taps[2].count), halves = int(p.sum.halves);
         for (int step = threadIdx.x; step < depth * taps; step += THREADS) {
-            const int block = step / taps, tap = step % taps;
-            const int x = p.sum.tap_of(tap % along_x, 0) * phase.taps[2].offset_step + skew();
+            const int block = small_quotient(step, taps), tap = step - block * taps;
+            const int row = small_quotient(tap, along_x);
+            const int x = p.sum.tap_of(tap - row * along_x, 0) * phase.taps[2].offset_step + skew();
 #pragma unroll
-            for (int row = 0; row < STACKED; ++row) {
-                const int y = tap / along_x * phase.taps[1].offset_step + row;
+            for (int stacked = 0; stacked < STACKED; ++stacked) {
+                const int y = row * phase.taps[1].offset_step + stacked;
                 const int lattice = lattice_of(p.axis[2], x) * int(p.axis[1].lattices) + lattice_of(p.axis[1], y);
-                dynamic.distance[step].of[row] =
+                dynamic.distance[step].of[stacked] =
                     block * PARTS * halves * int(p.slots) + lattice * int(p.lattice_slots) +
                     distance_of(p.axis[1], y) * int(p.row_pitch) + distance_of(p.axis[2], x);
             }
@@ -460,16 +461,17 @@ struct Worker {
     __device__ __forceinline__ void describe_slots() const {
         const int lattices_y = int(p.axis[1].lattices);
         for (int slot = threadIdx.x; slot < int(p.slots); slot += THREADS) {
-            const int lattice = slot / int(p.lattice_slots);
+            const int lattice = small_quotient(slot, int(p.lattice_slots));
+            const int lattice_x = small_quotient(lattice, lattices_y);
             int place[4];
             place_of(slot - lattice * int(p.lattice_slots), place);
             const bool used = (place[0] < int(p.tile[0])) & (place[2] < int(p.extent[0])) &
                               (place[3] < int(p.extent[1])) & (lattice < lattices_y * int(p.axis[2].lattices));
             const int from[4] = {
                 place[0], place[1] * int(p.axis[0].taps.step),
-                place[2] * int(p.axis[1].taps.step) + lattice_start(p.axis[1], lattice % lattices_y),
+                place[2] * int(p.axis[1].taps.step) + lattice_start(p.axis[1], lattice - lattice_x * lattices_y),
                 place[3] * int(p.axis[2].taps.step) +
-                    (used ? lattice_start(p.axis[2], lattice / lattices_y) : 0)};
+                    (used ? lattice_start(p.axis[2], lattice_x) : 0)};
             dynamic.from[slot] = Packed::pack(from);
             int64 offset = used ? from[0] * p.input_batch : NOWHERE;
 #pragma unroll
@@ -1194,8 +1196,8 @@ typedef Store Epilogue;
 // apart, as what is in sight of a function that is not inlined cannot lie in registers.
 __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border) {
     constexpr int WIDTH = ENGINE::COLUMNS * 8;
-    const int phase_index = blockIdx.x % int(p.phases), folds = int(p.fold.count);
-    const Worker worker(p, shared, nullptr, phase_index, phase_of(p.axis, phase_index), 0, 0);
+    const int folds = int(p.fold.count);
+    const Worker worker(p, shared, nullptr, 0, 0);
     Tile tile;
     worker.describe(index, tile);
     Element* const out = p.out + worker.first_output(tile);
@@ -1224,27 +1226,23 @@ __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int inde
 extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     Shared& shared = *(Shared*)memory;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < int(p.stages); ++i) {
-            mbarrier_init(&shared.inputs_full[i], STAGERS);
-            mbarrier_init(&shared.inputs_empty[i], TEAMS * TEAM / 32);
-        }
-        for (int i = 0; i < int(p.weight_stages); ++i) {
-            mbarrier_init(&shared.weights_full[i], ENGINE::PROXY ? 1 : 32);
-            mbarrier_init(&shared.weights_empty[i], TEAMS * TEAM / 32);
-        }
+    if (threadIdx.x < MAX_STAGES) {
+        mbarrier_init(&shared.inputs_full[threadIdx.x], STAGERS);
+        mbarrier_init(&shared.inputs_empty[threadIdx.x], TEAMS * TEAM / 32);
+        mbarrier_init(&shared.weights_full[threadIdx.x], ENGINE::PROXY ? 1 : 32);
+        mbarrier_init(&shared.weights_empty[threadIdx.x], TEAMS * TEAM / 32);
         if (ENGINE::PROXY) mbarrier_init_fence();
-#if SCALED
-        for (int i = 0; i < MOST_TILES; ++i) shared.windows[i] = 0;
-        shared.wide_count = 0;
-        shared.wide_windows = 0;
-#endif
     }
-    const int phase_index = blockIdx.x % int(p.phases);
-    const Phase phase = phase_of(p.axis, phase_index);
+#if SCALED
+    if (threadIdx.x < MOST_TILES) shared.windows[threadIdx.x] = 0;
+    if (threadIdx.x == 0) shared.wide_count = 0, shared.wide_windows = 0;
+#endif
+    describe_phase(shared.phase, p.axis, blockIdx.x % int(p.phases));
+    __syncthreads();
+    const Phase& phase = shared.phase;
     const int taps = uniform(phase.taps[1].count * p.sum.along_x(phase.taps[2].count));
     const int z_taps = uniform(taps ? phase.taps[0].count : 0);
-    Worker worker(p, shared, memory, phase_index, phase, taps, z_taps);
+    Worker worker(p, shared, memory, taps, z_taps);
     worker.describe_steps();
     worker.describe_slots();
     worker.describe_columns();

@@ -370,8 +370,7 @@ __device__ inline float sum_again(const Worker& worker, const Tile& tile, int te
 __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, int index, int team, int border,
                                            int first_row, int first_pass) {
     constexpr int WIDTH = ENGINE::COLUMNS * 8;
-    const int phase_index = blockIdx.x % int(p.phases);
-    const Worker worker(p, shared, nullptr, phase_index, phase_of(p.axis, phase_index), 0, 0);
+    const Worker worker(p, shared, nullptr, 0, 0);
     Tile tile;
     worker.describe(index, tile);
     __syncwarp();
@@ -389,8 +388,8 @@ __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, i
 __device__ __noinline__ Moments look_again(const Arguments& p, Shared& shared, float* sums, int index, int team,
                                            int border, int half) {
     constexpr int COUNT = ENGINE::COLUMNS * 2;
-    const int phase_index = blockIdx.x % int(p.phases), own = ENGINE::row(0) + half * 8;
-    const Worker worker(p, shared, nullptr, phase_index, phase_of(p.axis, phase_index), 0, 0);
+    const int own = ENGINE::row(0) + half * 8;
+    const Worker worker(p, shared, nullptr, 0, 0);
     const float* const present = shared.present[border][team];
     const unsigned flip = shared.flip[team][own];
     Tile tile;

@@ -198,15 +198,18 @@ struct Steps {
 };
 
 // Where a tap lies: `shift` inputs behind the first one.
+__device__ inline int distance_of(const MatrixAxis& axis, int shift) {
+    return small_quotient(shift, int(axis.taps.step));
+}
 __device__ inline int lattice_of(const MatrixAxis& axis, int shift) {
-    const int lattice = shift % int(axis.taps.step) / int(axis.spacing), lattices = int(axis.lattices);
+    const int own = shift - distance_of(axis, shift) * int(axis.taps.step);
+    const int lattice = small_quotient(own, int(axis.spacing)), lattices = int(axis.lattices);
     return axis.pairs ? lattice % 2 * (lattices / 2) + lattice / 2 : lattice;
 }
-__device__ inline int distance_of(const MatrixAxis& axis, int shift) { return shift / int(axis.taps.step); }
 // How far the first input of a lattice is from that of lattice 0.
 __device__ inline int lattice_start(const MatrixAxis& axis, int lattice) {
-    const int half = int(axis.lattices) / 2;
-    const int own = axis.pairs && half ? lattice % half * 2 + lattice / half : lattice;
+    const int half = int(axis.lattices) / 2, odd = lattice >= half;
+    const int own = axis.pairs && half ? (lattice - odd * half) * 2 + odd : lattice;
     return own * int(axis.spacing);
 }
 
@@ -233,18 +236,23 @@ struct Phase {
     Taps taps[3];
 };
 
-__device__ inline Phase phase_of(const MatrixAxis (&axis)[3], int index) {
-    Phase phase;
-#pragma unroll
-    for (int a = 2; a >= 0; --a) {
+// Describes one in shared memory, by three threads: each has an axis. A block that begins waits for every
+// instruction to be fetched, so these stand once.
+__device__ inline void describe_phase(Phase& phase, const MatrixAxis (&axis)[3], int index) {
+    const int own = threadIdx.x;
+    if (own >= 3) return;
+#pragma unroll 1
+    for (int a = 2;; --a) {
         const AxisTaps& taps = axis[a].taps;
         const int phases = int(taps.phases), size = int(taps.size_out), used = phases < size ? phases : size;
-        phase.residue[a] = index % used;
-        index /= used;
-        phase.positions[a] = (size - phase.residue[a] + phases - 1) / phases;
-        phase.taps[a] = taps_of(taps, phase.residue[a]);
+        const int next = divided(index, used), residue = index - next * used;
+        index = next;
+        if (a > own) continue;
+        phase.residue[a] = residue;
+        phase.positions[a] = divided(size - residue + phases - 1, phases);
+        phase.taps[a] = taps_of(taps, residue);
+        return;
     }
-    return phase;
 }
 
 // The same value, of which the compiler knows that all lanes of the warp have it: what wgmma depends on

@@ -11,9 +11,12 @@
 // with the shifts of the weights of each row those of the inputs of each sample are found.
 //
 // Macros: those of matrix_tile.cuh.
-// Launch: any multiple of `phases` blocks of any number of threads (256 where floats become float16 numbers),
-// together below 2**31, as are the slots; a block packs every so many-th slot, or few rows at a time, of phase
-// blockIdx % phases.
+// Launch: any multiple of `phases` blocks of THREADS threads, together below 2**31, as are the slots. A block
+// packs SIDE rows of phase blockIdx % phases at a time, or, of `splits` blocks that share them, its part of
+// their steps:
+//
+//     thread   0 1 .. 7 | 8 9 .. 15 | 16 ...     rows, whose slots lie side by side, and then
+//              slot 0   | slot 1    | slot 2     along the steps, whose weights mostly do
 
 #include "matrix_tile.cuh"
 
@@ -23,7 +26,8 @@ struct Arguments {
     int64 groups, rows;
     int64 weight_group, weight_row, weight_channel;
     int64 phases, row_tiles, slabs;
-    int64 steps;  // of the phase that has most
+    int64 steps;   // of the phase that has most
+    int64 splits;  // blocks that share the steps of SIDE rows
     Steps sum;
     Fold fold;
     MatrixAxis axis[3];
@@ -31,100 +35,105 @@ struct Arguments {
     RowShifts* row_shifts;
     int* sample_shifts;
     const Element* input;
-    int64 splits;  // blocks that share the steps of SIDE rows
     int64 batch, input_channels, input_size[3], input_batch, input_channel, input_axis[3];
 #endif
 };
 
-// Where a step of a phase lies in the weights: its tap of z, K block, tap of y and step along x. To add one to
-// another takes no divisions.
-struct Place {
-    int z, block, y, x;
-};
+constexpr int SIDE = 8;
+constexpr int THREADS = SCALED ? 512 : 256;
+constexpr int APART = THREADS / SIDE;  // slots from one of a thread's to its next one
 
-// What is the same for all slots of a row.
-struct Line {
-    const Bits* weight;  // of its first channel and the phase's first taps
-    int fold;
-    bool present;
-};
-
-constexpr int SIDE = 8;  // rows
-
-// A thread's slot: a step of 64 rows of a slab, one half of it, one row.
-struct Slots {
+// What a phase has in common.
+struct Weights {
     const Arguments& p;
-    const Phase phase;
+    const Phase& phase;
     const int phase_index, blocks, along_x, folds;
-    int64 apart[3];  // weights from one tap to the next
+    const int64 tap_z, tap_y, tap_x, block;  // weights from one tap, or K block, to the next
 
-    __device__ Slots(const Arguments& p, int phase_index)
+    __device__ Weights(const Arguments& p, const Phase& phase, int phase_index)
         : p(p),
-          phase(phase_of(p.axis, phase_index)),
+          phase(phase),
           phase_index(phase_index),
           blocks(int(p.sum.blocks)),
           along_x(p.sum.along_x(phase.taps[2].count)),
-          folds(int(p.fold.count)) {
-        for (int a = 0; a < 3; ++a)
-            apart[a] = (a == 2 && folds > 1 ? 1 : phase.taps[a].step) * p.axis[a].weight_stride;
-    }
+          folds(int(p.fold.count)),
+          tap_z(phase.taps[0].step * p.axis[0].weight_stride),
+          tap_y(phase.taps[1].step * p.axis[1].weight_stride),
+          tap_x((folds > 1 ? 1 : phase.taps[2].step) * p.axis[2].weight_stride),
+          block(BLOCK * p.weight_channel) {}
+};
 
-    __device__ Place place_of(int step) const {
-        const int inner = phase.taps[1].count * along_x;
-        if (inner == 0) return {phase.taps[0].count, 0, 0, 0};  // a phase without steps
-        const int outer = step / inner;
+// A thread's slots of a row: one half of some steps.
+struct Row {
+    const Weights& w;
+    const int half, fold;
+    const bool present;
+    const Bits* weight;  // of the first channel and taps
+
+    __device__ __forceinline__ Row(const Weights& w, int64 group, int row, int half)
+        : w(w),
+          half(half),
+          fold(fold_of(row, w.folds)),
+          present(channel_of(row, w.folds) < w.p.rows),
+          weight((const Bits*)w.p.weight + group * w.p.weight_group + channel_of(row, w.folds) * w.p.weight_row) {
+        for (int a = 0; a < (w.folds > 1 ? 2 : 3); ++a) weight += w.phase.taps[a].first * w.p.axis[a].weight_stride;
+        if (w.p.sum.halves == 2) weight += half * CHUNK * w.p.weight_channel;
+    }
+    // The weights of a step; those that do not exist keep their values.
+    __device__ __forceinline__ void load(Bits (&values)[CHUNK], int step) const {
+        const int inner = w.phase.taps[1].count * w.along_x;
+        if (inner == 0) return;  // a phase without steps
+        const int outer = small_quotient(step, inner), z = small_quotient(outer, w.blocks), block = outer - z * w.blocks;
         step -= outer * inner;
-        return {outer / blocks, outer % blocks, step / along_x, step % along_x};
-    }
-    __device__ void advance(Place& place, const Place& by) const {
-        place.x += by.x, place.y += by.y, place.block += by.block, place.z += by.z;
-        if (place.x >= along_x) place.x -= along_x, ++place.y;
-        if (place.y >= phase.taps[1].count) place.y -= phase.taps[1].count, ++place.block;
-        if (place.block >= blocks) place.block -= blocks, ++place.z;
-    }
-
-    __device__ Line line_of(int64 group, int row) const {
-        const int channel_out = channel_of(row, folds);
-        const Bits* weight = (const Bits*)p.weight + group * p.weight_group + channel_out * p.weight_row;
-        for (int a = 0; a < (folds > 1 ? 2 : 3); ++a) weight += phase.taps[a].first * p.axis[a].weight_stride;
-        return {weight, fold_of(row, folds), channel_out < p.rows};
-    }
-
-    // The weights of a slot, zeros where there are none.
-    __device__ __forceinline__ void load(Bits (&values)[CHUNK], const Line& line, const Place& place, int half) const {
-        if (place.z >= phase.taps[0].count || !line.present) return;
-        int tap = p.sum.tap_of(place.x, half);
-        bool exists = tap < phase.taps[2].count;
-        if (folds > 1) {
-            const int divisor = int(p.fold.divisor);
-            const int found = int(p.fold.start) + tap * int(p.fold.step) + line.fold * int(p.fold.apart);
+        const int y = small_quotient(step, w.along_x), x = step - y * w.along_x;
+        int tap = w.p.sum.tap_of(x, half);
+        bool exists = (z < w.phase.taps[0].count) & (tap < w.phase.taps[2].count) & present;
+        if (w.folds > 1) {
+            const Fold& folding = w.p.fold;
+            const int divisor = int(folding.divisor);
+            const int found = int(folding.start) + tap * int(folding.step) + fold * int(folding.apart);
             tap = found / divisor;
-            exists &= (found >= 0) & (tap * divisor == found) & (tap < int(p.fold.kernel));
+            exists &= (found >= 0) & (tap * divisor == found) & (tap < int(folding.kernel));
         }
-        const int channel = place.block * BLOCK + (p.sum.halves == 1 ? 0 : half * CHUNK);
-        const int channels = exists ? int(p.sum.channels - channel) : 0;
-        const Bits* const weight = line.weight + place.z * apart[0] + place.y * apart[1] + tap * apart[2] +
-                                   channel * p.weight_channel;
+        const int channel = block * BLOCK + (w.p.sum.halves == 1 ? 0 : half * CHUNK);
+        const int channels = exists ? int(w.p.sum.channels) - channel : 0;
+        const Bits* const at = weight + z * w.tap_z + block * w.block + y * w.tap_y + tap * w.tap_x;
 #pragma unroll
-        for (int i = 0; i < CHUNK; ++i)
-            load_bits(values[i], weight + i * p.weight_channel, i, channels);
-    }
-    // Where its first part goes.
-    __device__ __forceinline__ Slot* at(int64 group, int row, int step, int half) const {
-        const int steps = int(p.steps), slabs = int(p.slabs), slab = row / SLAB_ROWS;
-        const int64 tile = (group * p.phases + phase_index) * p.row_tiles + slab / slabs;
-        return p.packed + ((tile * steps + step) * slabs + slab % slabs) * (PARTS * DEPTH * SLAB_ROWS) +
-               half * SLAB_ROWS + row % SLAB_ROWS;
+        for (int i = 0; i < CHUNK; ++i) load_bits(values[i], at + i * w.p.weight_channel, i, channels);
     }
 };
+
+// Uses the slots of some steps of a row that are a thread's, the first-th of all and every so many-th, a BATCH of
+// them loaded together.
+template <int BATCH, typename Use>
+__device__ __forceinline__ void each_slot(const Weights& w, int64 group, int row, int first, int begin, int end,
+                                          Use use) {
+    constexpr int STEPS = APART / DEPTH;
+    const Row own(w, group, row, first % DEPTH);
+#pragma unroll 1
+    for (int step = begin + first / DEPTH; step < end; step += BATCH * STEPS) {
+        Bits values[BATCH][CHUNK] = {};
+#pragma unroll
+        for (int b = 0; b < BATCH; ++b)
+            if (step + b * STEPS < end) own.load(values[b], step + b * STEPS);
+#pragma unroll
+        for (int b = 0; b < BATCH; ++b)
+            if (step + b * STEPS < end) use(values[b], step + b * STEPS);
+    }
+}
 
 #if SCALED
 
 // Floats as float16 numbers: shifts are found first, those of inputs as well.
-constexpr int WARPS = SIDE, THREADS = WARPS * 32;  // a warp looks at a row
-constexpr int LINES = 64;                       // of 32 inputs, that a sample is judged by
-constexpr int PROBED = 13;                      // the exponent of the largest of these behind its shift
-constexpr int MOST_SHIFT = 110;                 // so that a power of two is a float
+constexpr int WARPS = THREADS / 32;
+constexpr int LINES = 64;        // of 32 inputs, that a sample is judged by
+constexpr int PROBED = 13;       // the exponent of the largest of these behind its shift
+constexpr int MOST_SHIFT = 110;  // so that a power of two is a float
+
+struct Shared {
+    int largest[WARPS], smallest[WARPS];
+    RowShifts shifts[SIDE];
+};
 
 __device__ inline int largest_of_warp(int value) {
 #pragma unroll
@@ -178,120 +187,124 @@ __device__ inline void judge(const Arguments& p, int64 sample, int* shared) {
     __syncthreads();
 }
 
-// The weights of a row of a group. A thread has every so many-th of its slots.
-struct Row {
-    static constexpr int APART = 32;
-    const Slots& slots;
-    const int64 group;
-    const int row;
-    const int first;  // of the thread's
-
-    // Slots of some steps, BATCH of them loaded together.
-    template <int BATCH, typename Use>
-    __device__ __forceinline__ void each(int begin, int end, Use use) const {
-        const Line line = slots.line_of(group, row);
-        const int half = first % DEPTH;
-        const Place apart = slots.place_of(APART / DEPTH);
-        Place place = slots.place_of(begin + first / DEPTH);
-        for (int i = begin * DEPTH + first; i < end * DEPTH; i += BATCH * APART) {
-            Bits values[BATCH][CHUNK] = {};
+// The largest exponent field of the weights of a row, of those below a limit, and the smallest of all; zeros have
+// none. By all threads: so many side by side have a row.
+__device__ __forceinline__ void look(const Weights& w, int64 group, int row, int limit, Shared& shared, int& largest,
+                                     int& smallest) {
+    constexpr unsigned FIELD = 1u << 24;  // of twice a number, in which the sign is lost
+    const unsigned most = limit * FIELD;
+    unsigned high = 0, low = ~0u;
+    each_slot<2>(w, group, row + threadIdx.x / APART, threadIdx.x % APART, 0, int(w.p.steps),
+                 [&](const Bits (&values)[CHUNK], int) {
 #pragma unroll
-            for (int b = 0; b < BATCH; ++b) {
-                if (i + b * APART < end * DEPTH) slots.load(values[b], line, place, half);
-                slots.advance(place, apart);
-            }
+                     for (int c = 0; c < CHUNK; ++c) {
+                         const unsigned twice = 2 * values[c], own = twice < most ? twice : 0;
+                         high = own > high ? own : high;
+                         low = twice - FIELD < low ? twice - FIELD : low;
+                     }
+                 });
+    const int field = int((low + FIELD) / FIELD);
+    const int own[2] = {largest_of_warp(int(high / FIELD)), -largest_of_warp(field ? -field : -SPECIAL_FIELD)};
+    __syncthreads();  // nobody reads what has been found before
+    if (threadIdx.x % 32 == 0) shared.largest[threadIdx.x / 32] = own[0], shared.smallest[threadIdx.x / 32] = own[1];
+    __syncthreads();
+    const int first = threadIdx.x / APART * (APART / 32);
+    largest = 0, smallest = SPECIAL_FIELD;
 #pragma unroll
-            for (int b = 0; b < BATCH; ++b)
-                if (i + b * APART < end * DEPTH) use(values[b], (i + b * APART) / DEPTH, half);
-        }
-    }
-    // By a warp, whose lanes run along the steps, whose weights lie side by side: the largest exponent field
-    // below a limit, and the smallest; zeros have none.
-    __device__ __forceinline__ void look(int limit, int& largest, int& smallest) const {
-        largest = 0, smallest = SPECIAL_FIELD;
-        each<4>(0, int(slots.p.steps), [&](const Bits (&values)[CHUNK], int, int) {
-#pragma unroll
-            for (int c = 0; c < CHUNK; ++c) {
-                const int field = exponent_field(values[c]);
-                if (field > largest && field < limit) largest = field;
-                if (field < smallest && field > 0) smallest = field;
-            }
-        });
-        largest = largest_of_warp(largest), smallest = -largest_of_warp(-smallest);
-    }
-    __device__ __forceinline__ RowShifts shifts() const {
-        int first, second, smallest;
-        look(SPECIAL_FIELD, first, smallest);
-        RowShifts found = {first ? FIELD_BIAS + HIGHEST - first : 0, NO_SHIFT};
-        const bool wide = smallest <= first - WINDOW;
-        if (!wide) return found;
-        look(first - WINDOW + 1, second, smallest);
-        if (smallest <= second - WINDOW || first - second > MOST_APART) return {NO_SHIFTS, NO_SHIFT};
-        found.second = FIELD_BIAS + HIGHEST - second;
-        return found;
-    }
-};
-
-extern "C" __global__ void __launch_bounds__(THREADS) pack_weights(const __grid_constant__ Arguments p) {
-    __shared__ int largest[WARPS];
-    __shared__ RowShifts shifts[SIDE];
-    const int phases = int(p.phases), steps = int(p.steps), splits = int(p.splits), thread = threadIdx.x;
-    const Slots slots(p, blockIdx.x % phases);
-    const int rows = int(p.row_tiles * p.slabs) * SLAB_ROWS, sides = rows / SIDE, blocks = gridDim.x / phases;
-    const int64 window = p.groups * p.phases * p.steps * rows * PARTS * DEPTH;
-    for (int64 sample = gridDim.x - 1 - blockIdx.x; sample < p.batch; sample += gridDim.x) judge(p, sample, largest);
-    for (int64 unit = blockIdx.x / phases; unit < p.groups * sides * splits; unit += blocks) {
-        const int64 group = unit / splits / sides;
-        const int own = int(unit % splits), row = int(unit / splits % sides) * SIDE;
-        const RowShifts found = Row{slots, group, row + thread / 32, thread % 32}.shifts();
-        __syncthreads();  // nobody reads the last rows' any more
-        if (thread % 32 == 0) shifts[thread / 32] = found;
-        __syncthreads();
-        if (thread < SIDE && own == 0)
-            p.row_shifts[(group * phases + slots.phase_index) * rows + row + thread] = shifts[thread];
-        // Here lanes run along the rows, whose slots lie side by side, and then along the steps.
-        const Row side = {slots, group, row + thread % SIDE, thread / SIDE};
-        side.each<2>(own * steps / splits, (own + 1) * steps / splits, [&](const Bits (&values)[CHUNK], int step, int half) {
-            Slot* const to = slots.at(group, side.row, step, half);
-#pragma unroll
-            for (int w = 0; w < 2; ++w) {
-                const int shift = w ? shifts[thread % SIDE].second : shifts[thread % SIDE].first;
-                Slot parts[PARTS] = {};
-                if (shift < NO_SHIFT) {  // few rows have anything in the second window
-                    float floats[CHUNK];
-#pragma unroll
-                    for (int c = 0; c < CHUNK; ++c) floats[c] = placed(values[c], shift, w == 0);
-                    Channels<Element, Operand>::split(parts, floats);
-                }
-#pragma unroll
-                for (int part = 0; part < PARTS; ++part) to[w * window + part * DEPTH * SLAB_ROWS] = parts[part];
-            }
-        });
+    for (int i = 0; i < APART / 32; ++i) {
+        largest = shared.largest[first + i] > largest ? shared.largest[first + i] : largest;
+        smallest = shared.smallest[first + i] < smallest ? shared.smallest[first + i] : smallest;
     }
 }
 
-#else
-
-extern "C" __global__ void pack_weights(const __grid_constant__ Arguments p) {
-    const int slabs = int(p.slabs), steps = int(p.steps), row_tiles = int(p.row_tiles), phases = int(p.phases);
-    // What a phase has in common takes long to find out: a block stays in one.
-    const Slots own(p, blockIdx.x % phases);
-    const int blocks = gridDim.x / phases, slots = int(p.groups) * row_tiles * steps * slabs * DEPTH * SLAB_ROWS;
-    for (int slot = blockIdx.x / phases * blockDim.x + threadIdx.x; slot < slots; slot += blocks * blockDim.x) {
-        // Lanes run along a few rows, whose slots lie side by side, and then along the steps, whose weights do.
-        const int step = slot / SIDE % steps;
-        int index = slot / SIDE / steps;
-        const int half = index % DEPTH, side = index / DEPTH % (row_tiles * slabs * SLAB_ROWS / SIDE);
-        const int64 group = index / DEPTH / (row_tiles * slabs * SLAB_ROWS / SIDE);
-        const int row = side * SIDE + slot % SIDE;
-        Bits values[CHUNK] = {};
-        own.load(values, own.line_of(group, row), own.place_of(step), half);
-        Slot parts[PARTS];
-        Range none;
-        Channels<Element, Operand>::fill<0>(parts, values, 0, {}, none);
-        Slot* const to = own.at(group, row, step, half);
-#pragma unroll
-        for (int part = 0; part < PARTS; ++part) to[part * DEPTH * SLAB_ROWS] = parts[part];
+// Finds the shifts of SIDE rows.
+__device__ __forceinline__ void find_shifts(const Weights& w, int64 group, int row, Shared& shared) {
+    RowShifts found = {0, NO_SHIFT};
+    int limit = SPECIAL_FIELD;
+    bool wide = true;
+#pragma unroll 1
+    for (bool again = false; __syncthreads_or(wide); again = true) {  // twice, or mostly once
+        int largest, smallest;
+        look(w, group, row, limit, shared, largest, smallest);
+        const int shift = FIELD_BIAS + HIGHEST - largest;
+        if (!again) {
+            if (largest) found.first = shift;
+        } else if (wide) {
+            found.second = shift;
+            if (smallest <= largest - WINDOW || shift - found.first > MOST_APART) found = {NO_SHIFTS, NO_SHIFT};
+        }
+        wide &= !again && smallest <= largest - WINDOW;
+        limit = wide ? largest - WINDOW + 1 : 0;
     }
+    if (threadIdx.x % APART == 0) shared.shifts[threadIdx.x / APART] = found;
+    __syncthreads();
 }
 #endif
+
+extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
+    pack_weights(const __grid_constant__ Arguments p) {
+    const int steps = int(p.steps), slabs = int(p.slabs), splits = int(p.splits);
+    // What a phase has in common takes long to find out: a block stays in one.
+    __shared__ Phase phase;
+    const int phases = int(p.phases), turn = blockIdx.x / phases, blocks = gridDim.x / phases;
+    describe_phase(phase, p.axis, blockIdx.x - turn * phases);
+    __syncthreads();
+    const Weights weights(p, phase, blockIdx.x - turn * phases);
+    const int rows = int(p.row_tiles) * slabs * SLAB_ROWS, sides = rows / SIDE;
+#if SCALED
+    __shared__ Shared shared;
+    const int64 window = p.groups * p.phases * p.steps * rows * PARTS * DEPTH;
+    for (int64 sample = gridDim.x - 1 - blockIdx.x; sample < p.batch; sample += gridDim.x)
+        judge(p, sample, shared.largest);
+#endif
+    for (int unit = turn, units = int(p.groups) * sides * splits; unit < units; unit += blocks) {
+        const int side = unit / splits, own = unit - side * splits;
+        const int64 group = side / sides;
+        const int first_row = (side - int(group) * sides) * SIDE;
+        const int row = first_row + threadIdx.x % SIDE, first = threadIdx.x / SIDE;
+#if SCALED
+        find_shifts(weights, group, first_row, shared);
+        if (threadIdx.x < SIDE && own == 0)
+            p.row_shifts[(group * p.phases + weights.phase_index) * rows + row] = shared.shifts[threadIdx.x];
+#endif
+        const int64 tile = (group * p.phases + weights.phase_index) * p.row_tiles + row / SLAB_ROWS / slabs;
+        const int64 step_slots = slabs * (PARTS * DEPTH * SLAB_ROWS);
+        Slot* const packed = p.packed + tile * steps * step_slots +
+                             row / SLAB_ROWS % slabs * (PARTS * DEPTH * SLAB_ROWS) + first % DEPTH * SLAB_ROWS +
+                             row % SLAB_ROWS;
+        const int begin = own * steps / splits, end = (own + 1) * steps / splits;
+#if SCALED
+        const RowShifts shifts = shared.shifts[threadIdx.x % SIDE];
+        const PowerOfTwo power(shifts.first);
+#endif
+        each_slot<SCALED ? 2 : 1>(weights, group, row, first, begin, end, [&](const Bits (&values)[CHUNK], int step) {
+            Slot* const to = packed + step * step_slots;
+#if SCALED
+            float floats[CHUNK];
+            Slot parts[2][PARTS] = {};
+            if (shifts.second != NO_SHIFT) {  // few rows have anything in the second window
+#pragma unroll
+                for (int c = 0; c < CHUNK; ++c) floats[c] = placed(values[c], shifts.second, false);
+                Channels<Element, Operand>::split(parts[1], floats);
+#pragma unroll
+                for (int c = 0; c < CHUNK; ++c) floats[c] = placed(values[c], shifts.first, true);
+            } else {
+#pragma unroll
+                for (int c = 0; c < CHUNK; ++c) floats[c] = power.times(__uint_as_float(values[c]));
+            }
+            if (shifts.first < NO_SHIFT) Channels<Element, Operand>::split(parts[0], floats);
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) {
+                to[part * DEPTH * SLAB_ROWS] = parts[0][part];
+                to[window + part * DEPTH * SLAB_ROWS] = parts[1][part];
+            }
+#else
+            Slot parts[PARTS];
+            Range none;
+            Channels<Element, Operand>::fill<0>(parts, values, 0, {}, none);
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) to[part * DEPTH * SLAB_ROWS] = parts[part];
+#endif
+        });
+    }
+}

@@ -61,6 +61,7 @@ PLAIN_CONV = "plain_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
 PACK = "pack_weights.cu"
+DIVISION = "division.cuh"
 WINDOWS = "windows.cuh"
 MATRIX_POOL = "matrix_pool.cuh"
 POOLED_NORM = "pooled_norm.cu"
@@ -294,7 +295,9 @@ CASES = {
     ),
     "wide": test_windows.wide("plain", "float32", "slope", "none", 35),
     "wide weights": test_windows.silent("plain", "float32", 45),
+    "late weights": test_windows.late("float32"),
     "samples apart": test_windows.wide("samples", "float32", "first axis", "none", 10),
+    "shared rows": convolution("conv2d", (1, 64, 3, 5), (64, 64, 3, 3), "float16", padding=1),
 }
 
 MATRIX = {
@@ -303,15 +306,15 @@ MATRIX = {
         "wrong", by="hopper", case="few",
     ),
     "steps of two taps lie one tap apart": Mutant(
-        MATRIX_CONV, "p.sum.tap_of(tap % along_x, 0) *", "tap % along_x *",
+        MATRIX_CONV, "p.sum.tap_of(tap - row * along_x, 0) *", "(tap - row * along_x) *",
         "wrong", by="portable", case="few",
     ),
     "two taps of a step on different lattices": Mutant(
-        PACK, "p.sum.tap_of(place.x, half)", "2 * place.x + half",
+        PACK, "w.p.sum.tap_of(x, half)", "2 * x + half",
         "wrong|out of bounds|between the elements", by="hopper", case="few, strided",
     ),
     "a tap behind the last one": Mutant(
-        PACK, "bool exists = tap < phase.taps[2].count;", "bool exists = true;",
+        PACK, " & (tap < w.phase.taps[2].count) & present;", " & present;",
         "out of bounds|between the elements|wrong", by="hopper", case="few",
     ),
     "parts as far apart as with both halves": Mutant(
@@ -511,34 +514,34 @@ MATRIX = {
         "wrong|out of bounds|between", by="hopper", case="special",
     ),
     "a tap of the next fold": Mutant(
-        PACK, "line.fold * int(p.fold.apart);", "(line.fold + 1) * int(p.fold.apart);",
+        PACK, "fold * int(folding.apart);", "(fold + 1) * int(folding.apart);",
         "wrong", by="hopper", case="fold",
     ),
     "taps that a fold does not have": Mutant(
-        PACK, " & (tap < int(p.fold.kernel));", ";",
+        PACK, " & (tap < int(folding.kernel));", ";",
         "out of bounds|between the elements|wrong", by="portable", case="fold",
     ),
     "steps in another order": Mutant(
         PACK,
-        "step / along_x, step % along_x};",
-        "step % phase.taps[1].count, step / phase.taps[1].count};",
+        "y = small_quotient(step, w.along_x), x = step - y * w.along_x;",
+        "x = small_quotient(step, w.phase.taps[1].count), y = step - x * w.phase.taps[1].count;",
         "wrong|out of bounds", by="hopper", case="long",
     ),
     "a weight's channel too many": Mutant(
         PACK,
-        "int(p.sum.channels - channel) : 0", "int(p.sum.channels - channel) + 1 : 0",
+        "int(w.p.sum.channels) - channel : 0", "int(w.p.sum.channels) - channel + 1 : 0",
         "out of bounds|between the elements|wrong", by="portable", case="three axes",
     ),
     "a weight's row too many": Mutant(
-        PACK, "channel_out < p.rows", "channel_out <= p.rows",
+        PACK, "channel_of(row, w.folds) < w.p.rows", "channel_of(row, w.folds) <= w.p.rows",
         "out of bounds|between the elements", by="portable", case="long",
     ),
     "weights of another phase": Mutant(
-        PACK, "phase_of(p.axis, phase_index)", "phase_of(p.axis, 0)",
+        PACK, "p.axis, blockIdx.x - turn * phases);", "p.axis, 0);",
         "wrong", by="hopper", case="phases",
     ),
     "weights of another group": Mutant(
-        PACK, "(const Bits*)p.weight + group * p.weight_group", "(const Bits*)p.weight",
+        PACK, "(const Bits*)w.p.weight + group * w.p.weight_group", "(const Bits*)w.p.weight",
         "wrong", by="hopper", case="groups",
     ),
     "small products that are not made small again": Mutant(
@@ -587,8 +590,20 @@ MATRIX = {
         "race|nothing wrote|hangs", by="hopper", case="wide",
     ),
     "one window of weights": Mutant(
-        PACK, "const bool wide = smallest <= first - WINDOW;", "const bool wide = false;",
+        PACK, "wide &= !again && smallest <= largest - WINDOW;", "wide = false;",
         "wrong", by="hopper", case="wide weights",
+    ),
+    "half of a row's weights looked at": Mutant(
+        PACK, "i < APART / 32; ++i", "i < 1; ++i",
+        "wrong", by="hopper", case="late weights",
+    ),
+    "a block's steps those of the first one": Mutant(
+        PACK, "(own + 1) * steps / splits", "steps / splits",
+        "wrong|nothing wrote", by="hopper", case="shared rows",
+    ),
+    "a quotient rounded away": Mutant(
+        DIVISION, "float(number) + 0.5f", "float(number)",
+        "wrong|nothing wrote|out of bounds|between", by="hopper", case="long",
     ),
     "the second window of weights in the place of the first": Mutant(
         MATRIX_CONV, "weights_of_pass(pass) * window_bytes", "0 * window_bytes",
@@ -993,7 +1008,7 @@ FUSED: dict[str, Mutant] = {
         "wrong", True, by="hopper", case="own",
     ),
     "the upper row for the lower one": Mutant(
-        MATRIX_CONV, "phase.taps[1].offset_step + row;", "phase.taps[1].offset_step;",
+        MATRIX_CONV, "phase.taps[1].offset_step + stacked;", "phase.taps[1].offset_step;",
         "wrong|nothing wrote", by="hopper", case="stacked",
     ),
     "a row behind the last": Mutant(

@@ -820,7 +820,7 @@ def test_plans_of_a_network_print_readably() -> None:
     plan = plan_of(conv((16, 64, 56, 56), (128, 64, 3, 3), padding=1), processor=HOPPER)
     assert re.fullmatch(
         r"pack_weights\.cu:pack_weights \[ELEMENT=float, OPERAND=float16, PARTS=2\], "
-        r"\d+ blocks of 256 threads; matrix_conv\.cu:matrix_conv "
+        r"\d+ blocks of 512 threads; matrix_conv\.cu:matrix_conv "
         r"\[ELEMENT=float, OPERAND=float16, PARTS=2, ENGINE=WgmmaEngine, TEAMS=\d, "
         r"SLABS=\d, SEGMENT=\d+, SEGMENTS=\d\], \d+ blocks of \d+ threads and \d+ bytes: "
         r"tiles of \d+ rows x \(\d+ x \d+ x \d+ x \d+\) outputs in \d+ columns, .*",

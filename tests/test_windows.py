@@ -100,6 +100,15 @@ def silent(name: str, precision: str, powers: int) -> Convolution:
     return case.with_arrays(input=x, weight=w)
 
 
+def late(precision: str) -> Convolution:
+    """A call whose small weights are the last ones of each row, and all that count."""
+    case = convolution("conv1d", (1, 288, 9), (64, 288, 1), precision=precision)
+    x, w = case["input"].copy(), case["weight"].copy()
+    x[:, :256] = 0
+    w[:, :256] *= np.float32(2.0**45)
+    return case.with_arrays(input=x, weight=w)
+
+
 @every_kernel
 @given(case=wide_calls())
 @example(case=wide("plain", "float32", "elements", "none", 20))
@@ -115,6 +124,8 @@ def silent(name: str, precision: str, powers: int) -> Convolution:
 @example(case=silent("plain", "float32", 45))
 @example(case=silent("phases", "tf32", 33))
 @example(case=silent("samples", "float32", 90))
+@example(case=late("float32"))
+@example(case=late("tf32"))
 def test_magnitudes(backend: NumpyBackend, case: Convolution) -> None:
     assert_convolution(backend.compute(case), case.defined, np.float32, case.precision)
 

@@ -790,7 +790,7 @@ def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
     tiles = min(32 // mode.itemsize, shape.team_columns // (8 if engine == "hopper" else 32))
     team_rows = -(-shape.slabs // shape.teams) * SLAB_ROWS
     columns = _whole(shape.team_columns, tiles * 8)  # whole buffers
-    own = 4 * MAX_STAGES * 8 + 24 + shape.teams * (columns * 20 + team_rows * 4)
+    own = 4 * MAX_STAGES * 8 + 88 + 24 + shape.teams * (columns * 20 + team_rows * 4)
     if mode.scaled:
         own += MAX_STAGES * 16 + shape.teams * (team_rows * 8 + columns * 8) + 34 * 4
     if window == 1:

@@ -6,15 +6,19 @@ result may be off by does not depend on how far its terms lie apart.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backends import NumpyBackend, every_kernel
+from backends import EmulatorBackend, NumpyBackend, every_kernel
 from bounds import assert_convolution, assert_same_bits
+from cupyconv._plan import Launch, Processor
+from emulator.device import EmulatedDevice
 from reference import Array, Shape
 from strategies import Convolution, convolution
 
@@ -100,9 +104,9 @@ def silent(name: str, precision: str, powers: int) -> Convolution:
     return case.with_arrays(input=x, weight=w)
 
 
-def late(precision: str) -> Convolution:
+def late(precision: str, channels: int = 288) -> Convolution:
     """A call whose small weights are the last ones of each row, and all that count."""
-    case = convolution("conv1d", (1, 288, 9), (64, 288, 1), precision=precision)
+    case = convolution("conv1d", (1, channels, 9), (64, channels, 1), precision=precision)
     x, w = case["input"].copy(), case["weight"].copy()
     x[:, :256] = 0
     w[:, :256] *= np.float32(2.0**45)
@@ -128,6 +132,35 @@ def late(precision: str) -> Convolution:
 @example(case=late("tf32"))
 def test_magnitudes(backend: NumpyBackend, case: Convolution) -> None:
     assert_convolution(backend.compute(case), case.defined, np.float32, case.precision)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    "case",
+    [
+        late("float32", 576),
+        late("tf32", 576),
+        convolution("conv2d", (2, 64, 3, 5), (64, 64, 3, 3), "float16", padding=1),
+    ],
+    ids=["float32", "tf32", "float16"],
+)
+def test_rows_that_blocks_share(case: Convolution) -> None:
+    """Where a GPU has multiprocessors to spare, blocks share the weights of eight rows."""
+    launches = []
+    launcher = EmulatedDevice.launcher
+
+    def recorded(device: EmulatedDevice, launch: Launch) -> Callable[..., None]:
+        launches.append(launch)
+        return launcher(device, launch)
+
+    with (
+        mock.patch.object(EmulatedDevice, "processor", lambda _: Processor("sm_90a", 16)),
+        mock.patch.object(EmulatedDevice, "launcher", recorded),
+    ):
+        result = EmulatorBackend("hopper").compute(case)
+    assert_convolution(result, case.defined, case["input"].dtype, case.precision)
+    pack = next(one for one in launches if one.instance.source == "pack_weights.cu")
+    assert pack.grid >= 2 * 64 // 8
 
 
 @every_kernel

@@ -502,6 +502,11 @@ def test_matrix_plans(
     weights = slabs * sum.steps * sum.mode.slab_bytes
     shifts = 8 * slabs * _matrix.SLAB_ROWS + 4 * geometry.batch
     assert plan.packed == (2 * weights + shifts if sum.mode.scaled else weights)
+    # They are counted in 32 bits, steps as far as small_quotient in division.cuh divides. Blocks
+    # that share rows have some steps each.
+    assert slabs * _matrix.SLAB_ROWS * 2 * sum.steps <= MOST
+    assert sum.steps < 2**21
+    assert plan.splits == 1 or sum.steps // plan.splits >= 16
 
 
 def strides_of(geometry: ConvGeometry, gap: int) -> _launch._ConvStrides:
@@ -763,6 +768,18 @@ def test_few_products_in_arrays_as_large_as_memory() -> None:
     assert all(isinstance(plan, PlainPlan) and plan.launch.grid <= MOST for plan in plans)
     assert isinstance(plan_of(conv((1, 2, 1, 1), (2**31 + 8, 2, 1, 1))), DirectPlan)
     assert isinstance(plan_of(conv((0, 3, 256, 256), (8, 3, 3, 3))), PlainPlan)
+
+
+@pytest.mark.parametrize("rows", [8, 200])
+def test_as_many_steps_as_are_divided(rows: int) -> None:
+    """Longer sums, of as many channels as memory may hold, are not for matrix units."""
+
+    def plan(channels: int) -> ConvPlan:
+        return plan_of(conv((1, channels, 9), (rows, channels, 3)), np.float16)
+
+    last = next(n for n in range(30) if not isinstance(plan(2**n), MatrixPlan) and n > 10)
+    most = plan(2 ** (last - 1))
+    assert isinstance(most, MatrixPlan) and 2**19 < most.sum.steps < 2**21
 
 
 def test_phases_of_which_none_has_a_tap() -> None:

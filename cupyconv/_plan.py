@@ -212,7 +212,7 @@ class MatrixPlan:
     packed : int
         Bytes of the packed weights, and of shifts where floats are multiplied as float16 numbers.
     splits : int
-        Blocks of the first kernel that share rows, where it looks for shifts.
+        Blocks of the first kernel that share some rows: each packs a part of their steps.
     sum : Sum
         What is summed, and in which order.
     tiling : Tiling
@@ -600,7 +600,7 @@ def _plan_matrix(
         g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
         >= INT32_LIMIT // 8
     ):
-        return _LARGE  # the packing kernel counts slots in 32 bits, and steps of a row in 21
+        return _LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
     tiling = _matrix.tiling(sum, g.batch, g.groups, engine, shared, multiprocessors, window)
     if tiling is None:
         return "no tile fits shared memory"

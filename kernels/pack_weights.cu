@@ -11,7 +11,7 @@
 // with the shifts of the weights of each row those of the inputs of each sample are found.
 //
 // Macros: those of matrix_tile.cuh.
-// Launch: any multiple of `phases` blocks of THREADS threads, together below 2**31, as are the slots. A block
+// Launch: any multiple of `phases` blocks of THREADS threads, for fewer than 2**21 steps (small_quotient). A block
 // packs SIDE rows of phase blockIdx % phases at a time, or, of `splits` blocks that share them, its part of
 // their steps:
 //
@@ -144,7 +144,7 @@ __device__ inline int largest_of_warp(int value) {
     return value;
 }
 
-// A weight as the sum of a window has it: zero where its exponent is another one's.
+// A weight of a row with two windows, as the sum of one of them has it: zero where it lies in the other one.
 __device__ inline float placed(unsigned bits, int shift, bool first) {
     const int field = exponent_field(bits), exponent = field - FIELD_BIAS + shift;
     if (field == SPECIAL_FIELD) return __uint_as_float(first ? NOT_A_NUMBER : 0);

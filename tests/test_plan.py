@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -502,10 +503,9 @@ def test_matrix_plans(
     weights = slabs * sum.steps * sum.mode.slab_bytes
     shifts = 8 * slabs * _matrix.SLAB_ROWS + 4 * geometry.batch
     assert plan.packed == (2 * weights + shifts if sum.mode.scaled else weights)
-    # They are counted in 32 bits, steps as far as small_quotient in division.cuh divides. Blocks
-    # that share rows have some steps each.
-    assert slabs * _matrix.SLAB_ROWS * 2 * sum.steps <= MOST
-    assert sum.steps < 2**21
+    # Steps are as many as small_quotient in division.cuh divides. Blocks that share rows have some
+    # each, which are found by a product in 32 bits.
+    assert sum.steps < 2**21 and plan.splits * sum.steps <= MOST
     assert plan.splits == 1 or sum.steps // plan.splits >= 16
 
 
@@ -770,16 +770,18 @@ def test_few_products_in_arrays_as_large_as_memory() -> None:
     assert isinstance(plan_of(conv((0, 3, 256, 256), (8, 3, 3, 3))), PlainPlan)
 
 
-@pytest.mark.parametrize("rows", [8, 200])
-def test_as_many_steps_as_are_divided(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "share"), [(1, 0.99), (64, 0.66), (200, 0.39)])
+def test_as_many_steps_as_are_divided(rows: int, share: float) -> None:
     """Longer sums, of as many channels as memory may hold, are not for matrix units."""
 
     def plan(channels: int) -> ConvPlan:
-        return plan_of(conv((1, channels, 9), (rows, channels, 3)), np.float16)
+        geometry = conv((1, channels, 9), (rows, channels, 1))
+        return plan_of(geometry, np.float16, kernel="hopper")
 
-    last = next(n for n in range(30) if not isinstance(plan(2**n), MatrixPlan) and n > 10)
-    most = plan(2 ** (last - 1))
-    assert isinstance(most, MatrixPlan) and 2**19 < most.sum.steps < 2**21
+    numbers = range(1024, 2**26)
+    first = bisect.bisect_left(numbers, True, key=lambda n: not isinstance(plan(n), MatrixPlan))
+    most = plan(numbers[first] - 1)
+    assert isinstance(most, MatrixPlan) and share < most.sum.steps / 2**21 < 1
 
 
 def test_phases_of_which_none_has_a_tap() -> None:

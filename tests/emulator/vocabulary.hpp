@@ -23,7 +23,7 @@
 #define gridDim (emulator::grid_size())
 #define blockDim (emulator::block_size())
 
-// As inexact as it may be: two units in the last place, here too little.
+// A little more inexact than it may be: up to two and a half units in the last place, here too little.
 inline float __fdividef(float a, float b) { return nextafterf(nextafterf(a / b, 0), 0); }
 inline double rsqrt(double value) { return 1 / sqrt(value); }
 inline unsigned __float_as_uint(float value) {

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -447,23 +448,28 @@ NORMS = [i for i in OTHERS if i.source == "normalize.cu" and i not in FUSED_ONLY
 POOLS = [i for i in OTHERS if i.source == "max_pool2d.cu"]
 
 
+@cache
+def norm_launches(kind: str, dtype: Any, width: int) -> list[Launch]:
+    """Several segments in each set, or several sets of several packs for each thread."""
+    weight = values(np.random.default_rng(1), (8,), np.float64)
+    arrays: dict[str, Any] = {"weight": weight, "bias": weight[::-1]}
+    if kind == "sets":
+        shape = (3, 8, 23, width)
+        return norms_on_all_layouts("group_norm", shape, dtype, arrays, num_groups=2)
+    if kind == "given":
+        arrays |= {"mean": weight, "var": weight * weight}
+        return norms_on_all_layouts("batch_norm", (2, 8, 5, width), dtype, arrays)
+    return norms_on_all_layouts("batch_norm", (8, 8, 45, width), dtype, arrays)
+
+
 @pytest.mark.emulator
 @pytest.mark.parametrize("instance", NORMS, ids=str)
 @pytest.mark.parametrize("width", [48, 47])
 def test_norm_instance(instance: Instance, width: int) -> None:
-    """Several segments in each set, or several sets of several packs for each thread."""
+    """Instances that one call has together are tested by it."""
+    kind = {"normalize_sets": "sets", "given": "given"}.get(instance.function, "batch")
     dtype = dtype_of(dict(instance.defines)["INPUT"])
-    weight = values(np.random.default_rng(1), (8,), np.float64)
-    arrays: dict[str, Any] = {"weight": weight, "bias": weight[::-1]}
-    if instance.function == "normalize_sets":
-        options = {"num_groups": 2}
-        launches = norms_on_all_layouts("group_norm", (3, 8, 23, width), dtype, arrays, **options)
-    elif instance.function == "given":
-        arrays |= {"mean": weight, "var": weight * weight}
-        launches = norms_on_all_layouts("batch_norm", (2, 8, 5, width), dtype, arrays)
-    else:
-        launches = norms_on_all_layouts("batch_norm", (8, 8, 45, width), dtype, arrays)
-    assert instance in [launch.instance for launch in launches]
+    assert instance in [launch.instance for launch in norm_launches(kind, dtype, width)]
 
 
 @pytest.mark.emulator

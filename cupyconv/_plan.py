@@ -569,6 +569,8 @@ def _matrix_instances(
     )
 
 
+_PACK_ROWS = 8  # whose weights a block packs at a time
+_PACK_STEPS = 16  # of these rows that a block has at least, where several share them
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 
@@ -616,12 +618,13 @@ def _plan_matrix(
         # Where the same blocks always have the ends of rows, they fall behind. Then neighbours
         # write parts of a sector so long after each other that memory reads and writes it twice.
         blocks = next(n for n in range(blocks, 0, -1) if math.gcd(n, tiling.tiles[-1]) == 1)
-    # A block packs the weights of eight rows, or some of their steps; scaled ones it all looks at
+    # A block packs the weights of some rows, or a part of their steps; scaled ones it all looks at
     # before.
     workspace = slots * mode.parts * _matrix.SLOT
     rows = g.groups * sum.phases * tiling.row_tiles * shape.rows
-    packs = rows // 8
-    splits = max(1, min((1 if mode.scaled else 8) * multiprocessors // packs, sum.steps // 16))
+    packs = rows // _PACK_ROWS
+    spare = (1 if mode.scaled else 8) * multiprocessors // packs
+    splits = max(1, min(spare, sum.steps // _PACK_STEPS))
     packs *= splits
     if mode.scaled:
         packs += g.batch

@@ -17,10 +17,11 @@ import test_convolution
 import test_fused
 import test_norms
 import test_pooling
+import test_windows
 from backends import EmulatorBackend
-from bounds import assert_same_bits
+from bounds import assert_convolution, assert_same_bits
 from cupyconv import _depthwise, _launch, _matrix, _plain, _plan
-from cupyconv._plan import DepthwisePlan, Instance, Launch, MatrixPlan
+from cupyconv._plan import DepthwisePlan, Instance, Launch, MatrixPlan, Processor
 from strategies import Case, Convolution, convolution, values
 
 # The planner's names of elements, to those of NumPy and ml_dtypes; signed integers are summed as
@@ -376,6 +377,27 @@ def test_matrix_instance(instance: Instance) -> None:
     assert ("phases" in kind or "transposed" in kind) == (sum.phases > 1)
     assert ("fold" in kind) == (sum.fold.count > 1)
     assert ("three" in kind) == (sum.axes[0].most_taps > 1)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    "case",
+    [
+        test_windows.late("float32", 576),
+        test_windows.late("tf32", 576),
+        convolution("conv2d", (2, 64, 3, 5), (64, 64, 3, 3), "float16", padding=1),
+    ],
+    ids=["float32", "tf32", "float16"],
+)
+def test_rows_that_blocks_share(case: Convolution, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a GPU has multiprocessors to spare, blocks share the weights of eight rows."""
+    backend = Recorder("hopper")
+    monkeypatch.setattr(backend.path.device, "processor", lambda: Processor("sm_90a", 16))
+    result = backend.compute(case)
+    assert_convolution(result, case.defined, case["input"].dtype, case.precision)
+    (plan,) = backend.plans
+    assert backend.launches == [plan.pack, plan.launch]
+    assert plan.splits > 1 and plan.pack.grid >= 2 * 64 // 8
 
 
 @pytest.mark.emulator

@@ -129,7 +129,9 @@ def takes_any_warps(instance: Instance) -> bool:
 def threads(instance: Instance) -> int:
     """How many threads a kernel is made for."""
     if instance.source == "pack_weights.cu":
-        return 256  # any number does
+        numbers = re.search(r"THREADS = SCALED \? (\d+) : (\d+);", _compile.source(instance.source))
+        assert numbers
+        return int(numbers[1 if "OPERAND" in dict(instance.defines) else 2])
     if takes_any_warps(instance):
         return constant(instance.source, "MOST_THREADS")
     if instance.source != "matrix_conv.cu":
@@ -504,9 +506,12 @@ def test_matrix_plans(
     shifts = 8 * slabs * _matrix.SLAB_ROWS + 4 * geometry.batch
     assert plan.packed == (2 * weights + shifts if sum.mode.scaled else weights)
     # Steps are as many as small_quotient in division.cuh divides. Blocks that share rows have some
-    # each, which are found by a product in 32 bits.
+    # each, which are found by a product in 32 bits, as are numbers of blocks.
     assert sum.steps < 2**21 and plan.splits * sum.steps <= MOST
+    assert slabs * _matrix.SLAB_ROWS * 2 * sum.steps <= MOST
     assert plan.splits == 1 or sum.steps // plan.splits >= 16
+    assert constant("pack_weights.cu", "SIDE") == _plan._PACK_ROWS
+    assert plan.pack.block == threads(plan.pack.instance)
 
 
 def strides_of(geometry: ConvGeometry, gap: int) -> _launch._ConvStrides:

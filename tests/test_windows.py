@@ -6,19 +6,15 @@ result may be off by does not depend on how far its terms lie apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backends import EmulatorBackend, NumpyBackend, every_kernel
+from backends import NumpyBackend, every_kernel
 from bounds import assert_convolution, assert_same_bits
-from cupyconv._plan import Launch, Processor
-from emulator.device import EmulatedDevice
 from reference import Array, Shape
 from strategies import Convolution, convolution
 
@@ -132,35 +128,6 @@ def late(precision: str, channels: int = 288) -> Convolution:
 @example(case=late("tf32"))
 def test_magnitudes(backend: NumpyBackend, case: Convolution) -> None:
     assert_convolution(backend.compute(case), case.defined, np.float32, case.precision)
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize(
-    "case",
-    [
-        late("float32", 576),
-        late("tf32", 576),
-        convolution("conv2d", (2, 64, 3, 5), (64, 64, 3, 3), "float16", padding=1),
-    ],
-    ids=["float32", "tf32", "float16"],
-)
-def test_rows_that_blocks_share(case: Convolution) -> None:
-    """Where a GPU has multiprocessors to spare, blocks share the weights of eight rows."""
-    launches = []
-    launcher = EmulatedDevice.launcher
-
-    def recorded(device: EmulatedDevice, launch: Launch) -> Callable[..., None]:
-        launches.append(launch)
-        return launcher(device, launch)
-
-    with (
-        mock.patch.object(EmulatedDevice, "processor", lambda _: Processor("sm_90a", 16)),
-        mock.patch.object(EmulatedDevice, "launcher", recorded),
-    ):
-        result = EmulatorBackend("hopper").compute(case)
-    assert_convolution(result, case.defined, case["input"].dtype, case.precision)
-    pack = next(one for one in launches if one.instance.source == "pack_weights.cu")
-    assert pack.grid >= 2 * 64 // 8
 
 
 @every_kernel

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from . import _compile, _depthwise, _plain
+from . import _compile, _depthwise, _early, _plain
 from ._arrays import Array, Convolution, Fused, floating
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._plan import (
@@ -158,6 +158,10 @@ class CupyDevice:
             with _asking:
                 asked = kernel.max_dynamic_shared_size_bytes
                 kernel.max_dynamic_shared_size_bytes = max(launch.shared, asked)
+        early = _early.driver() if launch.early else None
+        if early:
+            function = kernel.kernel
+            return _early.launcher(early, function, launch.grid, launch.block, launch.shared)
         start, pointer = kernel.kernel.linear_launch, self._pointer
         threads, block, shared = launch.grid * launch.block, launch.block, launch.shared
 
@@ -401,6 +405,20 @@ def _pitches(
         line += (stride - line) % chunk
         pitches.append(line)
     return pitches
+
+
+_PREFETCHED = 2**24  # bytes of an input that are worth a place in the L2 cache
+
+
+def _lines(geometry: ConvGeometry, strides: _ConvStrides, element: int) -> int:
+    """Return the lines of 128 bytes of a small input, 0 where it has gaps between its elements."""
+    g = geometry
+    sizes = (g.batch, g.groups, g.channels, *(axis.size_in for axis in g.axes))
+    along = (*strides.input, *strides.input_axes)
+    last = sum((size - 1) * stride for size, stride in zip(sizes, along, strict=True))
+    size = math.prod(sizes)
+    dense = min(along) >= 0 and last + 1 == size
+    return -(-size * element // 128) if dense and size * element <= _PREFETCHED else 0
 
 
 def _reciprocal(divisor: int) -> int:
@@ -885,6 +903,7 @@ class KernelPath:
         pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
         address = self.device.address
         byte = np.dtype(np.uint8)
+        lines = _lines(g, strides, element)
 
         def convolve(
             input: Array, weight: Array, bias: Array | None, out: Array | None, *more: int
@@ -894,10 +913,10 @@ class KernelPath:
             source, result = address(input), 0 if out is None else address(out)
             if scaled:
                 found = weights[1] + shifts[0], weights[1] + shifts[1]
-                pack(_packed(weights) + pack_constants + _packed((*found, source)) + judged)
+                pack(_packed(weights) + pack_constants + _packed((source, lines, *found)) + judged)
                 more = (*found, *more)
             else:
-                pack(_packed(weights) + pack_constants)
+                pack(_packed(weights) + pack_constants + _packed((source, lines)))
             addresses = source, *weights, result, 0 if bias is None else address(bias)
             paired = input_pairs and source % (2 * element) == 0
             last = _reciprocal(groups // 2 if paired else groups), paired

@@ -20,6 +20,7 @@ SECTOR = 32  # bytes that memory is written by
 TEAM = 128  # threads
 MAX_STAGES = 16
 MAX_STEPS = 2048  # of a stage, as far as the table of distances goes
+_AHEAD = 8  # distances behind those of a stage, which are read but not used
 INT32_LIMIT = 2**31
 
 
@@ -73,6 +74,11 @@ class Mode:
         return 2 * SLOT * SLAB_ROWS * self.parts
 
     @property
+    def pack_rows(self) -> int:
+        """Rows whose weights a block packs at a time."""
+        return 4 if self.scaled else 8
+
+    @property
     def group(self) -> int:
         """Steps of the largest group of weights: 32 KiB a slab."""
         return 32768 // self.slab_bytes
@@ -114,24 +120,16 @@ def modes(engine: str) -> tuple[Mode, ...]:
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows and columns of a block: ``slabs`` of 64 rows, segments of columns for each team.
-
-    A multiprocessor holds one block of two teams, or two of one team.
-    """
+    """Rows and columns of a block: ``slabs`` of 64 rows, segments of columns for each team."""
 
     teams: int
     slabs: int
     segment: int
     segments: int
 
-    @property
-    def resident(self) -> int:
-        """Blocks that a multiprocessor holds."""
-        return 2 // self.teams
-
     def threads(self, engine: str) -> int:
         """Return the threads of a block: its teams, and those that stage inputs."""
-        return TEAM * (self.teams + (self.teams if engine == "hopper" else 1))
+        return TEAM * (4 if engine == "hopper" else self.teams + 1)
 
     @property
     def rows(self) -> int:
@@ -554,8 +552,8 @@ _CHUNK = 64  # K blocks of which rounds are made up: few of them are not full
 _TILE_CYCLES = 1500
 # How much of the lesser of products and staging is not hidden behind the greater.
 _IN_THE_WAY = 0.15
-_PAIRED = 0.3  # the same, for all that two blocks of a multiprocessor have to do
-_STAGED_A_CYCLE = 4  # values that the staging warps bring in a cycle, as pairs
+_ONE_TEAM = 1.06  # how much longer tiles of one team take
+_STAGED_A_CYCLE = 4 / 7  # values that a staging warp brings in a cycle, as pairs
 _SINGLE = 1.5  # how much longer others take
 _SECTOR_CYCLES = 1.6  # in which a multiprocessor stores a sector, about its share of memory's rate
 _POOLED_A_CYCLE = 6  # sums that a block pools
@@ -663,8 +661,6 @@ def _candidates(
     window: int,
 ) -> Iterator[Tiling]:
     mode = sum.mode
-    # Each block of a multiprocessor takes a kilobyte for itself.
-    shared = (shared + 1024) // shape.resident - 1024
     sizes = (batch, *(axis.taps.positions(0) for axis in sum.axes))
     row_tiles = -(-sum.matrix_rows // shape.rows)
     halo_z_taps = sum.axes[0].most_taps
@@ -691,15 +687,22 @@ def _candidates(
         )
         if any(r >= limit for r, limit in zip(reaches, (32, 32, 1024, 4096), strict=True)):
             continue
-        lattice_slots = last_segment + shape.segment + reach
+        # What all columns read of a lattice, and what those of the tile do. Columns that are not
+        # the tile's may read the next lattice.
+        read = last_segment + shape.segment + reach
+        rows = tile[2] + sum.axes[1].halo
+        used = (tile[0] * tile[1] - 1) * plane_pitch + (rows - 1) * row_pitch + x_extent
+        lattices = sum.axes[1].lattices * sum.axes[2].lattices
         # Stagers take 32 slots at a time, or 32 pairs: the odd lattices begin at half of all slots.
-        apart = sum.axes[2].pairs and sum.axes[2].lattices > 1
-        lattice_slots = _whole(lattice_slots, 32 if apart else 2)
-        slots = lattice_slots * sum.axes[1].lattices * sum.axes[2].lattices
-        slots = _whole(slots, 64)
+        if sum.axes[2].pairs and sum.axes[2].lattices > 1:
+            lattice_slots = _whole(read, 32)
+            slots = _whole(lattices * lattice_slots, 64)
+        else:
+            lattice_slots = _whole(min(used, read), 2)
+            slots = _whole((lattices - 1) * lattice_slots + read, 64)
         inside = max(1, sum.depth * sum.steps_inside)
         input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
-        tables = slots * 12 + 4 * sum.stacked * (sum.depth * sum.steps_inside + 1)
+        tables = slots * 12 + 4 * sum.stacked * (sum.depth * sum.steps_inside + _AHEAD)
         fixed = tables + _static(shape, mode, engine, window)
         # Where there is but one tile of rows, and room, its weights stay.
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
@@ -724,7 +727,8 @@ def _candidates(
         products *= max(1.1, 128 / shape.segment)  # an instruction takes some time anyway
         present = tile[0] * tile[1] * math.prod(extent)  # slots with an input
         present *= sum.axes[1].lattices * sum.axes[2].lattices
-        staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps / _STAGED_A_CYCLE
+        staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps
+        staged /= _STAGED_A_CYCLE * (4 * (4 - shape.teams) - 1)  # as many warps as on Hopper
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
         folds = sum.fold.count
         lines = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3])
@@ -761,17 +765,8 @@ def _candidates(
 
 def _cycles(shape: Shape, tiles: int, products: float, staged: float, stores: float) -> float:
     """Return the cycles that a multiprocessor takes for so many tiles."""
-
-    def tile(staged: float) -> float:
-        hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
-        return hidden + _TILE_CYCLES + stores
-
-    if shape.resident == 1:
-        return tiles * tile(staged)
-    # Half as many warps stage a tile, and of two blocks one works while the other waits.
-    alone, parts = tile(2 * staged), (products, staged, stores)
-    pair = max(alone, 2 * (max(parts) + _PAIRED * (math.fsum(parts) + _TILE_CYCLES)))
-    return tiles // 2 * pair + tiles % 2 * alone
+    hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
+    return tiles * (hidden + _TILE_CYCLES + stores) * (_ONE_TEAM if shape.teams == 1 else 1)
 
 
 def _deep(sum: Sum, stages: int) -> int:

@@ -95,6 +95,7 @@ class Launch:
     block: int
     shared: int = 0  # bytes of a block, beside what the kernel declares
     unit: int = 1  # any multiple of this would do as well for a grid
+    early: bool = False  # whether it may begin before the one in front of it has ended
 
     def __str__(self) -> str:
         shared = f" and {self.shared} bytes" if self.shared else ""
@@ -569,7 +570,6 @@ def _matrix_instances(
     )
 
 
-_PACK_ROWS = 8  # whose weights a block packs at a time
 _PACK_STEPS = 16  # of these rows that a block has at least, where several share them
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
@@ -609,7 +609,7 @@ def _plan_matrix(
     shape = tiling.shape
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
     pack, convolve = _matrix_instances(mode, shape, engine, window)
-    blocks = shape.resident * multiprocessors * (1 if sum.phases == 1 else _TURNS_OF_PHASES)
+    blocks = multiprocessors * (1 if sum.phases == 1 else _TURNS_OF_PHASES)
     tiles = tiling.count * g.groups
     blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
@@ -622,7 +622,7 @@ def _plan_matrix(
     # before.
     workspace = slots * mode.parts * _matrix.SLOT
     rows = g.groups * sum.phases * tiling.row_tiles * shape.rows
-    packs = rows // _PACK_ROWS
+    packs = rows // mode.pack_rows
     spare = (1 if mode.scaled else 8) * multiprocessors // packs
     splits = max(1, min(spare, sum.steps // _PACK_STEPS))
     packs *= splits
@@ -639,6 +639,7 @@ def _plan_matrix(
             shape.threads(engine),
             tiling.shared,
             sum.phases if window == 1 else blocks,
+            early=engine == "hopper",
         ),
         workspace,
         splits,

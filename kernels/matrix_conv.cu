@@ -38,12 +38,13 @@
 //
 // Macros, with those of matrix_tile.cuh and matrix_engine.cuh:
 //     ENGINE       WgmmaEngine or MmaEngine
-//     TEAMS        that multiply: 2, or 1 for blocks of which a multiprocessor holds two
+//     TEAMS        that multiply: 2, or 1 where tiles are small and mostly wait for their inputs
 //     SLABS        slabs of 64 rows of a block: 1, which its teams share, or 2, one for each of two teams
 //                  or both for a single one
 //     POOLS        1 where sums are not stored but pooled (matrix_pool.cuh)
 //
-// Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_matrix.py).
+// Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_matrix.py), and, where
+// the GPU can, before pack_weights.cu has ended: what that kernel writes is waited for here.
 // A block stays in phase blockIdx % phases and takes every so many-th of its tiles. Tiles run over rows
 // fastest, then x, y, planes (z, then samples), then groups.
 
@@ -169,7 +170,7 @@ struct Dynamic {
     int weight_bytes, input_bytes;    // of a stage
     int64* offset;   // of each slot, where its input lies from the tile's first one on, or NOWHERE
     unsigned* from;  // of each slot, how far its input is from the first one
-    Distances* distance;  // of each step of a stage; and one more that is read, but not used
+    Distances* distance;  // of each step of a stage; and some more that are read, but not used
 
     __device__ Dynamic(const Arguments& p, unsigned char* memory) {
         weight_bytes = int(p.group) * SLABS * SLAB_BYTES;
@@ -273,7 +274,8 @@ struct Worker {
     const int first_tile, tile_step, tile_count, own_tiles;
     int weight_windows = 1;
 
-    __device__ __forceinline__ Worker(const Arguments& p, Shared& shared, unsigned char* memory, int taps, int z_taps)
+    __device__ __forceinline__ Worker(const Arguments& p, Shared& shared, unsigned char* memory = nullptr,
+                                      int taps = 0, int z_taps = 0)
         : p(p),
           shared(shared),
           dynamic(p, memory),
@@ -397,7 +399,7 @@ struct Worker {
                     distance_of(p.axis[1], y) * int(p.row_pitch) + distance_of(p.axis[2], x);
             }
         }
-        if (threadIdx.x == 0) dynamic.distance[depth * taps] = {};
+        if (threadIdx.x < 2 * AHEAD) dynamic.distance[depth * taps + threadIdx.x] = {};
     }
 
     // ---- weights, by one warp ----
@@ -439,6 +441,7 @@ struct Worker {
         const int64 step_bytes = SLABS * SLAB_BYTES;
         Turn turn = {0, 0};
         int filled = -1;  // a stage whose copies are under way
+        if (!SCALED) wait_for_grids();
         const int64 window_bytes = p.groups * p.phases * p.row_tiles * p.steps * step_bytes;
         for (int sweep = 0; sweep < SWEEPS && begins(sweep); ++sweep)
             for (int i = 0, tiles = tiles_of(sweep); i < tiles && (i + sweep == 0 || !stays()); ++i) {
@@ -1197,7 +1200,7 @@ typedef Store Epilogue;
 __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border) {
     constexpr int WIDTH = ENGINE::COLUMNS * 8;
     const int folds = int(p.fold.count);
-    const Worker worker(p, shared, nullptr, 0, 0);
+    const Worker worker(p, shared);
     Tile tile;
     worker.describe(index, tile);
     Element* const out = p.out + worker.first_output(tile);
@@ -1223,7 +1226,7 @@ __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int inde
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(const __grid_constant__ Arguments p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     Shared& shared = *(Shared*)memory;
     if (threadIdx.x < MAX_STAGES) {
@@ -1237,7 +1240,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(con
     if (threadIdx.x < MOST_TILES) shared.windows[threadIdx.x] = 0;
     if (threadIdx.x == 0) shared.wide_count = 0, shared.wide_windows = 0;
 #endif
-    describe_phase(shared.phase, p.axis, blockIdx.x % int(p.phases));
+    describe_phase(shared.phase, p.axis, blockIdx.x % int(p.phases), threadIdx.x - 32);
     __syncthreads();
     const Phase& phase = shared.phase;
     const int taps = uniform(phase.taps[1].count * p.sum.along_x(phase.taps[2].count));
@@ -1248,6 +1251,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2 / TEAMS) matrix_conv(con
     worker.describe_columns();
     Epilogue::describe(worker);
 #if SCALED
+    wait_for_grids();
     bool two = false;
     for (int group = 0; group < int(p.groups); ++group)
         for (int i = threadIdx.x; i < int(p.row_tiles) * ROWS; i += THREADS)

@@ -47,6 +47,9 @@ struct __align__(4 * STACKED) Distances {
     int of[STACKED];
 };
 
+// Steps of which these are known in front of their products.
+constexpr int AHEAD = TEAMS == 1 ? 4 : 1;
+
 // Where the operands of a group of steps lie.
 struct Operands {
     const unsigned char* weights;  // of the team's slab in the first step
@@ -89,7 +92,7 @@ struct WgmmaEngine {
     }
     // Registers go from the teams that bring operands to those that multiply: more of them where stages are stored
     // as they come, or where sums take most of a thread's.
-    static constexpr int STAGING_TEAMS = TEAMS;
+    static constexpr int STAGING_TEAMS = 4 - TEAMS;
     static constexpr int TAKEN = PARTS == 1 && (!SCALED || SEGMENTS * SEGMENT == 256) ? 176 : 168;
     __device__ static void take() { take_registers<TAKEN>(); }
     __device__ static void give() { give_registers<256 - TAKEN>(); }
@@ -126,17 +129,25 @@ struct WgmmaEngine {
             Product::multiply(sums[s], weights.at(weight + s / SEGMENTS * (SLAB_BYTES / SLOT_BYTES)),
                               inputs.at(starts.of[s % SEGMENTS] + part), add);
     }
-    // Goes through steps: use(step, weight, starts) has its slots. The next one's distances are on their way while
-    // the products of a step are issued.
+    // Goes through steps: use(step, weight, starts) has its slots. While the products of a few are issued, the
+    // distances of the next ones are on their way: small products take less time than these.
     template <typename Use>
     __device__ __forceinline__ static void each(const Operands& o, Use use) {
         const int pitch = o.weight_pitch / SLOT_BYTES;
-        Distances distance = o.distance[0];
-        for (int step = 0; step < o.steps; ++step) {
-            const Starts starts(distance, o.segment_pitch);
-            distance = o.distance[step + 1];
-            use(step, step * pitch, starts);
+        Distances next[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) next[i] = o.distance[i];
+        int step = 0;
+        for (; step + AHEAD <= o.steps; step += AHEAD) {
+            Distances own[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) own[i] = next[i], next[i] = o.distance[step + AHEAD + i];
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) use(step + i, (step + i) * pitch, Starts(own[i], o.segment_pitch));
         }
+#pragma unroll
+        for (int i = 0; i < AHEAD - 1; ++i)
+            if (step + i < o.steps) use(step + i, (step + i) * pitch, Starts(next[i], o.segment_pitch));
     }
 
     // Two teams take turns: while one waits for its next operands or adds its chain to its sum, the other

@@ -370,7 +370,7 @@ __device__ inline float sum_again(const Worker& worker, const Tile& tile, int te
 __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, int index, int team, int border,
                                            int first_row, int first_pass) {
     constexpr int WIDTH = ENGINE::COLUMNS * 8;
-    const Worker worker(p, shared, nullptr, 0, 0);
+    const Worker worker(p, shared);
     Tile tile;
     worker.describe(index, tile);
     __syncwarp();
@@ -389,7 +389,7 @@ __device__ __noinline__ Moments look_again(const Arguments& p, Shared& shared, f
                                            int border, int half) {
     constexpr int COUNT = ENGINE::COLUMNS * 2;
     const int own = ENGINE::row(0) + half * 8;
-    const Worker worker(p, shared, nullptr, 0, 0);
+    const Worker worker(p, shared);
     const float* const present = shared.present[border][team];
     const unsigned flip = shared.flip[team][own];
     Tile tile;

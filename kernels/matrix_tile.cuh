@@ -236,11 +236,10 @@ struct Phase {
     Taps taps[3];
 };
 
-// Describes one in shared memory, by three threads: each has an axis. A block that begins waits for every
-// instruction to be fetched, so these stand once.
-__device__ inline void describe_phase(Phase& phase, const MatrixAxis (&axis)[3], int index) {
-    const int own = threadIdx.x;
-    if (own >= 3) return;
+// Describes one in shared memory, by threads 0, 1 and 2 of those that are numbered so: each has an axis. A block
+// that begins waits for every instruction to be fetched, so these stand once.
+__device__ inline void describe_phase(Phase& phase, const MatrixAxis (&axis)[3], int index, int own) {
+    if (unsigned(own) >= 3) return;
 #pragma unroll 1
     for (int a = 2;; --a) {
         const AxisTaps& taps = axis[a].taps;

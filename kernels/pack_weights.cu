@@ -31,15 +31,16 @@ struct Arguments {
     Steps sum;
     Fold fold;
     MatrixAxis axis[3];
+    const Element* input;
+    int64 lines;  // of 128 bytes, of an input that the L2 cache holds; 0 for others
 #if SCALED
     RowShifts* row_shifts;
     int* sample_shifts;
-    const Element* input;
     int64 batch, input_channels, input_size[3], input_batch, input_channel, input_axis[3];
 #endif
 };
 
-constexpr int SIDE = 8;
+constexpr int SIDE = SCALED ? 4 : 8;
 constexpr int THREADS = SCALED ? 512 : 256;
 constexpr int APART = THREADS / SIDE;  // slots from one of a thread's to its next one
 
@@ -194,7 +195,7 @@ __device__ __forceinline__ void look(const Weights& w, int64 group, int row, int
     constexpr unsigned FIELD = 1u << 24;  // of twice a number, in which the sign is lost
     const unsigned most = limit * FIELD;
     unsigned high = 0, low = ~0u;
-    each_slot<2>(w, group, row + threadIdx.x / APART, threadIdx.x % APART, 0, int(w.p.steps),
+    each_slot<4>(w, group, row + threadIdx.x / APART, threadIdx.x % APART, 0, int(w.p.steps),
                  [&](const Bits (&values)[CHUNK], int) {
 #pragma unroll
                      for (int c = 0; c < CHUNK; ++c) {
@@ -243,11 +244,15 @@ __device__ __forceinline__ void find_shifts(const Weights& w, int64 group, int r
 
 extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
     pack_weights(const __grid_constant__ Arguments p) {
+    launch_grids();
+    // Nothing here waits for these, but what follows this kernel would.
+    for (int64 line = blockIdx.x * THREADS + threadIdx.x; line < p.lines; line += gridDim.x * THREADS)
+        prefetch((const char*)p.input + line * 128);
     const int steps = int(p.steps), slabs = int(p.slabs), splits = int(p.splits);
     // What a phase has in common takes long to find out: a block stays in one.
     __shared__ Phase phase;
     const int phases = int(p.phases), turn = blockIdx.x / phases, blocks = gridDim.x / phases;
-    describe_phase(phase, p.axis, blockIdx.x - turn * phases);
+    describe_phase(phase, p.axis, blockIdx.x - turn * phases, threadIdx.x);
     __syncthreads();
     const Weights weights(p, phase, blockIdx.x - turn * phases);
     const int rows = int(p.row_tiles) * slabs * SLAB_ROWS, sides = rows / SIDE;

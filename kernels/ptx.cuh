@@ -350,6 +350,30 @@ __device__ inline void copy_async_wait() {
 #endif
 }
 
+// Brings what lies at an address to the L2 cache, sometime.
+__device__ inline void prefetch(const void* global) {
+    PTX(asm volatile("prefetch.global.L2 [%0];" ::"l"(global)), prefetch(global));
+}
+
+// ---- kernels that follow each other (compute capability 9.0) ----
+
+// Lets the next kernel's blocks begin, if it is launched so, as soon as all blocks of this one have.
+__device__ inline void launch_grids() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Waits until the kernel in front of this one has ended, where this one has begun before. What that has written can
+// be read behind it.
+__device__ inline void wait_for_grids() {
+#ifndef __CUDACC__
+    emulator::wait_for_grids();
+#elif __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // ---- barriers of a part of the block ----
 
 // Barrier `id` (1 to 15) of `threads` threads, a multiple of 32.

@@ -589,6 +589,14 @@ MATRIX = {
         MATRIX_CONV, "named_barrier_wait(ALL_THREADS, THREADS);", "",
         "race|nothing wrote|hangs", by="hopper", case="wide",
     ),
+    "weights not waited for": Mutant(
+        MATRIX_CONV, "if (!SCALED) wait_for_grids();", "",
+        "does not wait", by="hopper", case="odd",
+    ),
+    "shifts not waited for": Mutant(
+        MATRIX_CONV, "    wait_for_grids();\n    bool two", "    bool two",
+        "does not wait", by="hopper", case="wide",
+    ),
     "one window of weights": Mutant(
         PACK, "wide &= !again && smallest <= largest - WINDOW;", "wide = false;",
         "wrong", by="hopper", case="wide weights",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,6 +120,14 @@ def constant(source: str, name: str) -> int:
     return int(found[1])
 
 
+def packing(instance: Instance, name: str) -> int:
+    """The same of the kernel that packs weights, where scaled ones have another."""
+    pattern = rf"^constexpr int {name} = SCALED \? (\d+) : (\d+);$"
+    found = re.search(pattern, _compile.source("pack_weights.cu"), re.MULTILINE)
+    assert found, name
+    return int(found[1 if "OPERAND" in dict(instance.defines) else 2])
+
+
 def takes_any_warps(instance: Instance) -> bool:
     """Whether plans choose how many warps a block has."""
     return instance.function == "normalize_sets" or (
@@ -129,22 +138,20 @@ def takes_any_warps(instance: Instance) -> bool:
 def threads(instance: Instance) -> int:
     """How many threads a kernel is made for."""
     if instance.source == "pack_weights.cu":
-        numbers = re.search(r"THREADS = SCALED \? (\d+) : (\d+);", _compile.source(instance.source))
-        assert numbers
-        return int(numbers[1 if "OPERAND" in dict(instance.defines) else 2])
+        return packing(instance, "THREADS")
     if takes_any_warps(instance):
         return constant(instance.source, "MOST_THREADS")
     if instance.source != "matrix_conv.cu":
         return constant(instance.source, "THREADS")
     engine = dict(instance.defines)["ENGINE"]
     teams = re.search(
-        rf"struct {engine}(?:Of)? {{.*?STAGING_TEAMS = (\w+);",
+        rf"struct {engine}(?:Of)? {{.*?STAGING_TEAMS = (4 - TEAMS|1);",
         _compile.source(instance.source),
         re.DOTALL,
     )
     assert teams, engine
     multiplying = int(dict(instance.defines)["TEAMS"])
-    staging = multiplying if teams[1] == "TEAMS" else int(teams[1])
+    staging = 1 if teams[1] == "1" else 4 - multiplying
     return (multiplying + staging) * constant(instance.source, "TEAM")
 
 
@@ -510,7 +517,7 @@ def test_matrix_plans(
     assert sum.steps < 2**21 and plan.splits * sum.steps <= MOST
     assert slabs * _matrix.SLAB_ROWS * 2 * sum.steps <= MOST
     assert plan.splits == 1 or sum.steps // plan.splits >= 16
-    assert constant("pack_weights.cu", "SIDE") == _plan._PACK_ROWS
+    assert packing(plan.pack.instance, "SIDE") == sum.mode.pack_rows
     assert plan.pack.block == threads(plan.pack.instance)
 
 
@@ -525,6 +532,39 @@ def strides_of(geometry: ConvGeometry, gap: int) -> _launch._ConvStrides:
     outputs = along([axis.size_out for axis in geometry.axes], 0)
     kernels = along([axis.kernel for axis in geometry.axes], 0)
     return _launch._ConvStrides((0, 0, 0), (0, 0, 0), (0, 0, 0), inputs, kernels, outputs)
+
+
+@given(data=st.data(), element=st.sampled_from([2, 4]))
+def test_lines_of_an_input(data: st.DataObject, element: int) -> None:
+    """Those from its first element to its last one, of any input that has no gaps."""
+    n, c, y, x = data.draw(st.tuples(*[st.integers(1, 4)] * 4))
+    g = conv((n, 2 * c, y, x), (2, c, 1, 1), groups=2)
+    sizes = [g.batch, g.groups, g.channels, *(axis.size_in for axis in g.axes)]
+    order = data.draw(st.permutations(range(len(sizes))))
+    gap, at = data.draw(st.sampled_from([0, 0, 1])), data.draw(st.integers(0, len(sizes) - 1))
+    strides, stride = [0] * len(sizes), 1
+    for axis in order:
+        strides[axis] = stride
+        stride *= sizes[axis]
+        stride += gap if axis == order[at] else 0
+    if data.draw(st.booleans()):
+        strides[at] *= data.draw(st.sampled_from([-1, 0, 1]))
+    own = strides_of(g, 0)._replace(input=tuple(strides[:3]), input_axes=strides[3:])
+    offsets = {sum(map(operator.mul, strides, place)) for place in np.ndindex(*sizes)}
+    lines = _launch._lines(g, own, element)
+    if lines:
+        assert min(offsets) == 0
+        assert lines == math.ceil((max(offsets) + 1) * element / 128)
+    else:
+        assert min(strides) < 0 or offsets != set(range(math.prod(sizes)))
+
+
+def test_lines_of_a_large_input() -> None:
+    small, large = (conv((batch, 64, 256, 256), (64, 64, 3, 3)) for batch in (1, 2))
+    inside = (64 * 256 * 256, 64 * 256 * 256, 256 * 256)
+    own = [strides_of(g, 0)._replace(input=inside) for g in (small, large)]
+    lines = [_launch._lines(g, s, 4) for g, s in zip((small, large), own, strict=True)]
+    assert lines == [2**24 // 128, 0]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from cupyconv._plan import Instance, Launch, Processor
 
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
-VALID, WRITTEN = 1, 2
+VALID, WRITTEN, PENDING = 1, 2, 4
 
 # The compiler calls the runtime in front of each access, and where an address does not suit a type.
 # Its own libraries for these checks stay out: they are linked only where the link asks for them.
@@ -201,6 +201,9 @@ class EmulatedDevice:
         library.emulated_shared_range(ctypes.byref(low), ctypes.byref(high))
         runtime().emulator_clear_arrays()
         for memory in self.arrays:
+            memory.state &= ~np.uint8(PENDING)
+            if launch.early:  # than the end of the launch that has written these
+                memory.state[memory.writer != 0] |= PENDING
             memory.writer[...] = 0
             runtime().emulator_add_array(
                 ctypes.c_size_t(memory.low),

@@ -476,6 +476,8 @@ void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* 
     ++launch.progress;
 }
 
+void wait_for_grids() { launch.current->waited = true; }
+
 void async_proxy_fence() {
     Fiber& self = *launch.current;
     self.clocks[launch.threads + self.thread] = self.clocks[self.thread];

@@ -50,7 +50,8 @@ bool any_later(const Clock* a, const Clock* b, int threads) {
 
 // ---- memory ----
 
-enum State : uint8_t { VALID = 1, WRITTEN = 2 };
+// What the launch in front of this one has written is PENDING, where the two may overlap.
+enum State : uint8_t { VALID = 1, WRITTEN = 2, PENDING = 4 };
 
 // A global array: the bytes of its elements, and what became of them.
 struct Array {
@@ -106,6 +107,7 @@ struct Fiber {
     std::unique_ptr<char[]> stack{new char[STACK]};
     int thread = 0;
     bool begun = false, done = false, waiting = false;
+    bool waited = false;  // for the launch in front of this one
     Clocks clocks;
     std::vector<Copy> open_copies;
     std::deque<std::vector<Copy>> copies;  // closed groups
@@ -289,10 +291,11 @@ const char* place() {
 
 void check_array(Array& array, uintptr_t address, size_t size, bool write) {
     const uint8_t* const state = array.state + (address - array.low);
-    if (!write && !array.changed() &&
-        std::all_of(state, state + size, [](uint8_t s) { return s == (VALID | WRITTEN); }))
-        return;
     const Fiber& fiber = *launch.current;
+    const uint8_t ready = VALID | WRITTEN | (fiber.waited ? PENDING : 0);
+    if (!write && !array.changed() &&
+        std::all_of(state, state + size, [&](uint8_t s) { return (s | (ready & PENDING)) == ready; }))
+        return;
     const uint32_t first = launch.block_number * uint32_t(launch.threads) + 1, self = first + fiber.thread;
     if (write && !array.changed()) array.clocks.reset(new Clock[array.high - array.low]);
     // Whether what this thread does comes after another one's write: one of its own block.
@@ -305,6 +308,8 @@ void check_array(Array& array, uintptr_t address, size_t size, bool write) {
     for (size_t i = address - array.low; i < address - array.low + size; ++i) {
         if (!(array.state[i] & VALID))
             fail("%s %s between the elements of an array", place(), write ? "writes" : "reads");
+        if (array.state[i] & ~ready & PENDING)
+            fail("%s does not wait for what another kernel writes", place());
         if (write) {
             if (unordered(i)) fail("%s writes what another thread wrote in the same launch", place());
             array.writer[i] = self;
@@ -453,7 +458,7 @@ void start_block(std::mt19937& random) {
     for (int t = 0; t < launch.threads; ++t) {
         Fiber& fiber = launch.fibers[t];
         fiber.thread = t;
-        fiber.done = fiber.waiting = false;
+        fiber.done = fiber.waiting = fiber.waited = false;
         fiber.clocks.assign(2 * launch.threads, 0);
         fiber.clocks[t] = 1;
         fiber.open_copies.clear();

@@ -65,6 +65,8 @@ void load_matrices(unsigned (&r)[4], const void* row, bool transposed);
 void copy_async(void* shared, const void* global, int bytes, int used);
 void copy_async_commit();
 void copy_async_wait(int pending);
+inline void prefetch(const void*) {}
+void wait_for_grids();
 void named_barrier(int id, int threads, bool wait);
 int atomic(int* address, int value, int (*operation)(int, int));
 void mbarrier_init(unsigned long long* barrier, int arrivals);

@@ -63,7 +63,7 @@ def launcher(
     start: Callable[..., int], function: Any, grid: int, block: int, shared: int
 ) -> Callable[[array[int]], None]:
     """Return what puts a function of CuPy's, with its packed arguments, on the current stream."""
-    from cupy.cuda import driver, get_current_stream
+    from cupy import cuda
 
     attribute = _Attribute(_EARLY, value=1)
     sizes = (grid, 1, 1), (block, 1, 1), shared
@@ -74,9 +74,9 @@ def launcher(
 
     def run(arguments: array[int]) -> None:
         parameter = ctypes.c_void_p(arguments.buffer_info()[0])
-        stream = get_current_stream().ptr
+        stream = cuda.get_current_stream().ptr
         status = start(config(stream), function.ptr, ctypes.byref(parameter), None)
         if status:
-            raise driver.CUDADriverError(status)
+            raise cuda.driver.CUDADriverError(status)
 
     return run

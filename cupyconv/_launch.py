@@ -411,7 +411,7 @@ _PREFETCHED = 2**24  # bytes of an input that are worth a place in the L2 cache
 
 
 def _lines(geometry: ConvGeometry, strides: _ConvStrides, element: int) -> int:
-    """Return the lines of 128 bytes of a small input, 0 where it has gaps between its elements."""
+    """Return how many lines of 128 bytes a small input without gaps fills, 0 for any other."""
     g = geometry
     sizes = (g.batch, g.groups, g.channels, *(axis.size_in for axis in g.axes))
     along = (*strides.input, *strides.input_axes)

@@ -127,9 +127,13 @@ class Shape:
     segment: int
     segments: int
 
+    def staging_teams(self, engine: str) -> int:
+        """Return the teams that bring operands: one warp weights, the others inputs."""
+        return 4 - self.teams if engine == "hopper" else 1
+
     def threads(self, engine: str) -> int:
-        """Return the threads of a block: its teams, and those that stage inputs."""
-        return TEAM * (4 if engine == "hopper" else self.teams + 1)
+        """Return the threads of a block."""
+        return TEAM * (self.teams + self.staging_teams(engine))
 
     @property
     def rows(self) -> int:
@@ -154,7 +158,7 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
     """
     small = {
         "portable": (Shape(2, 1, 64, 1), Shape(2, 2, 64, 1)),
-        # Half of the shared memory does not hold enough weights of two slabs and two parts.
+        # With sums and chains of two slabs a single team would have few registers left.
         "hopper": (
             Shape(2, 1, 64, 1) if mode.parts == 2 else Shape(1, 2, 64, 1),
             Shape(1, 1, 32, 1),
@@ -728,7 +732,7 @@ def _candidates(
         present = tile[0] * tile[1] * math.prod(extent)  # slots with an input
         present *= sum.axes[1].lattices * sum.axes[2].lattices
         staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps
-        staged /= _STAGED_A_CYCLE * (4 * (4 - shape.teams) - 1)  # as many warps as on Hopper
+        staged /= _STAGED_A_CYCLE * (4 * shape.staging_teams("hopper") - 1)  # for any engine
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
         folds = sum.fold.count
         lines = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3])

@@ -570,7 +570,7 @@ def _matrix_instances(
     )
 
 
-_PACK_STEPS = 16  # of these rows that a block has at least, where several share them
+_PACK_STEPS = 16  # that a block packs of its rows at least, where several share these
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 

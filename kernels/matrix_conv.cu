@@ -754,7 +754,7 @@ struct Worker {
         }
     };
 
-    // ---- products and outputs, by two teams ----
+    // ---- products and outputs, by the teams ----
 
     // Where the columns lie, from the first output of a tile on.
     __device__ __forceinline__ void describe_columns() const {
@@ -1240,7 +1240,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
     if (threadIdx.x < MOST_TILES) shared.windows[threadIdx.x] = 0;
     if (threadIdx.x == 0) shared.wide_count = 0, shared.wide_windows = 0;
 #endif
-    describe_phase(shared.phase, p.axis, blockIdx.x % int(p.phases), threadIdx.x - 32);
+    // By the second warp: the first one has the barriers.
+    describe_phase(shared.phase, p.axis, blockIdx.x % int(p.phases), int(threadIdx.x) - 32);
     __syncthreads();
     const Phase& phase = shared.phase;
     const int taps = uniform(phase.taps[1].count * p.sum.along_x(phase.taps[2].count));

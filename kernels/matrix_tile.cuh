@@ -236,8 +236,8 @@ struct Phase {
     Taps taps[3];
 };
 
-// Describes one in shared memory, by threads 0, 1 and 2 of those that are numbered so: each has an axis. A block
-// that begins waits for every instruction to be fetched, so these stand once.
+// Describes one in shared memory: the threads whose number `own` is 0, 1 or 2 have an axis each. A block that begins
+// waits for every instruction to be fetched, so these stand once.
 __device__ inline void describe_phase(Phase& phase, const MatrixAxis (&axis)[3], int index, int own) {
     if (unsigned(own) >= 3) return;
 #pragma unroll 1

@@ -15,7 +15,7 @@
 // packs SIDE rows of phase blockIdx % phases at a time, or, of `splits` blocks that share them, its part of
 // their steps:
 //
-//     thread   0 1 .. 7 | 8 9 .. 15 | 16 ...     rows, whose slots lie side by side, and then
+//     thread   0 1 .. 7 | 8 9 .. 15 | 16 ...     rows (here SIDE is 8), whose slots lie side by side, and then
 //              slot 0   | slot 1    | slot 2     along the steps, whose weights mostly do
 
 #include "matrix_tile.cuh"
@@ -32,7 +32,7 @@ struct Arguments {
     Fold fold;
     MatrixAxis axis[3];
     const Element* input;
-    int64 lines;  // of 128 bytes, of an input that the L2 cache holds; 0 for others
+    int64 lines;  // of 128 bytes, of an input that the L2 cache shall hold; 0 for others
 #if SCALED
     RowShifts* row_shifts;
     int* sample_shifts;

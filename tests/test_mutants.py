@@ -270,7 +270,7 @@ MISUNDERSTANDINGS = {
 CASES = {
     "long": convolution("conv2d", (2, 44, 5, 9), (70, 44, 3, 3), bias=True, padding=1),
     "tf32": convolution(
-        "conv2d", (2, 108, 5, 9), (70, 108, 3, 3), bias=True, padding=1, precision="tf32"
+        "conv2d", (4, 108, 5, 9), (70, 108, 3, 3), bias=True, padding=1, precision="tf32"
     ),
     "odd": convolution("conv2d", (2, 8, 5, 7), (70, 8, 3, 3), "float16", padding=1),
     "strided": convolution("conv2d", (2, 8, 5, 7), (70, 8, 3, 3), stride=2, padding=1),
@@ -537,7 +537,7 @@ MATRIX = {
         "out of bounds|between the elements", by="portable", case="long",
     ),
     "weights of another phase": Mutant(
-        PACK, "p.axis, blockIdx.x - turn * phases);", "p.axis, 0);",
+        PACK, "p.axis, blockIdx.x - turn * phases, threadIdx.x);", "p.axis, 0, threadIdx.x);",
         "wrong", by="hopper", case="phases",
     ),
     "weights of another group": Mutant(

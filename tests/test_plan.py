@@ -464,6 +464,12 @@ CAPABLE = {
 }
 
 
+def furthest(axis: _matrix.Axis) -> int:
+    """How far, in slots, any tap is from the first input that is staged."""
+    shifts = (tap * abs(axis.taps.offset_step) + axis.skew for tap in range(axis.read_taps))
+    return max((shift // axis.taps.step for shift in shifts), default=0)
+
+
 @given(geometry=dense_geometries(), mode=modes, kernel=matrix_kernels, data=st.data())
 def test_matrix_plans(
     geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], kernel: str, data: st.DataObject
@@ -500,6 +506,15 @@ def test_matrix_plans(
                 segment, column = divmod(slot, tiling.segment_pitch)
                 assert column < shape.segment or tiling.segment_pitch == shape.segment
                 assert segment * shape.segment + column < shape.columns
+    # What outputs of a tile read of a lattice is its own, and what any column reads is the stage's.
+    _, along_y, along_x = sum.axes
+    last = (samples * depth - 1) * tiling.plane_pitch
+    last += (height - 1 + furthest(along_y)) * tiling.row_pitch + width - 1 + furthest(along_x)
+    lattices = along_y.lattices * along_x.lattices
+    assert lattices == 1 or last < tiling.lattice_slots
+    columns = (shape.columns // shape.segment - 1) * tiling.segment_pitch + shape.segment
+    distance = furthest(along_y) * tiling.row_pitch + furthest(along_x)
+    assert (lattices - 1) * tiling.lattice_slots + columns + distance <= tiling.slots
     # Outputs that are stored together lie in one row of one tile.
     if sum.unit == 4:
         pitches = (tiling.row_pitch, tiling.plane_pitch, tiling.segment_pitch)
@@ -517,6 +532,8 @@ def test_matrix_plans(
     assert sum.steps < 2**21 and plan.splits * sum.steps <= MOST
     assert slabs * _matrix.SLAB_ROWS * 2 * sum.steps <= MOST
     assert plan.splits == 1 or sum.steps // plan.splits >= 16
+    ahead = re.search(r"AHEAD = TEAMS == 1 \? (\d+) : ", _compile.source("matrix_conv.cu"))
+    assert ahead and 2 * int(ahead[1]) == _matrix._AHEAD
     assert packing(plan.pack.instance, "SIDE") == sum.mode.pack_rows
     assert plan.pack.block == threads(plan.pack.instance)
 

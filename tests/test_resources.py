@@ -31,7 +31,6 @@ TABLE: dict[str, Any] = json.loads(resources.TABLE.read_text(encoding="utf-8"))
 THREAD_REGISTERS = 255
 REGISTERS = 65536
 SHARED_UNASKED = 48 * 1024
-OF_THE_SYSTEM = 1024  # of each block's shared memory
 
 
 # To save time, targets that have the same kernels as sm_80 take a share of the instances.

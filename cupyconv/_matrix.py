@@ -694,8 +694,7 @@ def _candidates(
         # What all columns read of a lattice, and what those of the tile do. Columns that are not
         # the tile's may read the next lattice.
         read = last_segment + shape.segment + reach
-        rows = tile[2] + sum.axes[1].halo
-        used = (tile[0] * tile[1] - 1) * plane_pitch + (rows - 1) * row_pitch + x_extent
+        used = (tile[0] * tile[1] - 1) * plane_pitch + (extent[0] - 1) * row_pitch + x_extent
         lattices = sum.axes[1].lattices * sum.axes[2].lattices
         # Stagers take 32 slots at a time, or 32 pairs: the odd lattices begin at half of all slots.
         if sum.axes[2].pairs and sum.axes[2].lattices > 1:
@@ -729,8 +728,7 @@ def _candidates(
             sum.mean_steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
         )
         products *= max(1.1, 128 / shape.segment)  # an instruction takes some time anyway
-        present = tile[0] * tile[1] * math.prod(extent)  # slots with an input
-        present *= sum.axes[1].lattices * sum.axes[2].lattices
+        present = tile[0] * tile[1] * math.prod(extent) * lattices  # slots with an input
         staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps
         staged /= _STAGED_A_CYCLE * (4 * shape.staging_teams("hopper") - 1)  # for any engine
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])

@@ -162,6 +162,7 @@ def layout(
 # What a thread does, in instructions: for a chunk of inputs, for its outputs beside their products,
 # for each output, and for each product where taps slide and where they do not.
 _CHUNK, _ITEM, _OUTPUT, _SLIDING, _GATHERED = 30, 60, 4, 1.25, 3
+_RAGGED = 28  # chunks that a line costs more whose ends lie within some
 _TILE = 600  # to describe a tile and to bring its weights
 _BYTES = 19  # that a multiprocessor moves in a cycle
 _SECTOR = 32  # bytes that a line moves in vain, at its two ends
@@ -203,6 +204,9 @@ def _candidates(
         vectors = _runs(needed, 1, needed + needed // 16)
         pitch = vectors.chunks * vectors.count * (most + 1) + most
         elements = _runs(extent[2], 2, pitch)
+        # As if there were no gaps between lines.
+        ragged = _RAGGED if x.size_in % (most + 1) else 0
+        line_cost = elements.cost if x.size_in % 2 else vectors.cost + ragged
         plane = (extent[0] * (extent[1] * pitch + most)) + most
         columns = width * x.phases // (2 * lines)
         strips = height // shape.lines if not in_sections else 1
@@ -221,7 +225,7 @@ def _candidates(
             outputs = 2 * shape.lines
             terms = taps / math.prod(axis.phases for axis in axes)
             product = _SLIDING if slides else _GATHERED
-            instructions = staged * vectors.cost / THREADS * _CHUNK + -(
+            instructions = staged * line_cost / THREADS * _CHUNK + -(
                 -items // (THREADS // columns)
             ) * (_ITEM + outputs * (_OUTPUT + terms * product))
             written = channels * rows * depth * z.phases * height * y.phases  # lines

@@ -34,7 +34,16 @@ from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import Arguments, KernelPath, laid_out, on_long_lines
 from ._normalization import batch_norm, group_norm
-from ._plan import ConvPlan, DepthwisePlan, Launch, MatrixPlan, NormPlan, PlainPlan, Processor
+from ._plan import (
+    ConvPlan,
+    DepthwisePlan,
+    GatherPlan,
+    Launch,
+    MatrixPlan,
+    NormPlan,
+    PlainPlan,
+    Processor,
+)
 from ._pooling import max_pool2d
 
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
@@ -75,9 +84,10 @@ class Explanation:
     multiprocessors : int
         Multiprocessors of the GPU.
     kernel : str
-        What does the work: ``"hopper"``, ``"portable"``, ``"depthwise"``, ``"plain"`` or
-        ``"direct"`` for convolutions, ``"fused"``, ``"normalize"``, ``"max_pool2d"``, several of
-        them joined by ``" + "``, or ``"none"`` for a result without elements.
+        What does the work: ``"hopper"``, ``"portable"``, ``"depthwise"``, ``"gather"``,
+        ``"plain"`` or ``"direct"`` for convolutions, ``"fused"``, ``"normalize"``,
+        ``"max_pool2d"``, several of them joined by ``" + "``, or ``"none"`` for a result without
+        elements.
     refused : dict of str to str
         Kernels that come before it, each with the reason why it does not take the call.
     plans : tuple of str
@@ -236,7 +246,7 @@ class _NotingPath(KernelPath):
         if isinstance(plan, MatrixPlan):
             placing = _PLACING if plan.sum.mode.scaled else 1
             return plan.tiling.cycles * placing * self.chip.matrix_slowness(dtype)
-        if isinstance(plan, DepthwisePlan | PlainPlan):
+        if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan):
             return plan.layout.cycles
         products = _products(geometry) / self.chip.processor.multiprocessors
         return products / _plan.direct_rate(geometry) * self.chip.scalar_slowness(dtype)
@@ -323,7 +333,7 @@ def _tiles(plan: ConvPlan) -> object:
     """Return the part of a plan that is not about launches."""
     if isinstance(plan, MatrixPlan):
         return plan.tiling
-    if isinstance(plan, DepthwisePlan | PlainPlan):
+    if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan):
         return plan.layout
     return f"{plan.phases} phases of {plan.row_tiles} x {plan.position_tiles} tiles"
 

@@ -27,6 +27,7 @@ from ._plan import (
     UNROLL,
     DepthwisePlan,
     DirectPlan,
+    GatherPlan,
     Launch,
     MatrixPlan,
     NormPlan,
@@ -620,6 +621,8 @@ class KernelPath:
             convolve = self._direct(plan, geometry, strides, bias)
         elif isinstance(plan, DepthwisePlan):
             convolve = self._depthwise(plan, geometry, strides, bias, out)
+        elif isinstance(plan, GatherPlan):
+            convolve = self._gather(plan, geometry, strides, bias)
         elif isinstance(plan, PlainPlan):
             convolve = self._plain(geometry, strides, bias, out.dtype)
         else:
@@ -752,6 +755,55 @@ class KernelPath:
             term = 0 if bias is None else address(bias)
             aligned = pairs and result % (2 * itemsize) == 0
             launch(_packed((*addresses, term)) + constants + _packed((aligned,)))
+
+        return convolve
+
+    def _gather(
+        self, plan: GatherPlan, geometry: ConvGeometry, strides: _ConvStrides, bias: Array | None
+    ) -> Convolution:
+        g, layout = geometry, plan.layout
+        lead = (0,) * (3 - g.rank)
+        inputs = (*lead, *strides.input_axes)
+        fields = [
+            value
+            for axis, input, weight, out, pitch in zip(
+                layout.axes,
+                inputs,
+                (*lead, *strides.weight_axes),
+                (*lead, *strides.out_axes),
+                layout.pitches,
+                strict=True,
+            )
+            for value in (
+                *(axis.size_in, axis.size_out, axis.kernel),
+                *(axis.step, axis.offsets[0], abs(axis.offset_step)),
+                input,
+                *((0, weight) if axis.offset_step > 0 else ((axis.kernel - 1) * weight, -weight)),
+                *(out, pitch),
+            )
+        ]
+        # Axes of one element may have any stride.
+        dense = all(
+            axis.size_in == 1 or stride == pitch
+            for axis, stride, pitch in zip(layout.axes, inputs, layout.pitches, strict=True)
+        )
+        constants = _packed(
+            (
+                *_element(bias),
+                *(g.groups * g.rows, g.rows),
+                *(*strides.input[:2], *strides.weight[:2], *strides.out),
+                *fields,
+                *(layout.band, layout.tile, layout.tiles, layout.positions),
+                *(layout.channels, layout.channel_tiles, layout.room),
+                *(math.prod(axis.kernel for axis in layout.axes), dense),
+            )
+        )
+        launch = self.device.launcher(plan.launch)
+        address = self.device.address
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            term = 0 if bias is None else address(bias)
+            launch(_packed((address(input), address(weight), address(out), term)) + constants)
 
         return convolve
 

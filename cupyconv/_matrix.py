@@ -288,8 +288,8 @@ def _axis(taps: AxisTaps, last: bool) -> Axis:
     most = max(count for _, count, _ in progressions)
     apart = abs(taps.offset_step)
     spacing = math.gcd(taps.step, apart)
-    # Inputs of an even and an odd lattice are pairs too, where there are as many of both.
-    all_used = taps.step % 2 == 0 and spacing == 1 and most * apart >= taps.step
+    # Inputs of two lattices are pairs too, where taps lie on all of them.
+    all_used = spacing == 1 and most * apart >= taps.step
     pairs = last and taps.size_in % 2 == 0 and (taps.step == 1 or all_used)
     firsts = (offset + (n - 1) * min(0, taps.offset_step) for _, n, offset in progressions if n)
     skew = int(pairs and any(first % 2 for first in firsts))
@@ -696,8 +696,9 @@ def _candidates(
         read = last_segment + shape.segment + reach
         used = (tile[0] * tile[1] - 1) * plane_pitch + (extent[0] - 1) * row_pitch + x_extent
         lattices = sum.axes[1].lattices * sum.axes[2].lattices
+        in_lattices = sum.axes[2].pairs and sum.axes[2].lattices > 1
         # Stagers take 32 slots at a time, or 32 pairs: the odd lattices begin at half of all slots.
-        if sum.axes[2].pairs and sum.axes[2].lattices > 1:
+        if in_lattices:
             lattice_slots = _whole(read, 32)
             slots = _whole(lattices * lattice_slots, 64)
         else:
@@ -706,6 +707,8 @@ def _candidates(
         inside = max(1, sum.depth * sum.steps_inside)
         input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
         tables = slots * 12 + 4 * sum.stacked * (sum.depth * sum.steps_inside + _AHEAD)
+        if in_lattices and sum.axes[2].lattices % 2:
+            tables += slots * 4  # where pairs of inputs are staged
         fixed = tables + _static(shape, mode, engine, window)
         # Where there is but one tile of rows, and room, its weights stay.
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps

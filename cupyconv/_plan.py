@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from . import _depthwise, _matrix, _plain
+from . import _depthwise, _gather, _matrix, _plain
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._matrix import Mode, Sum, Tiling
 from ._taps import AxisTaps
@@ -34,9 +34,10 @@ SHARED = {
 }
 TARGETS = tuple(SHARED)
 
-# The kernels for convolutions: for everything, for one input channel in each group, for few
-# products of an output, on matrix units since compute capability 8.0, and on those of 9.0.
-KERNELS = ("direct", "depthwise", "plain", "portable", "hopper")
+# The kernels for convolutions: for everything, for one input channel in each group, for the same
+# where an input serves few outputs, for few products of an output, on matrix units since compute
+# capability 8.0, and on those of 9.0.
+KERNELS = ("direct", "depthwise", "gather", "plain", "portable", "hopper")
 
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
@@ -243,6 +244,17 @@ class DepthwisePlan:
 
 
 @dataclass(frozen=True)
+class GatherPlan:
+    """How a convolution runs by gather_conv.cu."""
+
+    launch: Launch
+    layout: _gather.Layout
+
+    def __str__(self) -> str:
+        return f"{self.launch}: {self.layout}"
+
+
+@dataclass(frozen=True)
 class PlainPlan:
     """How a convolution runs by plain_conv.cu.
 
@@ -289,7 +301,7 @@ class FusedPlan:
 
 
 # How a convolution runs.
-ConvPlan: TypeAlias = DirectPlan | DepthwisePlan | PlainPlan | MatrixPlan
+ConvPlan: TypeAlias = DirectPlan | DepthwisePlan | GatherPlan | PlainPlan | MatrixPlan
 # Why a kernel does not take a call, in words that go on from "not this one: ".
 Refusal: TypeAlias = str
 
@@ -341,6 +353,9 @@ def candidates(
     kernel: str | None = None,
 ) -> Iterator[tuple[str, ConvPlan | Refusal]]:
     """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none."""
+    if kernel in (None, "gather"):
+        staged = _better_staged(geometry, dtype, processor) if kernel is None else None
+        yield "gather", staged or _plan_gather(geometry, dtype, processor)
     if kernel in (None, "depthwise"):
         yield "depthwise", _plan_depthwise(geometry, dtype, processor)
     if kernel in (None, "plain"):
@@ -389,7 +404,7 @@ def _plan_depthwise(
         return f"it is not for {dtype}"
     if g.rank > 3:
         return _MANY_AXES
-    if not _fits_32_bits(g):
+    if not _fits_32_bits(g) or g.groups * g.rows >= INT32_LIMIT:
         return _LARGE
     shared = SHARED[processor.target]
     layout = _depthwise.layout(g, dtype.itemsize, shared, processor.multiprocessors)
@@ -399,6 +414,51 @@ def _plan_depthwise(
         return _LARGE
     instance = _depthwise_conv(dtype.name, layout.shape)
     return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
+
+
+def _gather_conv(dtype: str, width: int) -> Instance:
+    defines = (("ELEMENT", _ELEMENTS[dtype]), ("TAPS", str(width)))
+    return Instance("gather_conv.cu", "gather_conv", defines)
+
+
+def _plan_gather(
+    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
+) -> GatherPlan | Refusal:
+    """Return the plan by which threads gather what an output needs, or why there is none."""
+    g = geometry
+    if g.channels != 1:
+        return f"its groups have {g.channels} input channels"
+    if dtype.name not in _FLOATS:
+        return f"it is not for {dtype}"
+    if g.rank > 3:
+        return _MANY_AXES
+    if not _fits_32_bits(g) or g.groups * g.rows >= INT32_LIMIT:
+        return _LARGE
+    shared = SHARED[processor.target]
+    layout = _gather.layout(g, dtype.itemsize, shared, processor.multiprocessors)
+    if layout is None:
+        return "its kernel, or the stride of a transposed convolution, is not one that it is for"
+    if layout.count > MAX_GRID // 2:
+        return _LARGE
+    blocks = layout.count
+    instance = _gather_conv(dtype.name, layout.axes[2].kernel)
+    return GatherPlan(Launch(instance, blocks, _gather.THREADS, layout.shared, blocks), layout)
+
+
+# What gathering may take of the depthwise kernel's time, by their models, where taps slide there and
+# where not.
+_GATHERING = {True: 1.2, False: 1.4}
+
+
+def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Refusal | None:
+    """Return why inputs are better staged with a halo, None where they are not."""
+    g = replace(geometry, batch=_NOMINAL_BATCH)
+    gather, staged = _plan_gather(g, dtype, processor), _plan_depthwise(g, dtype, processor)
+    if isinstance(gather, str) or isinstance(staged, str):
+        return None
+    if gather.layout.cycles > _GATHERING[staged.layout.slides] * staged.layout.cycles:
+        return "the depthwise kernel takes less time"
+    return None
 
 
 def _plain_instances(dtype: str, shape: _plain.Shape) -> tuple[Instance, Instance]:
@@ -705,7 +765,7 @@ def _plan_fused(
     mode = _matrix.mode(dtype.name, precision, engine, convolution, kernel is not None)
     if mode is None:
         return _no_mode(dtype)
-    if kernel in ("direct", "depthwise", "plain"):
+    if kernel in ("direct", "depthwise", "gather", "plain"):
         return f"the {kernel} kernel does not pool"
     if kernel is None:
         few = _too_few(convolution, mode, processor)
@@ -860,6 +920,7 @@ def instances(target: str) -> tuple[Instance, ...]:
         for dtype in _FLOATS
         for shape in _depthwise.SHAPES[8 if dtype == "float64" else 4]
     )
+    gather = (_gather_conv(dtype, width) for dtype in _FLOATS for width in _gather.WIDTHS)
     plain = (
         instance
         for dtype in _SINGLES
@@ -904,6 +965,7 @@ def instances(target: str) -> tuple[Instance, ...]:
     found = (
         *convolutions,
         *depthwise,
+        *gather,
         *plain,
         *matrix,
         *pooled,

@@ -164,12 +164,23 @@ struct Shared {
 #endif
 };
 
+// The slots of two neighbouring inputs.
+struct __align__(8) Places {
+    int first, second;
+};
+
+// Whether neighbouring inputs are staged together in an odd number of lattices.
+__device__ inline bool in_odd_lattices(const Arguments& p) {
+    return p.axis[2].pairs && p.axis[2].lattices > 1 && p.axis[2].lattices % 2 != 0;
+}
+
 // The launch's shared memory: `Shared`, and behind it, in this order:
 struct Dynamic {
     unsigned char *weights, *inputs;  // rings
     int weight_bytes, input_bytes;    // of a stage
     int64* offset;   // of each slot, where its input lies from the tile's first one on, or NOWHERE
     unsigned* from;  // of each slot, how far its input is from the first one
+    Places* pairs;   // of each pair of neighbouring inputs in an odd number of lattices
     Distances* distance;  // of each step of a stage; and some more that are read, but not used
 
     __device__ Dynamic(const Arguments& p, unsigned char* memory) {
@@ -179,7 +190,8 @@ struct Dynamic {
         inputs = weights + int(p.weight_stages) * weight_bytes;
         offset = (int64*)(inputs + int(p.stages) * input_bytes);
         from = (unsigned*)(offset + p.slots);
-        distance = (Distances*)(from + p.slots);
+        pairs = (Places*)(from + p.slots);
+        distance = (Distances*)(pairs + (in_odd_lattices(p) ? p.slots / 2 : 0));
     }
 };
 
@@ -486,6 +498,30 @@ struct Worker {
             dynamic.offset[slot] = offset;
         }
     }
+    // Where the inputs of each pair are staged with an odd number of lattices: as many pairs as there are lattices fill
+    // two slots of each.
+    //
+    //     three lattices, inputs 0 ... 5      0 | 0 3        pairs (0, 1) (2, 3) (4, 5)
+    //                                         1 | 1 4
+    //                                         2 | 2 5
+    __device__ __forceinline__ void describe_pairs() const {
+        const int lattices = int(p.axis[2].lattices), lattices_y = int(p.axis[1].lattices);
+        const int own_slots = int(p.lattice_slots);
+        if (!in_odd_lattices(p)) return;
+        for (int i = threadIdx.x; i < int(p.slots) / 2; i += THREADS) {
+            const int turn = small_quotient(i, lattices), lattice_y = small_quotient(turn, own_slots / 2);
+            int places[2];
+#pragma unroll
+            for (int own = 0; own < 2; ++own) {
+                const int input = 2 * (i - turn * lattices) + own, further = input >= lattices;
+                const int lattice = (input - further * lattices) * lattices_y + lattice_y;
+                places[own] = lattice_y < lattices_y
+                                  ? lattice * own_slots + 2 * (turn - lattice_y * (own_slots / 2)) + further
+                                  : 2 * i + own;  // behind all lattices
+            }
+            dynamic.pairs[i] = {places[0], places[1]};
+        }
+    }
     __device__ int spread(int a) const { return POOLS ? int(p.axis[a].spread) : 1; }
     // How far the first input of any tile is behind one that is an element.
     __device__ int first_input(int a) const {
@@ -499,8 +535,8 @@ struct Worker {
 
     // ---- inputs, by the other warps behind the teams ----
 
-    // A warp takes 32 times PIXELS slots at a time, a thread PIXELS of them (neighbours, or, if APART, the
-    // same one of an even and an odd lattice), of `deep` K blocks in turn: a unit. Of all units it takes
+    // A warp takes 32 times PIXELS slots at a time, a thread PIXELS of them (neighbours, or, if APART, those of a
+    // pair), of `deep` K blocks in turn: a unit. Of all units it takes
     // every so many-th, one or a few in a round, which stays in a chunk of K blocks. While a round is stored
     // to shared memory, the loads of the next one are on their way, be it of another chunk or tile.
     // The second sweep takes slots one by one.
@@ -514,6 +550,7 @@ struct Worker {
         const Worker& worker;
         const int lane, warp, groups, deep;
         const int count;     // units of a round
+        const bool odd;      // lattices
         int number, pass;    // of the tile among those of the sweep
         int begun;           // tiles
         int block, tap;      // of the chunk
@@ -532,6 +569,7 @@ struct Worker {
               groups(int(worker.p.slots) / (32 * PIXELS)),
               deep(SWEEP ? 1 : int(worker.p.deep)),
               count(ROUND / deep),
+              odd(APART && in_odd_lattices(worker.p)),
               number(-1),
               pass(0),
               begun(0),
@@ -599,11 +637,17 @@ struct Worker {
             return (group * 32 + lane) * (APART ? 1 : PIXELS);
         }
 
+        // The slots of a thread's inputs, of which this is the first one or the number of a pair.
+        __device__ __forceinline__ Places places_of(int slot) const {
+            if (APART && odd) return worker.dynamic.pairs[slot];
+            return {slot, slot + (APART ? int(worker.p.slots) / 2 : PIXELS - 1)};
+        }
+
         // Where a thread's inputs of a unit begin, and how many channels there are from there on, 0 where
         // they are absent. And the shift of their sample.
         __device__ __forceinline__ void find(int unit, const Bits*& at, int& channels, int& shift) const {
             const Arguments& p = worker.p;
-            const int slot = slot_of(unit), own = block_of(unit);
+            const int slot = places_of(slot_of(unit)).first, own = block_of(unit);
             const int64 offset = worker.dynamic.offset[slot];
             bool present = offset != NOWHERE;
             if (!inside) {
@@ -656,8 +700,8 @@ struct Worker {
             }
         }
 
-        __device__ __forceinline__ void store(const Values& values, int own, int slot, const Placing& placing,
-                                              int tile) const {
+        __device__ __forceinline__ void store(const Values& values, int own, const Places& places,
+                                              const Placing& placing, int tile) const {
             const int slots = int(worker.p.slots), halves = int(worker.p.sum.halves);
             // K blocks follow each other around the ring.
             const int ring = int(worker.p.stages) * worker.depth, behind = turn.stage * worker.depth + own - begin;
@@ -666,7 +710,8 @@ struct Worker {
             // A K block has both halves of its first part, then those of the second.
             Range range;
             Slot* const to = (Slot*)worker.dynamic.inputs +
-                             (behind < ring ? behind : behind - ring) * PARTS * halves * slots + slot;
+                             (behind < ring ? behind : behind - ring) * PARTS * halves * slots + places.first;
+            const int apart = APART ? places.second - places.first : 1;
 #pragma unroll
             for (int half = 0; half < DEPTH; ++half) {
                 if (half >= halves) break;
@@ -677,7 +722,7 @@ struct Worker {
                     Channels<Element, Operand>::fill<SWEEP>(parts, values[half], own, placing, range);
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part)
-                        to[(part * halves + half) * slots + own * (APART ? slots / 2 : 1)] = parts[part];
+                        to[(part * halves + half) * slots + own * apart] = parts[part];
                 }
             }
 #if SCALED
@@ -712,17 +757,18 @@ struct Worker {
         // Stores a round that begins with unit `own`, of a chunk with so many units and K blocks.
         __device__ __forceinline__ void store(const Values (&values)[ROUND], const int (&shifts)[ROUND], int pass,
                                               int tile, int own, int units, int blocks) {
-            int slot = 0, block = 0, left = 0;
+            int block = 0, left = 0;
+            Places places = {0, 0};
 #pragma unroll
             for (int i = 0; i < ROUND; ++i) {
                 if (i >= count * deep || own >= units) break;
                 if (left == 0) {
-                    slot = slot_of(own), block = block_of(own), left = deep;
+                    places = places_of(slot_of(own)), block = block_of(own), left = deep;
                     leave(block);
                 }
                 if (block < blocks) {
                     enter(block);
-                    store(values[i], block, slot,
+                    store(values[i], block, places,
                           {shifts[i], window_of_pass(pass), worker.weight_windows == 1}, tile);
                 }
                 ++block;
@@ -1249,6 +1295,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
     Worker worker(p, shared, memory, taps, z_taps);
     worker.describe_steps();
     worker.describe_slots();
+    worker.describe_pairs();
     worker.describe_columns();
     Epilogue::describe(worker);
 #if SCALED

@@ -15,9 +15,9 @@
 //     step 2, taps 0 .. 4    lattice 0: inputs 0 2 4 6 8 ...    taps 0, 2, 4 at distances 0, 1, 2
 //                            lattice 1: inputs 1 3 5 7 9 ...    taps 1, 3    at distances 0, 1
 //
-// Neighbouring inputs can be loaded as pairs: both go to neighbouring slots, or, with an even step along
-// x, to two lattices, of which the odd ones lie half of all slots behind the even ones. So that pairs
-// begin with an even input, staging begins with the one in front of the first where that is odd (SKEW).
+// Neighbouring inputs can be loaded as pairs: both go to neighbouring slots, or, with a step along x, to two
+// lattices. With an even step the odd lattices lie half of all slots behind the even ones. So that pairs begin with
+// an even input, staging begins with the one in front of the first where that is odd (SKEW).
 //
 // Few output channels leave rows of the matrix units empty. FOLD neighbouring outputs along x then
 // become rows of their own: output x = FOLD * q + fold is row fold of place q. The taps of all of
@@ -204,12 +204,12 @@ __device__ inline int distance_of(const MatrixAxis& axis, int shift) {
 __device__ inline int lattice_of(const MatrixAxis& axis, int shift) {
     const int own = shift - distance_of(axis, shift) * int(axis.taps.step);
     const int lattice = small_quotient(own, int(axis.spacing)), lattices = int(axis.lattices);
-    return axis.pairs ? lattice % 2 * (lattices / 2) + lattice / 2 : lattice;
+    return axis.pairs && lattices % 2 == 0 ? lattice % 2 * (lattices / 2) + lattice / 2 : lattice;
 }
 // How far the first input of a lattice is from that of lattice 0.
 __device__ inline int lattice_start(const MatrixAxis& axis, int lattice) {
     const int half = int(axis.lattices) / 2, odd = lattice >= half;
-    const int own = axis.pairs && half ? (lattice - odd * half) * 2 + odd : lattice;
+    const int own = axis.pairs && axis.lattices % 2 == 0 ? (lattice - odd * half) * 2 + odd : lattice;
     return own * int(axis.spacing);
 }
 

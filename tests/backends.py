@@ -111,6 +111,7 @@ FORCED = [
     ),
     pytest.param(CupyBackend("direct"), id="cupy-direct", marks=pytest.mark.gpu),
     pytest.param(CupyBackend("depthwise"), id="cupy-depthwise", marks=pytest.mark.gpu),
+    pytest.param(CupyBackend("gather"), id="cupy-gather", marks=pytest.mark.gpu),
     pytest.param(CupyBackend("plain"), id="cupy-plain", marks=pytest.mark.gpu),
     pytest.param(CupyBackend("portable"), id="cupy-portable", marks=pytest.mark.gpu),
     pytest.param(

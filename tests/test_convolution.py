@@ -88,6 +88,11 @@ EXAMPLES = [
     convolution("conv1d", (1, 1, 2), (65_537, 1, 1)),
     convolution("conv1d", (1, 65_537, 1), (1, 65_537, 1)),
     convolution("depthwise_conv2d", (1, 3, 5, 6), (6, 1, 2, 3), stride=2, padding=1),
+    # Steps of three and five, with pairs of inputs, of which one begins in front of the first.
+    convolution("conv1d", (2, 9, 70), (70, 9, 3), stride=3, dilation=4),
+    convolution("conv2d", (1, 9, 13, 60), (18, 9, 3, 5), stride=(2, 5), padding=(1, 3)),
+    # Taps so far apart that only in 64 bits is there a number of the elements between them.
+    convolution("conv2d", (1, 1, 3, 128), (1, 1, 3, 3), dilation=(2**24, 1), padding=(2**24, 1)),
     # Nothing to sum up, or nowhere to.
     convolution("conv2d", (2, 0, 3, 3), (4, 0, 2, 2), bias=True, groups=2),
     convolution("conv_transpose2d", (2, 0, 3, 3), (0, 4, 2, 2), bias=True),

@@ -149,6 +149,7 @@ def test_kernels_and_reasons() -> None:
         return found.kernel, found.refused
 
     few = {
+        "gather": "its groups have 64 input channels",
         "depthwise": "its groups have 64 input channels",
         "plain": "its outputs have 576 products each, more than 110",
     }
@@ -159,20 +160,22 @@ def test_kernels_and_reasons() -> None:
     assert kernel_of(*dense, target="sm_75") == ("direct", {**few, "portable": turing})
     double = {**few, "hopper": "matrix units do not multiply float64"}
     assert kernel_of(*dense, dtype="float64") == ("direct", double)
-    assert kernel_of(cupyconv.conv2d, (8, 64, 56, 56), (64, 1, 3, 3), groups=64) == (
-        "depthwise",
-        {},
-    )
+    one = (cupyconv.conv2d, (8, 64, 112, 112), (64, 1, 3, 3))
+    staged = {"gather": "the depthwise kernel takes less time"}
+    assert kernel_of(*one, groups=64) == ("depthwise", staged)
+    assert kernel_of(*one, groups=64, stride=2) == ("gather", {})
     assert kernel_of(cupyconv.conv2d, (8, 2, 6, 6), (4, 2, 1, 1)) == (
         "direct",
         {
+            "gather": "its groups have 2 input channels",
             "depthwise": "its groups have 2 input channels",
             "plain": "a sample has 288 products, fewer than 262144",
             "hopper": "a group has 8 products at each place, fewer than 40",
         },
     )
     image = kernel_of(cupyconv.conv2d, (8, 3, 224, 224), (16, 3, 3, 3))
-    assert image == ("plain", {"depthwise": "its groups have 3 input channels"})
+    three = "its groups have 3 input channels"
+    assert image == ("plain", {"gather": three, "depthwise": three})
     kernel, refused = kernel_of(cupyconv.conv, (2, 8, 4, 4, 4, 4), (8, 8, 2, 2, 2, 2))
     assert kernel == "direct"
     assert refused["hopper"] == "it has more than three spatial axes"

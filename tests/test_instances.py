@@ -20,8 +20,15 @@ import test_pooling
 import test_windows
 from backends import EmulatorBackend
 from bounds import assert_convolution, assert_same_bits
-from cupyconv import _depthwise, _launch, _matrix, _plain, _plan
-from cupyconv._plan import DepthwisePlan, Instance, Launch, MatrixPlan, Processor
+from cupyconv import _depthwise, _gather, _launch, _matrix, _plain, _plan
+from cupyconv._plan import (
+    DepthwisePlan,
+    GatherPlan,
+    Instance,
+    Launch,
+    MatrixPlan,
+    Processor,
+)
 from strategies import Case, Convolution, convolution, values
 
 # The planner's names of elements, to those of NumPy and ml_dtypes; signed integers are summed as
@@ -30,6 +37,7 @@ DTYPES = {element: dtype for dtype, element in {**_plan._ELEMENTS, **_plan._SIGN
 INSTANCES = _plan.instances("sm_90a")
 CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
 DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
+GATHER = [i for i in INSTANCES if i.source == "gather_conv.cu"]
 PLAIN = [i for i in INSTANCES if i.function == "plain_conv"]
 POOLED = [i for i in INSTANCES if ("POOLS", "1") in i.defines]
 MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu" and i not in POOLED]
@@ -43,27 +51,31 @@ def dtype_of(element: str) -> np.dtype[Any]:
 
 
 class Recorder(EmulatorBackend):
-    """Remembers what was launched, and the plans of the kernels that divide outputs into boxes."""
+    """Remembers what was launched, and the plans of the kernels that divide outputs into tiles."""
 
     def __init__(self, kernel: str | None = None) -> None:
         super().__init__(kernel)
         self.launches: list[Launch] = []
         self.plans: list[Any] = []
-        run, matrix, depthwise = self.path.device.run, self.path._matrix, self.path._depthwise
+        run, path = self.path.device.run, self.path
+        prepared: dict[type, Any] = {
+            MatrixPlan: path._matrix,
+            DepthwisePlan: path._depthwise,
+            GatherPlan: path._gather,
+        }
 
         def recorded(launch: Launch, arguments: Any) -> None:
             self.launches.append(launch)
             run(launch, arguments)
 
-        def planned(plan: MatrixPlan | DepthwisePlan, *rest: Any) -> Any:
+        def planned(plan: MatrixPlan | DepthwisePlan | GatherPlan, *rest: Any) -> Any:
             self.plans.append(plan)
-            if isinstance(plan, DepthwisePlan):
-                return depthwise(plan, *rest)
-            return matrix(plan, *rest)
+            return prepared[type(plan)](plan, *rest)
 
-        self.path.device.run = recorded  # type: ignore[method-assign]
-        self.path._matrix = planned  # type: ignore[method-assign]
-        self.path._depthwise = planned  # type: ignore[method-assign]
+        path.device.run = recorded  # type: ignore[method-assign]
+        path._matrix = planned  # type: ignore[method-assign]
+        path._depthwise = planned  # type: ignore[method-assign]
+        path._gather = planned  # type: ignore[method-assign]
 
 
 def tile_of(instance: Instance) -> _plan.Tile:
@@ -198,6 +210,92 @@ def test_many_channels_share_a_tile() -> None:
         test_convolution.check(backend, case)
         (plan,) = backend.plans
         assert 1 < plan.layout.channels < shape[1]
+
+
+# What the kernel that gathers inputs tells apart, by the width k of its kernel.
+GATHER_KINDS: dict[str, Any] = {
+    "steps": lambda k: (
+        "conv2d", (2, 5, 37, 43), (10, 1, 3, k), {"stride": 2, "padding": (1, k // 2)},
+    ),
+    "a large image": lambda k: (
+        "conv2d", (1, 7, 53, 60), (7, 1, 3, k), {"padding": (2, k // 2)},
+    ),
+    "three axes": lambda k: (
+        "conv3d", (2, 3, 13, 9, 14), (6, 1, 3, 2, k),
+        {"stride": (2, 1, 2), "padding": (1, 0, k // 2)},
+    ),
+    "one axis": lambda k: ("conv1d", (2, 5, 613), (10, 1, k), {"stride": 3, "padding": 1}),
+    "dilated": lambda k: (
+        "conv2d", (2, 5, 21, 45), (10, 1, 2, k), {"dilation": (2, 3), "padding": (1, k)},
+    ),
+    "flipped": lambda k: (
+        "conv_transpose2d", (2, 3, 17, 18), (3, 2, 3, k), {"padding": (1, 2)},
+    ),
+    "scattered": lambda k: (
+        "conv3d", (2, 3, 11, 8, 14), (9, 1, 3, 2, k), {"stride": (1, 2, 1), "padding": 1},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def several_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the layouts, plans choose among those that divide channels and an axis, and not evenly."""
+    candidates = _gather._candidates
+
+    def suitable(*arguments: Any) -> Iterator[_gather.Layout]:
+        outputs = arguments[0].groups * arguments[0].rows
+        for layout in candidates(*arguments):
+            size = layout.axes[layout.band].size_out
+            if outputs > layout.channels and outputs % layout.channels and size % layout.tile:
+                yield layout
+
+    monkeypatch.setattr(_gather, "_candidates", suitable)
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+
+
+@pytest.mark.emulator
+@pytest.mark.usefixtures("several_bands")
+@pytest.mark.parametrize("kind", GATHER_KINDS)
+@pytest.mark.parametrize("instance", GATHER, ids=str)
+def test_gather_instance(instance: Instance, kind: str) -> None:
+    macros = dict(instance.defines)
+    function, input_shape, weight_shape, options = GATHER_KINDS[kind](int(macros["TAPS"]))
+    case = convolution(
+        function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
+        bias=True, groups=input_shape[1], **options,
+    )  # fmt: skip
+    if kind == "scattered":
+        x = np.moveaxis(np.moveaxis(case["input"], 1, -1).copy(), -1, 1)
+        case = case.with_arrays(input=x)
+    backend = Recorder("gather")
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert backend.launches == [plan.launch]
+    assert plan.launch.instance == instance
+    layout = plan.layout
+    assert layout.tiles > 1
+    assert layout.channel_tiles > 1
+    axes = {"three axes": 0, "scattered": 0, "one axis": 2}
+    assert layout.band == axes.get(kind, 1)
+    assert (abs(layout.axes[2].offset_step) > 1) == (kind == "dilated")
+    assert (layout.axes[2].offset_step < 0) == (kind == "flipped")
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((2, 70, 7, 7), "float32"), ((1, 90, 5, 8), "float16")], ids=str
+)
+def test_a_tile_has_whole_images(shape: tuple[int, ...], dtype: str) -> None:
+    """Those of several groups, which begin anywhere in a chunk."""
+    groups = shape[1]
+    case = convolution(
+        "conv2d", shape, (groups, 1, 3, 3), dtype, bias=True, groups=groups, padding=1
+    )
+    backend = Recorder("gather")
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert plan.layout.tiles == 1
+    assert 1 < plan.layout.channels < groups
 
 
 # What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs

@@ -41,11 +41,16 @@ class Mutant(NamedTuple):
     caught: str  # by what: part of the emulator's message, or "wrong" for a comparison
     everywhere: bool = False
     by: str = "direct"  # the kernel that a convolution runs by
-    case: str | None = None  # of `CASES` or `DEPTHWISE_CASES`; None draws cases
+    case: str | None = None  # of the kernel's cases; None draws cases
 
     def patch(self) -> dict[str, str]:
         """The changed text of the file, all headers included."""
-        includers = {"direct": CONV, "depthwise": DEPTHWISE_CONV, "plain": PLAIN_CONV}
+        includers = {
+            "direct": CONV,
+            "depthwise": DEPTHWISE_CONV,
+            "gather": GATHER_CONV,
+            "plain": PLAIN_CONV,
+        }
         including = includers.get(self.by, MATRIX_CONV)
         kernel = self.file if self.file.endswith(".cu") else including
         text = _compile.source(kernel)
@@ -57,6 +62,7 @@ class Mutant(NamedTuple):
 
 CONV = "direct_conv.cu"
 DEPTHWISE_CONV = "depthwise_conv.cu"
+GATHER_CONV = "gather_conv.cu"
 PLAIN_CONV = "plain_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
@@ -286,6 +292,10 @@ CASES = {
     "very long": convolution("conv1d", (1, 8300, 9), (9, 8300, 1)),
     "few": convolution("conv2d", (2, 3, 9, 22), (64, 3, 3, 5), bias=True, padding=1),
     "few, strided": convolution("conv2d", (2, 3, 9, 22), (64, 3, 3, 7), stride=2, padding=1),
+    "three lattices": convolution("conv1d", (2, 9, 70), (70, 9, 3), stride=3, dilation=4),
+    "two times three lattices": convolution(
+        "conv2d", (1, 9, 9, 60), (18, 9, 2, 3), stride=(2, 3), padding=(1, 2)
+    ),
     "few, odd phases": convolution("conv_transpose1d", (1, 4, 40), (4, 70, 5), stride=2),
     "fours": convolution("conv2d", (2, 9, 6, 40), (70, 9, 3, 3), bias=True, padding=1),
     "short fours": convolution("conv2d", (2, 9, 6, 40), (70, 9, 3, 3), "float16", padding=1),
@@ -316,6 +326,23 @@ MATRIX = {
     "a tap behind the last one": Mutant(
         PACK, " & (tap < w.phase.taps[2].count) & present;", " & present;",
         "out of bounds|between the elements|wrong", by="hopper", case="few",
+    ),
+    "pairs of three lattices as of two": Mutant(
+        MATRIX_CONV, "if (APART && odd) return", "if (false) return",
+        "misaligned|wrong|nothing wrote", by="hopper", case="three lattices",
+    ),
+    "inputs of a lattice's second slot in its first": Mutant(
+        MATRIX_CONV, "(own_slots / 2)) + further", "(own_slots / 2))",
+        "misaligned|wrong|nothing wrote|race", by="portable", case="three lattices",
+    ),
+    "lattices of y in each other's place": Mutant(
+        MATRIX_CONV, "(input - further * lattices) * lattices_y + lattice_y;",
+        "(input - further * lattices) * lattices_y;",
+        "wrong|nothing wrote|race", by="hopper", case="two times three lattices",
+    ),
+    "three lattices in the order of two": Mutant(
+        "matrix_tile.cuh", "axis.pairs && lattices % 2 == 0 ?", "axis.pairs ?",
+        "wrong|nothing wrote", by="hopper", case="three lattices",
     ),
     "parts as far apart as with both halves": Mutant(
         MATRIX_CONV, "int(p.sum.halves * p.slots);", "int(2 * p.slots);",
@@ -762,6 +789,149 @@ DEPTHWISE = {
 }  # fmt: skip
 
 
+# Several bands and tiles of channels, neither divided evenly, and whole images.
+GATHER_CASES = {
+    "steps": depthwise("conv2d", (3, 7, 21, 39), (3, 3), 2, padding=1, stride=2),
+    "image": depthwise("conv2d", (2, 5, 61, 53), (3, 3), padding=2),
+    "channels": depthwise("conv2d", (2, 70, 7, 7), (3, 3), padding=1),
+    "three axes": depthwise("conv3d", (2, 3, 7, 9, 14), (3, 3, 3), 2, padding=1, stride=(2, 1, 2)),
+    "dilated": depthwise("conv2d", (2, 5, 21, 45), (3, 3), 2, padding=(2, 3), dilation=(2, 3)),
+    "flipped": depthwise("conv_transpose2d", (2, 3, 13, 18), (3, 3), 2, padding=1),
+}
+
+GATHER = {
+    "inputs behind the array": Mutant(
+        GATHER_CONV, "const int end = least(to, int(band.size_in));",
+        "const int end = least(to, int(band.size_in) + 1);",
+        "out of bounds|between the elements|wrong", by="gather", case="steps",
+    ),
+    "inputs in front of the array": Mutant(
+        GATHER_CONV, "low = from < 0 ? 0 : from;", "low = from;",
+        "out of bounds|between the elements|wrong", by="gather", case="image",
+    ),
+    "a band that begins as if there were no steps": Mutant(
+        GATHER_CONV, "const int from = start * int(band.step) + int(band.low);",
+        "const int from = start + int(band.low);",
+        "wrong|nothing wrote|out of bounds", by="gather", case="steps",
+    ),
+    "bands of one size": Mutant(
+        GATHER_CONV, "size = least(int(band.size_out) - start, int(p.tile));",
+        "size = int(p.tile);",
+        "out of bounds|another thread", by="gather", case="steps",
+    ),
+    "outputs of the first band": Mutant(
+        GATHER_CONV, "p.band == 1 ? start + lines :", "p.band == 1 ? lines :",
+        "out of bounds|another thread|nothing wrote", by="gather", case="image",
+    ),
+    "a group too few": Mutant(
+        GATHER_CONV, "/ int(p.rows) - group + 1;", "/ int(p.rows) - group;",
+        "nothing wrote", by="gather", case="channels",
+    ),
+    "inputs of the first sample": Mutant(
+        GATHER_CONV, "p.input + sample * p.input_batch + ", "p.input + ",
+        "wrong", by="gather", case="steps",
+    ),
+    "inputs of the first group": Mutant(
+        GATHER_CONV, "(group + channel) * p.input_group", "channel * p.input_group",
+        "wrong", by="gather", case="channels",
+    ),
+    "chunks that do not lie as their inputs": Mutant(
+        GATHER_CONV, "sizeof(Element)) & (CHUNK - 1) : 0;",
+        "sizeof(Element) + 1) & (CHUNK - 1) : 0;",
+        "misaligned", by="gather", case="channels",
+    ),
+    "inputs without skew": Mutant(
+        GATHER_CONV, "(own - group) * int(p.room) + skew(own - group)}",
+        "(own - group) * int(p.room)}",
+        "wrong|nothing wrote", by="gather", case="channels",
+    ),
+    "a chunk too far": Mutant(
+        GATHER_CONV, "element + CHUNK <= elements)", "element + CHUNK <= elements + 1)",
+        "out of bounds|between the elements", by="gather", case="steps",
+    ),
+    "a part of a chunk too far": Mutant(
+        GATHER_CONV, "unsigned(element + e) < unsigned(elements)",
+        "unsigned(element + e) <= unsigned(elements)",
+        "out of bounds|between the elements", by="gather", case="steps",
+    ),
+    "scattered inputs of another place": Mutant(
+        GATHER_CONV, "rest -= along * int(p.axis[a].pitch);", "",
+        "wrong|nothing wrote|out of bounds|between the elements", by="gather", case="scattered",
+    ),
+    "channels behind the last one": Mutant(
+        GATHER_CONV, "first + least(own, count - 1)", "first + own",
+        "out of bounds", by="gather", case="steps",
+    ),
+    "outputs of a group's first row": Mutant(
+        GATHER_CONV, "own * p.out_group + row * p.out_row,", "own * p.out_group,",
+        "nobody wrote|another thread", by="gather", case="steps",
+    ),
+    "weights of the first group": Mutant(
+        GATHER_CONV, "p.weight[of * p.weight_group + row", "p.weight[row",
+        "wrong", by="gather", case="channels",
+    ),
+    "flipped kernel": Mutant(
+        GATHER_CONV, "ay.weight_first + ax.weight_first;", "ay.weight_first;",
+        "wrong|out of bounds", by="gather", case="flipped",
+    ),
+    "bias of the first channels": Mutant(
+        GATHER_CONV, "load_parameter<Accumulator>(p.bias, number(own));",
+        "load_parameter<Accumulator>(p.bias, own);",
+        "wrong|out of bounds", by="gather", case="channels",
+    ),
+    "taps next to each other": Mutant(
+        GATHER_CONV, "lines[i][x * apart];", "lines[i][x];",
+        "wrong|nothing wrote", by="gather", case="dilated",
+    ),
+    "lines of the first tap": Mutant(
+        GATHER_CONV, "lines[i] += line;", ";",
+        "wrong|nothing wrote|out of bounds", by="gather", case="steps",
+    ),
+    "planes of the first tap": Mutant(
+        GATHER_CONV, "first[i] + (iz - z0) * int(az.pitch);", "first[i];",
+        "wrong|nothing wrote|out of bounds", by="gather", case="three axes",
+    ),
+    "padding that counts against an infinite weight": Mutant(
+        GATHER_CONV,
+        "if (present >> x & 1u)\n                    sums[i] = ",
+        "if (!(present >> x & 1u))\n"
+        "    sums[i] = multiply_add(own.values[i], zero<Accumulator>(), sums[i]);\n"
+        "else sums[i] = ",
+        "wrong", by="gather", case="infinite",
+    ),
+    "x bound of taps off by one": Mutant(
+        GATHER_CONV, "< unsigned(ax.size_in)) << tap;", "<= unsigned(ax.size_in)) << tap;",
+        "wrong|nothing wrote|out of bounds", by="gather", case="image",
+    ),
+    "no z bound of taps": Mutant(
+        GATHER_CONV, "(unsigned(iz) < unsigned(az.size_in)) & (", "(",
+        "wrong|nothing wrote|out of bounds", by="gather", case="three axes",
+    ),
+    "y bound of taps off by one": Mutant(
+        GATHER_CONV, "(unsigned(iy) < unsigned(ay.size_in))",
+        "(unsigned(iy) <= unsigned(ay.size_in))",
+        "wrong|nothing wrote|out of bounds", by="gather", case="image",
+    ),
+    "weights of the first channels": Mutant(
+        GATHER_CONV, "weights + c / TOGETHER * (int(p.taps) + 1);", "weights;",
+        "wrong", by="gather", case="steps",
+    ),
+    "a channel that is left out": Mutant(
+        GATHER_CONV, "if (c + i < count) out", "if (c + i + 1 < count) out",
+        "nobody wrote", by="gather", case="image",
+    ),
+    "no wait for copies": Mutant(
+        GATHER_CONV, "    copy_async_wait<0>();\n", "",
+        "race|nothing wrote|under way", by="gather", case="steps",
+    ),
+    "no barrier": Mutant(
+        GATHER_CONV, "    copy_async_wait<0>();\n    __syncthreads();\n",
+        "    copy_async_wait<0>();\n",
+        "race|nothing wrote", by="gather", case="steps",
+    ),
+}  # fmt: skip
+
+
 # Several tiles of a block, and a ragged last slab of rows.
 PLAIN_CASES = {
     "neighbours": convolution(
@@ -1108,7 +1278,15 @@ def infinite(case: Convolution) -> Convolution:
     return case.with_arrays(weight=weight)
 
 
+def scattered(case: Convolution) -> Convolution:
+    """The channels of a place lie together."""
+    x = np.moveaxis(case["input"], 1, -1).copy()
+    return case.with_arrays(input=np.moveaxis(x, -1, 1))
+
+
 DEPTHWISE_CASES["infinite"] = infinite(DEPTHWISE_CASES["even"])
+GATHER_CASES["infinite"] = infinite(GATHER_CASES["image"])
+GATHER_CASES["scattered"] = scattered(GATHER_CASES["steps"])
 PLAIN_CASES["infinite"] = infinite(PLAIN_CASES["neighbours"])
 
 # Beside what Hypothesis draws: sums of several slices and tables, blocks of several tiles.
@@ -1220,6 +1398,19 @@ def test_the_depthwise_kernel_is_right(name: str) -> None:
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_is_rejected_with_one_input_channel(name: str) -> None:
     reject(DEPTHWISE[name], DEPTHWISE_CASES)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", GATHER_CASES)
+def test_the_gathering_kernel_is_right(name: str) -> None:
+    """In the cases in which its mutants are not."""
+    assert verdict(EmulatorBackend("gather"), GATHER_CASES[name]) is None
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", GATHER)
+def test_is_rejected_where_inputs_are_gathered(name: str) -> None:
+    reject(GATHER[name], GATHER_CASES)
 
 
 @pytest.mark.emulator

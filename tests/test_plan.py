@@ -20,6 +20,7 @@ import cupyconv
 from cupyconv import (
     _compile,
     _depthwise,
+    _gather,
     _geometry,
     _launch,
     _matrix,
@@ -37,6 +38,7 @@ from cupyconv._plan import (
     ConvPlan,
     DepthwisePlan,
     DirectPlan,
+    GatherPlan,
     Instance,
     Launch,
     MatrixPlan,
@@ -179,7 +181,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 200
+    assert 1 <= len(compiled) <= 220
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (
@@ -223,6 +225,8 @@ def test_limits_of_the_kernels() -> None:
     assert constant("matrix_conv.cu", "SLOT_BYTES") == _matrix.SLOT
     for name in ("THREADS", "MAX_PHASES"):
         assert constant("depthwise_conv.cu", name) == getattr(_depthwise, name)
+    for name in ("THREADS", "TOGETHER"):
+        assert constant("gather_conv.cu", name) == getattr(_gather, name)
     for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK"):
         assert constant("plain_conv.cu", name) == getattr(_plain, name)
 
@@ -458,6 +462,7 @@ matrix_kernels = st.sampled_from(["portable", "hopper"])
 CAPABLE = {
     "direct": TARGETS,
     "depthwise": TARGETS,
+    "gather": TARGETS,
     "plain": TARGETS,
     "portable": tuple(target for target in TARGETS if target != "sm_75"),
     "hopper": ("sm_90a",),
@@ -690,6 +695,71 @@ def test_depthwise_plans(
         assert runs.chunks <= _depthwise.THREADS
         assert runs.chunks * runs.count * unit >= layout.extent[2] + 2 * (unit - 1)
         assert unit > 1 or runs.chunks % 2 == 0
+
+
+@given(geometry=depthwise_geometries(), dtype=st.sampled_from(FLOATS), processor=processors)
+def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: Processor) -> None:
+    plan = plan_of(geometry, dtype, processor=processor, kernel="gather")
+    outputs, shared = geometry.groups * geometry.rows, SHARED[processor.target]
+    taps, accumulator = math.prod(axis.kernel for axis in geometry.axes), max(4, dtype.itemsize)
+
+    def used(channels: int, groups: int, room: int) -> int:
+        """Bytes of descriptions, of weights and biases, and of inputs."""
+        weights = channels * (taps + 1) * accumulator
+        return channels * 16 + weights + groups * room * dtype.itemsize
+
+    if isinstance(plan, DirectPlan):
+        one_phase = all(axis.phases == 1 for axis in geometry.axes)
+        if geometry.axes[-1].kernel in _gather.WIDTHS and one_phase:  # there is no room
+            inputs = math.prod(axis.size_in for axis in geometry.axes)
+            assert used(4, min(4, geometry.groups), inputs + 32 // dtype.itemsize) > shared
+        return
+    assert isinstance(plan, GatherPlan)
+    again = _plan._plan_conv.__wrapped__(geometry, dtype, "float32", processor, "gather")
+    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
+    printed(plan, plan.launch)
+    assert plan.launch.instance in ALL[processor.target]
+    layout = plan.layout
+    *front, band = layout.axes[: layout.band + 1]
+    behind = layout.axes[layout.band + 1 :]
+    assert plan.launch.instance.defines[1] == ("TAPS", str(layout.axes[2].kernel))
+    # The tiles cover all output channels, and all outputs along the band's axis.
+    for size, tile, tiles in (
+        (outputs, layout.channels, layout.channel_tiles),
+        (band.size_out, layout.tile, layout.tiles),
+    ):
+        assert (tiles - 1) * tile < size <= tiles * tile
+    assert layout.channels % _gather.TOGETHER == 0
+    assert all(axis.size_in == axis.size_out == axis.kernel == 1 for axis in front)
+    assert layout.positions == math.prod(axis.size_out for axis in behind)
+    assert layout.count == geometry.batch * layout.channel_tiles * layout.tiles
+    assert plan.launch.grid == plan.launch.unit == layout.count <= MOST
+    # There is room for all inputs that the taps of a tile reach, wherever they begin in a chunk.
+    offsets = [offset for _, offset in band.table(0)]
+    pitch, chunk = layout.pitches[layout.band], 16 // dtype.itemsize
+    assert pitch == math.prod(axis.size_in for axis in behind)
+    for start in range(0, band.size_out, layout.tile):
+        last = min(start + layout.tile, band.size_out) - 1
+        low = max(start * band.step + min(offsets), 0)
+        high = min(last * band.step + max(offsets), band.size_in - 1)
+        assert layout.room >= (high - low + 1) * pitch + chunk - 1
+    assert layout.room % chunk == 0
+    # A tile holds the inputs of all groups that its channels belong to.
+    groups = max(
+        (min(first + layout.channels, outputs) - 1) // geometry.rows - first // geometry.rows + 1
+        for first in range(0, outputs, layout.channels)
+    )
+    assert plan.launch.shared == layout.shared <= shared
+    assert layout.shared >= used(layout.channels, groups, layout.room)
+    # What is counted in a tile is as small as small_quotient in division.cuh divides.
+    counted = layout.tile * layout.positions, groups * layout.room, layout.channels * (taps + 1)
+    assert max(counted) < 2**20
+
+
+def test_more_output_channels_than_32_bits_count_are_not_gathered() -> None:
+    many = conv((1, 1, 3), (2**31 + 8, 1, 3)), conv((1, 2**30, 3), (2**31, 1, 3), groups=2**30)
+    for geometry in many:
+        assert not isinstance(plan_of(geometry, kernel="gather"), GatherPlan)
 
 
 # Few products of each output ------------------------------------------------------------------
@@ -925,13 +995,23 @@ CHOSEN = {
         conv((1, 3, 64, 64, 64), (64, 3, 3, 3, 3)),
     ],
     "depthwise_conv.cu": [
-        conv((8, 64, 112, 112), (64, 1, 3, 3), groups=64),
-        conv((8, 1, 512, 512), (64, 1, 3, 3)),
-        conv((1, 64, 112, 112), (128, 1, 5, 5), groups=64, stride=2, padding=2),
-        conv((1, 512, 7, 7), (512, 1, 7, 7), groups=512, padding=3),
+        conv((8, 64, 112, 112), (64, 1, 5, 5), groups=64),
+        conv((8, 1, 512, 512), (64, 1, 5, 5)),
+        conv((8, 4, 512, 512), (16, 1, 3, 3), groups=4),
+        conv((1, 64, 112, 112), (128, 1, 4, 4), groups=64, stride=2, padding=2),
+        conv((1, 512, 56, 56), (512, 1, 7, 7), groups=512, padding=3),
         conv((8, 32, 16, 32, 32), (32, 1, 3, 3, 3), groups=32),
         conv((8, 256, 9000), (256, 1, 31), groups=256, dilation=4),
         conv_transpose((8, 64, 32, 32), (64, 2, 4, 4), stride=2, padding=1, groups=64),
+    ],
+    "gather_conv.cu": [
+        conv((8, 64, 33, 65), (64, 1, 3, 3), groups=64, stride=2, padding=1),
+        conv((8, 128, 14, 14), (256, 1, 5, 5), groups=128, stride=2, padding=2),
+        conv((8, 512, 14, 14), (512, 1, 7, 7), groups=512, stride=2, padding=3),
+        conv((8, 512, 14, 14), (512, 1, 3, 3), groups=512, padding=1),
+        conv((8, 256, 8, 14, 14), (256, 1, 3, 3, 3), groups=256, stride=2, padding=1),
+        conv((8, 256, 9000), (256, 1, 7), groups=256, dilation=4),
+        conv_transpose((8, 64, 14, 14), (64, 1, 3, 3), padding=1, groups=64),
     ],
     "plain_conv.cu": [
         conv((8, 64, 112, 112), (32, 2, 3, 3), groups=32),
@@ -956,6 +1036,7 @@ def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
     able = {
         "matrix_conv.cu": dtype in [own for own, _ in MODES] and target != "sm_75",
         "depthwise_conv.cu": dtype in FLOATS,
+        "gather_conv.cu": dtype in FLOATS,
         "plain_conv.cu": dtype.name in ("float32", "float16", "bfloat16"),
         "direct_conv.cu": True,
     }
@@ -996,7 +1077,12 @@ def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
     """Each takes one input channel in each group, though it may not be what is chosen for it."""
     geometry = CHOSEN["depthwise_conv.cu"][1]
     plan = plan_of(geometry, processor=Processor(target, 132), kernel=kernel)
-    kinds = {"direct": DirectPlan, "depthwise": DepthwisePlan, "plain": PlainPlan}
+    kinds = {
+        "direct": DirectPlan,
+        "depthwise": DepthwisePlan,
+        "gather": GatherPlan,
+        "plain": PlainPlan,
+    }
     kind = kinds.get(kernel, MatrixPlan)
     assert isinstance(plan, kind if target in CAPABLE[kernel] else DirectPlan)
 
@@ -1032,6 +1118,9 @@ def test_the_batch_does_not_choose_the_kernel(
             assert (plan.phases, plan.row_tiles) == (one.phases, one.row_tiles)
         elif isinstance(one, DepthwisePlan):
             assert isinstance(plan, DepthwisePlan)
+            assert plan.launch.instance == one.launch.instance
+        elif isinstance(one, GatherPlan):
+            assert isinstance(plan, GatherPlan)
             assert plan.launch.instance == one.launch.instance
         elif isinstance(one, PlainPlan):
             assert isinstance(plan, PlainPlan)

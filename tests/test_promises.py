@@ -55,6 +55,7 @@ LARGE = [
     convolution("conv1d", (3, 700, 5), (9, 700, 5), "float16", bias=True),
     convolution("conv1d", (3, 70, 50), (90, 70, 5), "complex64", bias=True),
     convolution("depthwise_conv2d", (3, 70, 17, 13), (140, 1, 3, 3), bias=True, padding=1),
+    convolution("depthwise_conv2d", (3, 7, 61, 53), (14, 1, 5, 5), bias=True, stride=2),
 ]
 
 

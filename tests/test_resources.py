@@ -14,6 +14,7 @@ from cupyconv._plan import (
     SHARED,
     TARGETS,
     DepthwisePlan,
+    GatherPlan,
     Instance,
     MatrixPlan,
     PlainPlan,
@@ -129,9 +130,9 @@ def test_shared_memory_of_plans(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_shared_memory_with_one_input_channel(target: str) -> None:
-    for geometry in CHOSEN["depthwise_conv.cu"]:
+    for geometry in (*CHOSEN["depthwise_conv.cu"], *CHOSEN["gather_conv.cu"]):
         plan = plan_of(geometry, processor=Processor(target, 132))
-        assert isinstance(plan, DepthwisePlan)
+        assert isinstance(plan, DepthwisePlan | GatherPlan)
         declared = TABLE[target][str(plan.launch.instance)][2]
         assert declared + plan.launch.shared <= SHARED[target], plan
 

@@ -445,8 +445,8 @@ def _plan_gather(
     return GatherPlan(Launch(instance, blocks, _gather.THREADS, layout.shared, blocks), layout)
 
 
-# What gathering may take of the depthwise kernel's time, by their models, where taps slide there and
-# where not.
+# What gathering may take of the depthwise kernel's time, by their models: where taps slide there,
+# and where not.
 _GATHERING = {True: 1.2, False: 1.4}
 
 

@@ -1006,7 +1006,7 @@ CHOSEN = {
     ],
     "gather_conv.cu": [
         conv((8, 64, 33, 65), (64, 1, 3, 3), groups=64, stride=2, padding=1),
-        conv((8, 128, 14, 14), (256, 1, 5, 5), groups=128, stride=2, padding=2),
+        conv((8, 256, 15, 15), (256, 1, 5, 5), groups=256, stride=2, padding=2),
         conv((8, 512, 14, 14), (512, 1, 7, 7), groups=512, stride=2, padding=3),
         conv((8, 512, 14, 14), (512, 1, 3, 3), groups=512, padding=1),
         conv((8, 256, 8, 14, 14), (256, 1, 3, 3, 3), groups=256, stride=2, padding=1),

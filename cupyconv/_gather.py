@@ -23,7 +23,7 @@ _MOST_CHANNELS = 64  # of a tile
 _COUNTED = 2**20  # what the kernel counts in a tile stays below
 _MOST_APART = 2**30  # elements along an axis from one place to another, absent ones included
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
-_RESIDENT = {3: 8, 5: 7, 7: 6}  # blocks of a multiprocessor, half as many in float64
+_RESIDENT = {3: 8, 5: 7, 7: 6}  # blocks of a multiprocessor, by registers; half as many in float64
 
 
 @dataclass(frozen=True)

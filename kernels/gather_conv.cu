@@ -36,8 +36,6 @@ typedef accumulator_of<Element>::type Accumulator;
 constexpr int THREADS = 128;
 constexpr int TOGETHER = 4;
 constexpr int CHUNK = 16 / sizeof(Element);
-// Blocks that a multiprocessor shall hold, which bounds the registers.
-constexpr int RESIDENT = (TAPS == 3 ? 8 : TAPS == 5 ? 7 : 6) * 4 / sizeof(Accumulator);
 
 // The weights of a tap.
 struct __align__(16) Weights {
@@ -181,15 +179,15 @@ struct Worker {
     // Adds the products of a line of taps. `present` has a bit for each whose input exists. NEXT, where these are
     // neighbours.
     template <bool NEXT>
-    __device__ __forceinline__ void add(Accumulator (&sums)[TOGETHER], const Element* const (&lines)[TOGETHER],
-                                        const Weights* weight, unsigned present) const {
+    __device__ __forceinline__ void add(Accumulator (&sums)[TOGETHER], const Element* const (&first)[TOGETHER],
+                                        int line, const Weights* weight, unsigned present) const {
         const int apart = NEXT ? 1 : int(p.axis[2].apart);
         Element values[TOGETHER][TAPS];
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i)
 #pragma unroll
             for (int x = 0; x < TAPS; ++x)
-                if (present >> x & 1u) values[i][x] = lines[i][x * apart];
+                if (present >> x & 1u) values[i][x] = first[i][line + x * apart];
 #pragma unroll
         for (int x = 0; x < TAPS; ++x) {
             const Weights own = weight[x];
@@ -211,13 +209,11 @@ struct Worker {
             const int z = p.band == 0 ? start + planes : 0;
             const int z0 = z * int(az.step) + int(az.low), y0 = y * int(ay.step) + int(ay.low),
                       x0 = x * int(ax.step) + int(ax.low);
-            const int behind[3] = {p.band == 0 ? low : 0, p.band == 1 ? low : 0, p.band == 2 ? low : 0};
-            const int place = (z0 - behind[0]) * int(az.pitch) + (y0 - behind[1]) * int(ay.pitch) + x0 - behind[2];
+            const int place = z0 * int(az.pitch) + y0 * int(ay.pitch) + x0 - low * int(band.pitch);
             unsigned present = 0;
 #pragma unroll
             for (int tap = 0; tap < TAPS; ++tap)
                 present |= unsigned(unsigned(x0 + tap * int(ax.apart)) < unsigned(ax.size_in)) << tap;
-            const int line = int(ay.apart) * int(ay.pitch);
             Element* const out = p.out + (z * az.out + y * ay.out + x * ax.out);
 #pragma unroll 1
             for (int c = 0; c < count; c += TOGETHER) {
@@ -230,16 +226,11 @@ struct Worker {
                     first[i] = inputs + (channels[c + i].inputs + place), sums[i] = bias.values[i];
 #pragma unroll 1
                 for (int jz = 0, iz = z0; jz < int(az.kernel); ++jz, iz += int(az.apart)) {
-                    const Element* lines[TOGETHER];
-#pragma unroll
-                    for (int i = 0; i < TOGETHER; ++i) lines[i] = first[i] + (iz - z0) * int(az.pitch);
 #pragma unroll 1
-                    for (int jy = 0, iy = y0; jy < int(ay.kernel); ++jy, iy += int(ay.apart), weight += TAPS) {
+                    for (int jy = 0, iy = y0; jy < int(ay.kernel); ++jy, iy += int(ay.apart), weight += TAPS)
                         if ((unsigned(iz) < unsigned(az.size_in)) & (unsigned(iy) < unsigned(ay.size_in)))
-                            add<NEXT>(sums, lines, weight, present);
-#pragma unroll
-                        for (int i = 0; i < TOGETHER; ++i) lines[i] += line;
-                    }
+                            add<NEXT>(sums, first, (iz - z0) * int(az.pitch) + (iy - y0) * int(ay.pitch), weight,
+                                      present);
                 }
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i)
@@ -249,7 +240,7 @@ struct Worker {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) gather_conv(const __grid_constant__ Arguments p) {
+extern "C" __global__ void __launch_bounds__(THREADS) gather_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     const Worker worker(p, memory);
     if (p.dense)

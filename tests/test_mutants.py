@@ -880,15 +880,15 @@ GATHER = {
         "wrong|out of bounds", by="gather", case="channels",
     ),
     "taps next to each other": Mutant(
-        GATHER_CONV, "lines[i][x * apart];", "lines[i][x];",
+        GATHER_CONV, "first[i][line + x * apart];", "first[i][line + x];",
         "wrong|nothing wrote", by="gather", case="dilated",
     ),
     "lines of the first tap": Mutant(
-        GATHER_CONV, "lines[i] += line;", ";",
+        GATHER_CONV, " + (iy - y0) * int(ay.pitch), weight", ", weight",
         "wrong|nothing wrote|out of bounds", by="gather", case="steps",
     ),
     "planes of the first tap": Mutant(
-        GATHER_CONV, "first[i] + (iz - z0) * int(az.pitch);", "first[i];",
+        GATHER_CONV, "first, (iz - z0) * int(az.pitch) + ", "first, ",
         "wrong|nothing wrote|out of bounds", by="gather", case="three axes",
     ),
     "padding that counts against an infinite weight": Mutant(

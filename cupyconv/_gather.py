@@ -80,14 +80,18 @@ def _pitches(axes: tuple[AxisTaps, ...]) -> tuple[int, ...]:
     return y.size_in * x.size_in, x.size_in, 1
 
 
+def suits(geometry: ConvGeometry) -> bool:
+    """Return whether the kernel is for the taps of a convolution."""
+    taps = math.prod(axis.kernel for axis in geometry.axes)
+    phases = max(axis.phases for axis in geometry.axes)
+    return geometry.axes[-1].kernel in WIDTHS and taps <= MAX_TAPS and phases == 1
+
+
 def layout(
     geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int
 ) -> Layout | None:
-    """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
+    """Return the layout that takes the fewest cycles; None where no tile has room."""
     axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
-    taps = math.prod(axis.kernel for axis in axes)
-    if axes[2].kernel not in WIDTHS or taps > MAX_TAPS or any(axis.phases > 1 for axis in axes):
-        return None
     spans = (axis.reach * pitch for axis, pitch in zip(axes, _pitches(axes), strict=True))
     if max(spans) >= _MOST_APART:
         return None

@@ -288,8 +288,10 @@ def _axis(taps: AxisTaps, last: bool) -> Axis:
     most = max(count for _, count, _ in progressions)
     apart = abs(taps.offset_step)
     spacing = math.gcd(taps.step, apart)
-    # Inputs of two lattices are pairs too, where taps lie on all of them.
-    all_used = spacing == 1 and most * apart >= taps.step
+    # Inputs of two lattices are pairs too: of an even and an odd one, where there are as many of
+    # both, or of an odd number of lattices, where taps lie on all of them.
+    reached = most if taps.step % 2 else most * apart
+    all_used = spacing == 1 and reached >= taps.step
     pairs = last and taps.size_in % 2 == 0 and (taps.step == 1 or all_used)
     firsts = (offset + (n - 1) * min(0, taps.offset_step) for _, n, offset in progressions if n)
     skew = int(pairs and any(first % 2 for first in firsts))
@@ -497,6 +499,17 @@ def sum_of(
     return Sum(taps, axes, folded[1], mode, g.channels, g.rows, blocks, depth, group, halves)
 
 
+def one_by_one(sum: Sum) -> Sum | None:
+    """Return the sum whose inputs are staged one by one, None where pairs take no room.
+
+    Its order is the same. With an odd number of lattices, places of pairs are in shared memory.
+    """
+    z, y, x = sum.axes
+    if not x.pairs or x.lattices % 2 == 0 or x.lattices == 1:
+        return None
+    return replace(sum, axes=(z, y, replace(x, pairs=False, skew=0)))
+
+
 @dataclass(frozen=True)
 class Tiling:
     """How outputs are divided into tiles, and what a block holds in shared memory.
@@ -696,9 +709,10 @@ def _candidates(
         read = last_segment + shape.segment + reach
         used = (tile[0] * tile[1] - 1) * plane_pitch + (extent[0] - 1) * row_pitch + x_extent
         lattices = sum.axes[1].lattices * sum.axes[2].lattices
-        in_lattices = sum.axes[2].pairs and sum.axes[2].lattices > 1
-        # Stagers take 32 slots at a time, or 32 pairs: the odd lattices begin at half of all slots.
-        if in_lattices:
+        in_lattices = sum.axes[2].lattices if sum.axes[2].pairs else 1
+        # Stagers take 32 slots at a time, or 32 pairs: the odd ones of an even number of lattices
+        # begin at half of all slots.
+        if in_lattices % 2 == 0:
             lattice_slots = _whole(read, 32)
             slots = _whole(lattices * lattice_slots, 64)
         else:
@@ -707,7 +721,7 @@ def _candidates(
         inside = max(1, sum.depth * sum.steps_inside)
         input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
         tables = slots * 12 + 4 * sum.stacked * (sum.depth * sum.steps_inside + _AHEAD)
-        if in_lattices and sum.axes[2].lattices % 2:
+        if in_lattices % 2 and in_lattices > 1:
             tables += slots * 4  # where pairs of inputs are staged
         fixed = tables + _static(shape, mode, engine, window)
         # Where there is but one tile of rows, and room, its weights stay.

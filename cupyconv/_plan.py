@@ -434,10 +434,12 @@ def _plan_gather(
         return _MANY_AXES
     if not _fits_32_bits(g) or g.groups * g.rows >= INT32_LIMIT:
         return _LARGE
+    if not _gather.suits(g):
+        return "its kernel is not 3, 5 or 7 wide, or it is transposed with a stride"
     shared = SHARED[processor.target]
     layout = _gather.layout(g, dtype.itemsize, shared, processor.multiprocessors)
     if layout is None:
-        return "its kernel, or the stride of a transposed convolution, is not one that it is for"
+        return "its kernel, or its stride, is too large for tiles"
     if layout.count > MAX_GRID // 2:
         return _LARGE
     blocks = layout.count
@@ -663,7 +665,16 @@ def _plan_matrix(
         >= INT32_LIMIT // 8
     ):
         return _LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
-    tiling = _matrix.tiling(sum, g.batch, g.groups, engine, shared, multiprocessors, window)
+
+    def tiled(sum: Sum, batch: int) -> Tiling | None:
+        return _matrix.tiling(sum, batch, g.groups, engine, shared, multiprocessors, window)
+
+    single = _matrix.one_by_one(sum)
+    if single:
+        paired, alone = tiled(sum, _NOMINAL_BATCH), tiled(single, _NOMINAL_BATCH)
+        if alone and not (paired and paired.cycles <= alone.cycles):
+            sum = single
+    tiling = tiled(sum, g.batch)
     if tiling is None:
         return "no tile fits shared memory"
     shape = tiling.shape

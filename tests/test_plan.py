@@ -541,6 +541,16 @@ def test_matrix_plans(
     assert plan.pack.block == threads(plan.pack.instance)
 
 
+def test_pairs_of_inputs_with_an_odd_stride() -> None:
+    """They are staged together unless their places take the room of a better tile."""
+    near = plan_of(conv((64, 64, 524280), (128, 64, 3), stride=3, dilation=4), processor=HOPPER)
+    geometry = conv((16, 64, 224, 224), (128, 64, 7, 7), stride=7)
+    far = plan_of(geometry, processor=Processor("sm_80", 108))
+    for plan, pairs in ((near, True), (far, False)):
+        assert isinstance(plan, MatrixPlan)
+        assert (plan.sum.axes[2].lattices % 2, plan.sum.axes[2].pairs) == (1, pairs)
+
+
 def test_room_behind_the_distances_of_a_stage() -> None:
     ahead = re.search(r"AHEAD = TEAMS == 1 \? (\d+) : ", _compile.source("matrix_conv.cu"))
     assert ahead and 2 * int(ahead[1]) == _matrix._AHEAD

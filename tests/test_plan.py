@@ -544,7 +544,7 @@ def test_matrix_plans(
 def test_pairs_of_inputs_with_an_odd_stride() -> None:
     """They are staged together unless their places take the room of a better tile."""
     near = plan_of(conv((64, 64, 524280), (128, 64, 3), stride=3, dilation=4), processor=HOPPER)
-    geometry = conv((16, 64, 224, 224), (128, 64, 7, 7), stride=7)
+    geometry = conv((16, 64, 224, 1, 224), (128, 64, 7, 1, 7), stride=(7, 1, 7))
     far = plan_of(geometry, processor=Processor("sm_80", 108))
     for plan, pairs in ((near, True), (far, False)):
         assert isinstance(plan, MatrixPlan)

@@ -433,6 +433,43 @@ def convolutions(
     )
 
 
+@st.composite
+def gathered_convolutions(draw: st.DrawFn) -> Convolution:
+    """Calls that the gathering kernel takes: one input channel in each group, one phase."""
+    rank = draw(st.sampled_from([1, 2, 2, 3]))
+    transposed = draw(st.booleans())
+
+    def each(low: int, high: int) -> tuple[int, ...]:
+        return tuple(draw(st.integers(low, high)) for _ in range(rank))
+
+    kernel = (*each(1, 4)[1:], draw(st.sampled_from([3, 5, 7])))
+    stride = 1 if transposed else each(1, 3)
+    dilation, before, after, more = each(1, 2), each(0, 3), each(0, 3), each(1, 7)
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    padding = tuple(
+        (min(b, r), min(a, r - min(b, r))) for b, a, r in zip(before, after, reach, strict=True)
+    )
+    lengths = [
+        max(1, n if transposed else n + r - sum(pad))
+        for n, r, pad in zip(more, reach, padding, strict=True)
+    ]
+    groups, rows, samples = (draw(st.integers(1, most)) for most in (9, 3, 3))
+    weight_shape = (groups, rows) if transposed else (groups * rows, 1)
+    dtypes = draw(twice(FLOATS))
+    arrays = draw(
+        drawn_values(
+            [(samples, groups, *lengths), (*weight_shape, *kernel), (groups * rows,)],
+            [*dtypes, bias_dtype(draw, *dtypes)],
+            draw(st.sampled_from(STYLES)),
+        )
+    )
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    function = "conv_transpose" if transposed else "conv"
+    return Convolution(
+        function, dict(zip(("input", "weight", "bias"), arrays, strict=True)), options
+    )
+
+
 def bias_dtype(draw: st.DrawFn, *dtypes: Any) -> np.dtype[Any]:
     """The result's dtype, or another one that may be added to it."""
     dtype = np.result_type(*dtypes)

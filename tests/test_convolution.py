@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupyconv
-from backends import NumpyBackend, every_backend, every_kernel, examples
+from backends import GATHER, NumpyBackend, every_backend, every_kernel, examples
 from bounds import assert_convolution, assert_same_bits
 from reference import Array, Shape
 from strategies import (
@@ -24,6 +24,7 @@ from strategies import (
     convolution,
     convolutions,
     exact_convolutions,
+    gathered_convolutions,
     inner,
     rounded_pairs,
     values,
@@ -123,6 +124,12 @@ def check(backend: NumpyBackend, case: Convolution) -> None:
 @every_kernel
 @given(case=convolutions())
 def test_definition(backend: NumpyBackend, case: Convolution) -> None:
+    check(backend, case)
+
+
+@pytest.mark.parametrize("backend", GATHER)
+@given(case=gathered_convolutions())
+def test_definition_where_inputs_are_gathered(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
 
 

@@ -239,6 +239,11 @@ class Axis:
     spread: int = 1
 
     @property
+    def in_odd_lattices(self) -> bool:
+        """Whether pairs of inputs lie in an odd number of lattices, their places in a table."""
+        return self.pairs and self.lattices > 1 and self.lattices % 2 == 1
+
+    @property
     def apart(self) -> int:
         """Taps from one to the next on the same lattice."""
         return self.taps.step // self.spacing
@@ -505,7 +510,7 @@ def one_by_one(sum: Sum) -> Sum | None:
     Its order is the same. With an odd number of lattices, places of pairs are in shared memory.
     """
     z, y, x = sum.axes
-    if not x.pairs or x.lattices % 2 == 0 or x.lattices == 1:
+    if not x.in_odd_lattices:
         return None
     return replace(sum, axes=(z, y, replace(x, pairs=False, skew=0)))
 
@@ -709,10 +714,9 @@ def _candidates(
         read = last_segment + shape.segment + reach
         used = (tile[0] * tile[1] - 1) * plane_pitch + (extent[0] - 1) * row_pitch + x_extent
         lattices = sum.axes[1].lattices * sum.axes[2].lattices
-        in_lattices = sum.axes[2].lattices if sum.axes[2].pairs else 1
         # Stagers take 32 slots at a time, or 32 pairs: the odd ones of an even number of lattices
         # begin at half of all slots.
-        if in_lattices % 2 == 0:
+        if sum.axes[2].pairs and sum.axes[2].lattices % 2 == 0:
             lattice_slots = _whole(read, 32)
             slots = _whole(lattices * lattice_slots, 64)
         else:
@@ -721,7 +725,7 @@ def _candidates(
         inside = max(1, sum.depth * sum.steps_inside)
         input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
         tables = slots * 12 + 4 * sum.stacked * (sum.depth * sum.steps_inside + _AHEAD)
-        if in_lattices % 2 and in_lattices > 1:
+        if sum.axes[2].in_odd_lattices:
             tables += slots * 4  # where pairs of inputs are staged
         fixed = tables + _static(shape, mode, engine, window)
         # Where there is but one tile of rows, and room, its weights stay.

@@ -393,10 +393,8 @@ _MANY_AXES = "it has more than three spatial axes"
 _LARGE = "its sizes exceed 32 bits"
 
 
-def _plan_depthwise(
-    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
-) -> DepthwisePlan | Refusal:
-    """Return the plan for one input channel in each group, or why there is none."""
+def _not_one_channel(geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:
+    """Return why it is not for kernels of one input channel in each group, None where it may be."""
     g = geometry
     if g.channels != 1:
         return f"its groups have {g.channels} input channels"
@@ -406,6 +404,17 @@ def _plan_depthwise(
         return _MANY_AXES
     if not _fits_32_bits(g) or g.groups * g.rows >= INT32_LIMIT:
         return _LARGE
+    return None
+
+
+def _plan_depthwise(
+    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
+) -> DepthwisePlan | Refusal:
+    """Return the plan for one input channel in each group, or why there is none."""
+    g = geometry
+    other = _not_one_channel(g, dtype)
+    if other:
+        return other
     shared = SHARED[processor.target]
     layout = _depthwise.layout(g, dtype.itemsize, shared, processor.multiprocessors)
     if layout is None:
@@ -426,14 +435,9 @@ def _plan_gather(
 ) -> GatherPlan | Refusal:
     """Return the plan by which threads gather what an output needs, or why there is none."""
     g = geometry
-    if g.channels != 1:
-        return f"its groups have {g.channels} input channels"
-    if dtype.name not in _FLOATS:
-        return f"it is not for {dtype}"
-    if g.rank > 3:
-        return _MANY_AXES
-    if not _fits_32_bits(g) or g.groups * g.rows >= INT32_LIMIT:
-        return _LARGE
+    other = _not_one_channel(g, dtype)
+    if other:
+        return other
     if not _gather.suits(g):
         return "its kernel is not 3, 5 or 7 wide, or it is transposed with a stride"
     shared = SHARED[processor.target]
@@ -455,8 +459,11 @@ _GATHERING = {True: 1.2, False: 1.4}
 def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Refusal | None:
     """Return why inputs are better staged with a halo, None where they are not."""
     g = replace(geometry, batch=_NOMINAL_BATCH)
-    gather, staged = _plan_gather(g, dtype, processor), _plan_depthwise(g, dtype, processor)
-    if isinstance(gather, str) or isinstance(staged, str):
+    gather = _plan_gather(g, dtype, processor)
+    if isinstance(gather, str):
+        return None  # which is said by its own plan
+    staged = _plan_depthwise(g, dtype, processor)
+    if isinstance(staged, str):
         return None
     if gather.layout.cycles > _GATHERING[staged.layout.slides] * staged.layout.cycles:
         return "the depthwise kernel takes less time"

@@ -569,6 +569,7 @@ _RINGS = (
     *((3, 4), (3, 3), (2, 4), (2, 3), (4, 2), (3, 2), (2, 2)),
 )
 _LOADS = 32  # registers in which a staging thread has loads under way
+_MOST_SAMPLES = 32  # of a tile
 _CHUNK = 64  # K blocks of which rounds are made up: few of them are not full
 # What a block takes beside its products, in cycles: to describe and store a tile.
 _TILE_CYCLES = 1500
@@ -596,18 +597,22 @@ def tiling(
     tiles.
     """
     find = shapes if window == 1 else pool_shapes
-    found = [
-        candidate
-        for shape in find(sum.mode, engine)
-        for candidate in _candidates(
-            sum, shape, batch, groups, engine, shared, multiprocessors, window
-        )
-    ]
-    return min(found, key=lambda t: (t.cycles, -t.tile[3]), default=None)
+    # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
+    for samples in (min(batch, _MOST_SAMPLES), 1):
+        found = [
+            candidate
+            for shape in find(sum.mode, engine)
+            for candidate in _candidates(
+                sum, shape, batch, samples, groups, engine, shared, multiprocessors, window
+            )
+        ]
+        if found:
+            return min(found, key=lambda t: (t.cycles, -t.tile[3]))
+    return None
 
 
 def _boxes(
-    sum: Sum, shape: Shape, batch: int, window: int
+    sum: Sum, shape: Shape, samples: int, window: int
 ) -> Iterator[tuple[int, int, int, int, bool]]:
     """Yield candidates: outputs along samples, z, y and x, and whether a row is a segment."""
     z, y, x = (axis.taps.positions(0) for axis in sum.axes)
@@ -636,7 +641,7 @@ def _boxes(
             planes = (columns - (y - 1) * pitch - width) // plane + 1
         depth = min(z, planes, 32)
         depth = _evenly(z, depth)
-        yield min(batch, 32, planes // depth) if depth == z else 1, depth, height, width, False
+        yield min(samples, planes // depth) if depth == z else 1, depth, height, width, False
 
 
 def _rings(sum: Sum, slabs: int, inside: int, staying: int) -> Iterator[tuple[int, int, int]]:
@@ -676,6 +681,7 @@ def _candidates(
     sum: Sum,
     shape: Shape,
     batch: int,
+    samples: int,
     groups: int,
     engine: str,
     shared: int,
@@ -686,7 +692,7 @@ def _candidates(
     sizes = (batch, *(axis.taps.positions(0) for axis in sum.axes))
     row_tiles = -(-sum.matrix_rows // shape.rows)
     halo_z_taps = sum.axes[0].most_taps
-    for *tile, by_rows in _boxes(sum, shape, batch, window):
+    for *tile, by_rows in _boxes(sum, shape, samples, window):
         row_pitch = tile[3] + sum.axes[2].halo if by_rows else _row_pitch(sum, tile[3])
         if by_rows:
             row_pitch = max(_whole(row_pitch, sum.unit), shape.segment)

@@ -1113,6 +1113,12 @@ def with_batch(geometry: ConvGeometry, batch: int) -> ConvGeometry:
     processor=processors,
     batch=st.one_of(st.integers(1, 300), st.integers(1, 2**20)),
 )
+@example(
+    geometry=conv((1, 86, 4, 4, 3), (32, 86, 1, 3, 2)),
+    mode=(np.dtype("float32"), "float32"),
+    processor=Processor("sm_86", 1),
+    batch=7,
+)  # a tile of several samples does not fit shared memory
 def test_the_batch_does_not_choose_the_kernel(
     geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], processor: Processor, batch: int
 ) -> None:

@@ -260,18 +260,29 @@ struct Scale {
     float rows[ENGINE::ROWS][2];
     const float* columns;
 #endif
-    // Of a row, in a tile of columns. AGAIN, where what has been computed before is not kept.
+    // Of a tile of columns. AGAIN, where what has been computed before is not kept.
     template <bool AGAIN = false>
-    __device__ __forceinline__ Neighbours of(ENGINE& engine, int r, int half, int c) const {
-        const Neighbours sums = {engine.value(r, c, 2 * half), engine.value(r, c, 2 * half + 1)};
+    __device__ __forceinline__ Neighbours powers_of(int c) const {
 #if SCALED
         const float* const at = columns + ENGINE::column(c);
-        const Neighbours powers =
-            AGAIN ? Neighbours{((const volatile float*)at)[0], ((const volatile float*)at)[1]} : *(const Neighbours*)at;
+        const volatile float* const again = at;
+        return AGAIN ? Neighbours{again[0], again[1]} : *(const Neighbours*)at;
+#else
+        return {1, 1};
+#endif
+    }
+    // Of a row in it.
+    __device__ __forceinline__ Neighbours of(ENGINE& engine, int r, int half, int c, const Neighbours& powers) const {
+        const Neighbours sums = {engine.value(r, c, 2 * half), engine.value(r, c, 2 * half + 1)};
+#if SCALED
         return {sums.first * rows[r][half] * powers.first, sums.second * rows[r][half] * powers.second};
 #else
         return sums;
 #endif
+    }
+    template <bool AGAIN = false>
+    __device__ __forceinline__ Neighbours of(ENGINE& engine, int r, int half, int c) const {
+        return of(engine, r, half, c, powers_of<AGAIN>(c));
     }
 };
 
@@ -1046,6 +1057,7 @@ struct Worker {
                 }
                 row_tile = tile.row_tile, group = tile.group;
                 const int border = describe_outputs(tile, team, new_rows);
+                const int64 output = first_output(tile);
                 const int first = first_pass(sweep);
                 int pass = first;
                 engine.clear();
@@ -1075,7 +1087,7 @@ struct Worker {
 #else
                 const Scale scale = {};
 #endif
-                Epilogue::finish(*this, engine, scale, index, team, border);
+                Epilogue::finish(*this, engine, scale, tile, output, index, team, border);
             }
         ENGINE::end(team);
         Epilogue::put_away(*this, team, row_tile, group);
@@ -1094,22 +1106,26 @@ struct Worker {
     // two folds of a column. They pass through shared memory, so that a warp's stores run along rows.
     // Mostly two of a pair, or four neighbours, lie together and are one store.
     template <bool ACROSS>
-    __device__ __forceinline__ void store(ENGINE& engine, const Scale& scale, int index, int team, int border) const {
+    __device__ __forceinline__ void store(ENGINE& engine, const Scale& scale, Bits* out, int row0, int index, int team,
+                                          int border) const {
         constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
         const int lane = threadIdx.x % 32;
         Pair* const pass = shared.pass[threadIdx.x / 32];
-        Tile tile;
-        describe(index, tile);
         typename specials_of<Element>::type specials;
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
             const float bias[2] = {shared.bias[team][ENGINE::row(r)], shared.bias[team][ENGINE::row(r) + 8]};
 #pragma unroll
             for (int c0 = 0; c0 < ENGINE::COLUMNS; c0 += PASS_TILES) {
+                // Loaded two tiles ahead, as no load passes the stores to shared memory.
+                Neighbours powers[2] = {scale.powers_of(c0), scale.powers_of(c0 + 1)};
                 __syncwarp();
 #pragma unroll
                 for (int c = 0; c < PASS_TILES && c0 + c < ENGINE::COLUMNS; ++c) {
-                    const Neighbours upper = scale.of(engine, r, 0, c0 + c), lower = scale.of(engine, r, 1, c0 + c);
+                    const Neighbours own = powers[c % 2];
+                    if (c + 2 < PASS_TILES && c0 + c + 2 < ENGINE::COLUMNS) powers[c % 2] = scale.powers_of(c0 + c + 2);
+                    const Neighbours upper = scale.of(engine, r, 0, c0 + c, own);
+                    const Neighbours lower = scale.of(engine, r, 1, c0 + c, own);
                     const float value[4] = {upper.first + bias[0], upper.second + bias[0], lower.first + bias[1],
                                             lower.second + bias[1]};
                     Pair* const to = pass + lane / 4 * PITCH + (c * 8 + lane % 4 * 2) / (ACROSS ? 1 : 2);
@@ -1121,23 +1137,23 @@ struct Worker {
                     specials.add(pairs[1]);
                 }
                 __syncwarp();
-                const int row = first_row(tile, team) + ENGINE::first_row(r), column = ENGINE::first_column(c0);
+                const int row = row0 + ENGINE::first_row(r), column = ENGINE::first_column(c0);
                 if (!ACROSS && p.output_unit == 4)
-                    empty<ACROSS>((const Quad*)pass, tile, team, border, row, column);
+                    empty<ACROSS>((const Quad*)pass, out, team, border, row, column);
                 else if (p.output_unit >= 2)
-                    empty<ACROSS>(pass, tile, team, border, row, column);
+                    empty<ACROSS>(pass, out, team, border, row, column);
                 else
-                    empty<ACROSS>((const Bits*)pass, tile, team, border, row, column);
+                    empty<ACROSS>((const Bits*)pass, out, team, border, row, column);
             }
         }
         if (__any_sync(~0u, specials.found())) repair(p, shared, index, team, border);
     }
 
-    // Stores what lies in a warp's buffer, from row and column on. Lanes run along its rows, by single
-    // outputs or a few together; each has its columns then, and eight or sixteen rows, which are channels
-    // in turn.
+    // Stores what lies in a warp's buffer, from row and column of a tile on, whose first output is `out`. Lanes run
+    // along its rows, by single outputs or a few together; each has its columns then, and eight or sixteen rows, which
+    // are channels in turn.
     template <bool ACROSS, typename Unit>
-    __device__ __forceinline__ void empty(const Unit* pass, const Tile& tile, int team, int border, int row0,
+    __device__ __forceinline__ void empty(const Unit* pass, Bits* out, int team, int border, int row0,
                                           int column0) const {
         constexpr int SIZE = sizeof(Unit) / sizeof(Bits);  // outputs
         constexpr int FOLDS = ACROSS ? 2 : 1;              // of a column, side by side
@@ -1149,7 +1165,6 @@ struct Worker {
         constexpr int TOGETHER = MOST_PARTS < TURNS ? MOST_PARTS : TURNS;
         const int lane = threadIdx.x % 32, folds = ACROSS ? int(p.fold.count) : 1;
         const int64 pitch = STEP * p.out_row;
-        Bits* const out = (Bits*)p.out + first_output(tile);
         for (int start = 0; start < LENGTH; start += TOGETHER * LANES) {
             Bits* to[TOGETHER];
             const Unit* from[TOGETHER];
@@ -1231,12 +1246,14 @@ struct Store {
     __device__ static void describe(const Worker&) {}
     __device__ static void take_rows(const Worker&, int, const Tile&) {}
     __device__ static void put_away(const Worker&, int, int, int) {}
-    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scale& scale, int index,
-                                                  int team, int border) {
+    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scale& scale,
+                                                  const Tile& tile, int64 output, int index, int team, int border) {
+        Bits* const out = (Bits*)worker.p.out + output;
+        const int row = worker.first_row(tile, team);
         if (worker.p.fold.count > 1)
-            worker.store<true>(engine, scale, index, team, border);
+            worker.store<true>(engine, scale, out, row, index, team, border);
         else
-            worker.store<false>(engine, scale, index, team, border);
+            worker.store<false>(engine, scale, out, row, index, team, border);
     }
 };
 typedef Store Epilogue;

@@ -139,11 +139,9 @@ struct Pool {
         }
     }
 
-    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scale& scale, int index,
-                                                  int team, int border) {
+    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scale& scale,
+                                                  const Tile& tile, int64, int index, int team, int border) {
         Shared& shared = worker.shared;
-        Tile tile;
-        worker.describe(index, tile);
         const float* const present = shared.present[border][team];
         int outputs = 0;  // of the warp's columns
 #pragma unroll

@@ -137,11 +137,12 @@ struct Specials {
 };
 template <>
 struct Specials<0> {
-    float zeros = 0;
+    float zeros[2] = {0, 0};  // two, as one addition waits for the last one
     __device__ void add(const Bits64& pair) {
-        zeros = fmaf(__uint_as_float(pair.second), 0.0f, fmaf(__uint_as_float(pair.first), 0.0f, zeros));
+        zeros[0] = fmaf(__uint_as_float(pair.first), 0.0f, zeros[0]);
+        zeros[1] = fmaf(__uint_as_float(pair.second), 0.0f, zeros[1]);
     }
-    __device__ bool found() const { return zeros != zeros; }
+    __device__ bool found() const { return zeros[0] + zeros[1] != 0; }
 };
 template <typename>
 struct specials_of {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,6 +32,7 @@ class Shape:
     taps: int
     lines: int
     resident: int
+    matrix: bool = False
 
 
 # By the accumulator's size, widths of kernels whose taps slide. The first is for all others, too.
@@ -39,6 +40,11 @@ SHAPES = {
     4: (Shape(3, 8, 6), Shape(1, 8, 6), Shape(5, 4, 6), Shape(7, 8, 3)),
     8: (Shape(3, 4, 4),),
 }
+
+
+# For 16-bit elements, kernels of these widths whose taps slide by matrix units.
+MATRIX_SHAPE = Shape(1, 8, 8, matrix=True)
+_MATRIX_WIDTHS = range(2, 10)
 
 
 _DESCRIBED = 6  # what the description of a run costs, in chunks
@@ -66,6 +72,12 @@ def _runs(chunks: int, unit: int, room: int) -> Runs:
     return min(fitting, key=lambda runs: (runs.cost, -runs.chunks))
 
 
+def _fewest_runs(chunks: int) -> Runs:
+    """Return few runs of an even number of `chunks` in all: those whose time matters little."""
+    count = next(n for n in itertools.count(-(-chunks // THREADS)) if chunks % (2 * n) == 0)
+    return Runs(chunks // count, count)
+
+
 @dataclass(frozen=True)
 class Layout:
     """Tiles along z, y and x, and what lies in shared memory.
@@ -88,6 +100,8 @@ class Layout:
         Lines that are staged, and strips of outputs.
     vectors, elements : Runs
         Of lines that are staged by vectors, or element by element.
+    pitch : int
+        Elements from one staged line to the next for matrix units; 0 where it follows from strides.
     inputs : int
         Room for staged inputs.
     shared : int
@@ -114,6 +128,7 @@ class Layout:
     items: int
     vectors: Runs
     elements: Runs
+    pitch: int
     inputs: int
     shared: int
     count: int  # of tiles, over all samples
@@ -124,10 +139,11 @@ class Layout:
         return (
             f"{self.count} tiles of {self.channels} x ({box}) positions and {self.rows} rows"
             f"{', taps slide' if self.slides else ''}{', in sections' if self.section else ''}"
+            f"{', by matrix units' if self.shape.matrix else ''}"
         )
 
 
-def _slides(axes: tuple[AxisTaps, ...], widths: tuple[int, ...], in_sections: bool) -> bool:
+def _slides(axes: tuple[AxisTaps, ...], widths: Container[int], in_sections: bool) -> bool:
     """Return whether the next output, and the next line, take the next inputs."""
     z, y, x = axes
     across = x.step == abs(x.offset_step) == 1 and x.kernel in widths
@@ -147,7 +163,7 @@ def _splits(size: int, unit: int, most: int) -> list[int]:
 
 
 def layout(
-    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int
+    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int, matrix_units: bool
 ) -> Layout | None:
     """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
     axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
@@ -155,7 +171,7 @@ def layout(
     reach = max(axis.reach for axis in axes)
     if taps > MAX_TAPS or reach >= _MAX_COORDINATE or max(a.phases for a in axes) > MAX_PHASES:
         return None
-    found = _candidates(geometry, axes, itemsize, shared, multiprocessors)
+    found = _candidates(geometry, axes, itemsize, shared, multiprocessors, matrix_units)
     return min(found, key=lambda layout: layout.cycles, default=None)
 
 
@@ -163,6 +179,13 @@ def layout(
 # for each output, and for each product where taps slide and where they do not.
 _CHUNK, _ITEM, _OUTPUT, _SLIDING, _GATHERED = 30, 60, 4, 1.25, 3
 _RAGGED = 28  # chunks that a line costs more whose ends lie within some
+# Of matrix units: bytes of the weights of a line of taps, and of a strip of outputs; the lines and
+# outputs of a band. What a warp does for it, and for each line of taps. Fewer outputs than these
+# are better off without.
+_DIAGONALS, _BAND, _BAND_LINES, _BAND_WIDTH = 160, 8 * 36 * 4, 16, 64
+_BAND_COST, _LINE_COST = 320, 35
+_LEAST_WIDTH = 48
+_ALONE, _ALONE_ON_MATRIX_UNITS = 4, 8  # how much longer one block takes than one of many
 _TILE = 600  # to describe a tile and to bring its weights
 _BYTES = 19  # that a multiprocessor moves in a cycle
 _SECTOR = 32  # bytes that a line moves in vain, at its two ends
@@ -174,18 +197,30 @@ def _candidates(
     itemsize: int,
     shared: int,
     multiprocessors: int,
+    matrix_units: bool,
 ) -> Iterator[Layout]:
     accumulator = max(4, itemsize)
     shapes = SHAPES[accumulator]
     z, y, x = axes
     in_sections = y.positions(0) == 1
-    slides = _slides(axes, tuple(shape.taps for shape in shapes), in_sections)
+    # Lines of 16 bytes, so that they can be staged as matrix units take them.
+    matrix = (
+        matrix_units
+        and itemsize == 2
+        and not in_sections
+        and x.positions(0) >= _LEAST_WIDTH
+        and x.size_in % (CHUNK // itemsize) == 0
+        and _slides(axes, _MATRIX_WIDTHS, in_sections)
+    )
+    slides = matrix or _slides(axes, [shape.taps for shape in shapes], in_sections)
     shape = next((s for s in shapes if slides and s.taps == x.kernel), shapes[0])
+    if matrix:
+        shape = MATRIX_SHAPE
     taps = math.prod(axis.kernel for axis in axes)
     offsets = [axis.offsets for axis in axes]
     rows = min(geometry.rows, max(1, MAX_TAPS // (taps * z.phases * y.phases)))
     row_tiles = -(-geometry.rows // rows)
-    unit = math.lcm(2, x.phases) // x.phases
+    unit = CHUNK // itemsize if matrix else math.lcm(2, x.phases) // x.phases
     lines = shape.lines if in_sections else 1
     most_columns = 2 * THREADS // x.phases // unit * unit
     widths = _splits(x.positions(0), unit * lines, most_columns * lines)
@@ -204,6 +239,12 @@ def _candidates(
         vectors = _runs(needed, 1, needed + needed // 16)
         pitch = vectors.chunks * vectors.count * (most + 1) + most
         elements = _runs(extent[2], 2, pitch)
+        if matrix:  # blocks for outputs that are summed up together, and two more for the last ones
+            blocks = -(-width // _BAND_WIDTH) * _BAND_WIDTH // (most + 1) + 2
+            vectors = _runs(blocks, 1, blocks + blocks // 16)
+            pitch = vectors.chunks * vectors.count * (most + 1)
+            elements = _fewest_runs(pitch)
+            pitch += most + 1 if vectors.chunks * vectors.count % 2 == 0 else 0  # over all banks
         # As if there were no gaps between lines.
         ragged = _RAGGED if x.size_in % (most + 1) else 0
         line_cost = elements.cost if x.size_in % 2 else vectors.cost + ragged
@@ -217,6 +258,8 @@ def _candidates(
             items = rows * channels * depth * z.phases * strips * y.phases
             descriptions = staged * max(vectors.count, elements.count) * _RUN + items * _STRIP
             own = 3 * MAX_PHASES * _TAPS + descriptions + inputs * itemsize + values * accumulator
+            if matrix:
+                own += rows * channels * z.kernel * y.kernel * _DIAGONALS + THREADS // 32 * _BAND
             if own > shared or max(inputs, items, values) >= _COUNTED:
                 continue
             channel_tiles = -(-geometry.groups // channels)
@@ -228,11 +271,18 @@ def _candidates(
             instructions = staged * line_cost / THREADS * _CHUNK + -(
                 -items // (THREADS // columns)
             ) * (_ITEM + outputs * (_OUTPUT + terms * product))
+            if matrix:
+                bands = rows * channels * depth * -(-height // _BAND_LINES)
+                cost = _BAND_COST + _LINE_COST * z.kernel * y.kernel
+                cost *= -(-width // _BAND_WIDTH)
+                instructions = staged * line_cost / THREADS * _CHUNK
+                instructions += bands * cost / (THREADS // 32)
             written = channels * rows * depth * z.phases * height * y.phases  # lines
             moved = staged * (extent[2] * itemsize + _SECTOR)
             moved += written * (width * x.phases * itemsize + _SECTOR)
             turns = -(-count // multiprocessors)
-            alone = 1 + 4 / min(resident, turns) ** 2  # what few blocks wait for, many hide
+            # What few blocks wait for, many hide.
+            alone = 1 + (_ALONE_ON_MATRIX_UNITS if matrix else _ALONE) / min(resident, turns) ** 2
             yield Layout(
                 shape=shape,
                 axes=axes,
@@ -252,6 +302,7 @@ def _candidates(
                 items=items,
                 vectors=vectors,
                 elements=elements,
+                pitch=pitch if matrix else 0,
                 inputs=inputs,
                 shared=own,
                 count=count,

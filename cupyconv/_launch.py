@@ -678,17 +678,27 @@ class KernelPath:
         inputs, weights, outs = (
             (*lead, *axes) for axes in (strides.input_axes, strides.weight_axes, strides.out_axes)
         )
-        # Pairs of neighbours need what separates lines, planes and channels to be even.
-        vectors = _together(2, (strides.input[1], *inputs)) == 2
+        # Pairs of neighbours need what separates lines, planes and channels to be even; matrix
+        # units whole chunks, wherever a sample begins.
+        chunk = _depthwise.CHUNK // itemsize
+        apart = (strides.input[1], *inputs)
+        if layout.shape.matrix:
+            vectors = _together(chunk, (strides.input[0], *apart)) == chunk
+        else:
+            vectors = _together(2, apart) == 2
         depth, height, _ = layout.extent
-        runs = layout.vectors if vectors else layout.elements
-        chunk = _depthwise.CHUNK // itemsize if vectors else 1
-        line, plane, channel = _pitches(
-            runs.chunks * runs.count * chunk,
-            (height, depth),
-            (inputs[1], inputs[0], strides.input[1]),
-            chunk,
-        )
+        if layout.shape.matrix:
+            line = layout.pitch
+            plane, channel = line * height, line * height * depth
+        else:
+            runs = layout.vectors if vectors else layout.elements
+            width = chunk if vectors else 1
+            line, plane, channel = _pitches(
+                runs.chunks * runs.count * width,
+                (height, depth),
+                (inputs[1], inputs[0], strides.input[1]),
+                width,
+            )
         fields = [
             value
             for axis, *rest in zip(
@@ -707,43 +717,51 @@ class KernelPath:
             for value in (*astuple(axis), *rest)
         ]
         section = layout.section
-        apart = section // x.phases * x.step  # inputs from one section to the next
+        further = section // x.phases * x.step  # inputs from one section to the next
         lines = (
-            (section * outs[2], 0, apart, apart)
+            (section * outs[2], 0, further, further)
             if section
             else (y.phases * outs[1], y.step, 0, y.step * line)
         )
         strips, planes = layout.strips, layout.tile[0]
-        constants = _packed(
-            (
-                *_element(bias),
-                *(g.groups, g.rows, *strides.input[:2], *strides.weight[:2], *strides.out),
-                *fields,
-                *(layout.count, layout.row_tiles, layout.channel_tiles),
-                *(layout.rows, layout.channels, channel),
-                *(layout.staged * runs.count, layout.items, taps),
-                *(layout.inputs, runs.chunks, runs.count, vectors, layout.slides),
-                *(layout.columns, strips, section, *lines),
-                *map(
-                    _long_reciprocal,
-                    (layout.row_tiles, *reversed(layout.tiles), layout.channel_tiles),
-                ),
-                *map(
-                    _reciprocal,
-                    (
-                        runs.chunks,
-                        runs.count,
-                        depth,
-                        height,
-                        layout.columns,
-                        strips,
-                        strips * y.phases,
-                    )
-                    + (planes, planes * z.phases, layout.channels, x.phases)
-                    + (x.kernel, y.kernel, taps + 1, section or 1),
-                ),
+
+        def packed(vectors: bool) -> Arguments:
+            runs = layout.vectors if vectors else layout.elements
+            return _packed(
+                (
+                    *_element(bias),
+                    *(g.groups, g.rows, *strides.input[:2], *strides.weight[:2], *strides.out),
+                    *fields,
+                    *(layout.count, layout.row_tiles, layout.channel_tiles),
+                    *(layout.rows, layout.channels, channel),
+                    *(layout.staged * runs.count, layout.items, taps),
+                    *(layout.inputs, runs.chunks, runs.count, vectors, layout.slides),
+                    *(layout.low[2] % chunk, layout.columns, strips, section, *lines),
+                    *map(
+                        _long_reciprocal,
+                        (layout.row_tiles, *reversed(layout.tiles), layout.channel_tiles),
+                    ),
+                    *map(
+                        _reciprocal,
+                        (
+                            runs.chunks,
+                            runs.count,
+                            depth,
+                            height,
+                            layout.columns,
+                            strips,
+                            strips * y.phases,
+                        )
+                        + (planes, planes * z.phases, layout.channels, x.phases)
+                        + (x.kernel, y.kernel, taps + 1, section or 1),
+                    ),
+                )
             )
-        )
+
+        constants = packed(vectors)
+        alone = (
+            packed(False) if layout.shape.matrix else constants
+        )  # where the first element is not aligned
         # Neighbouring outputs are a thread's own where taps slide.
         pairs = layout.slides and _together(2, (*strides.out, *outs)) == 2
         launch = self.device.launcher(plan.launch)
@@ -751,10 +769,11 @@ class KernelPath:
 
         def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
             result = address(out)
-            addresses = address(input), address(weight), result
+            source = address(input)
             term = 0 if bias is None else address(bias)
+            own = constants if source % _depthwise.CHUNK == 0 else alone
             aligned = pairs and result % (2 * itemsize) == 0
-            launch(_packed((*addresses, term)) + constants + _packed((aligned,)))
+            launch(_packed((source, address(weight), result, term)) + own + _packed((aligned,)))
 
         return convolve
 

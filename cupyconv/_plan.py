@@ -385,6 +385,7 @@ def _depthwise_conv(dtype: str, shape: _depthwise.Shape) -> Instance:
             ("TAPS", str(shape.taps)),
             ("LINES", str(shape.lines)),
             ("RESIDENT", str(shape.resident)),
+            *((("MATRIX", "1"),) if shape.matrix else ()),
         ),
     )
 
@@ -416,7 +417,8 @@ def _plan_depthwise(
     if other:
         return other
     shared = SHARED[processor.target]
-    layout = _depthwise.layout(g, dtype.itemsize, shared, processor.multiprocessors)
+    matrix_units = processor.target != "sm_75"
+    layout = _depthwise.layout(g, dtype.itemsize, shared, processor.multiprocessors, matrix_units)
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
     if layout.count > MAX_GRID // 2:
@@ -936,7 +938,10 @@ def instances(target: str) -> tuple[Instance, ...]:
     depthwise = (
         _depthwise_conv(dtype, shape)
         for dtype in _FLOATS
-        for shape in _depthwise.SHAPES[8 if dtype == "float64" else 4]
+        for shape in (
+            *_depthwise.SHAPES[8 if dtype == "float64" else 4],
+            *((_depthwise.MATRIX_SHAPE,) if "16" in dtype and target != "sm_75" else ()),
+        )
     )
     gather = (_gather_conv(dtype, width) for dtype in _FLOATS for width in _gather.WIDTHS)
     plain = (

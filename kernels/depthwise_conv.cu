@@ -31,7 +31,22 @@
 // memory equals their strides modulo 16 bytes, so that what is aligned here is aligned there. That
 // needs even strides; others are read element by element.
 //
-// A sum runs over z, y and x of the taps in the order of their inputs, in one thread. Zeros that stand
+// 16-bit elements whose taps slide may be multiplied by matrix units (MATRIX). A warp takes a band of 16 lines of 64
+// outputs: the left operand are inputs as they lie in shared memory, the right one has the weights of a line of taps on
+// its diagonals, so that products of 16 lines by 8 inputs, two or three of them, give 8 outputs of each line:
+//
+//                                              outputs 0 ... 7       skew: from a multiple of 8 to
+//     inputs from a multiple of 8 on   row skew     w0               the first input of output 0
+//     line 0    i0 i1 i2 ... i7        row skew + 1 w1 w0
+//     line 1    i0 i1 i2 ... i7        row skew + 2 w2 w1 w0
+//     ...                              ...
+//
+// So lines must begin at multiples of 16 bytes, which those of 8, 16, 24, ... inputs do; views in which they do not are
+// staged element by element. A zero of the right operand and an infinite input are NaN: outputs that are not finite are
+// computed again.
+//
+// A sum runs over z, y and x of the taps in the order of their inputs, in one thread; or over lines of taps in that
+// order, each on a matrix unit. Zeros that stand
 // in for absent inputs would become NaN with an infinite or NaN weight: the outputs of a row that has
 // one are computed under a mask.
 //
@@ -40,6 +55,7 @@
 //     TAPS        width of the kernels whose taps slide, odd
 //     LINES       lines of outputs of a thread
 //     RESIDENT    blocks that a multiprocessor shall hold, which bounds the registers
+//     MATRIX      1 where matrix units multiply: kernels up to 9 wide, whose taps slide; TAPS is 1 then
 //
 // Launch: THREADS threads, any number of blocks; each takes every gridDim.x-th tile. Tiles run over the
 // rows of a group fastest, which share inputs, then over x, y, z, channels and samples.
@@ -50,10 +66,18 @@
 typedef ELEMENT Element;
 typedef accumulator_of<Element>::type Accumulator;
 
+#ifndef MATRIX
+#define MATRIX 0
+#endif
+
 constexpr int THREADS = 128;
 constexpr int UNROLL = 4;  // elements of two bytes that a thread has on their way
 constexpr int MAX_PHASES = 8;
 constexpr int CHUNK = 16 / sizeof(Element);
+constexpr int BAND = 16, WIDE = 64;         // lines and outputs that a warp computes together there
+constexpr int BAND_PITCH = WIDE / 2 + 4;    // pairs; spreads lines over the banks
+constexpr int STRIPS = BAND / LINES;        // of a band
+constexpr int MARGIN = 14, DIAGONAL = 40;   // zeros in front of the weights of a line of taps, and all together
 constexpr int ABSENT = -0x40000000;
 
 template <typename T, int N>
@@ -90,6 +114,7 @@ struct Arguments {
     int64 runs;      // of a line
     int64 vectors;   // whether a chunk is 16 bytes; else it is an element
     int64 slides;
+    int64 skew;      // how far the first input of a line is from 16 bytes, for matrix units
     int64 columns;   // threads along x
     int64 strips;    // of LINES lines in a phase of y
     int64 section;   // outputs of a section where the lines of a thread are sections of one, else 0
@@ -162,6 +187,8 @@ struct Worker {
     Strip* const strips;
     Element* const inputs;
     Accumulator* const weights;  // of each row and channel, with the bias
+    Element* const diagonals;    // for matrix units, of each line of taps, twice: from even and from odd places on
+    unsigned* const band;        // of each warp, pairs of a strip's outputs
 
     __device__ Worker(const Arguments& p, unsigned char* memory)
         : p(p),
@@ -170,7 +197,12 @@ struct Worker {
           runs((Run*)(memory + sizeof(Shared))),
           strips((Strip*)(runs + int(p.runs_of_tile))),
           inputs((Element*)(strips + int(p.strips_of_tile))),
-          weights((Accumulator*)(inputs + int(p.inputs))) {}
+          weights((Accumulator*)(inputs + int(p.inputs))),
+          diagonals((Element*)(weights + int(p.rows_of_tile * p.channels * (p.taps + 1)))),
+          band((unsigned*)(diagonals + lines_of_taps() * int(p.rows_of_tile * p.channels) * 2 * DIAGONAL) +
+               threadIdx.x / 32 * LINES * BAND_PITCH) {}
+
+    __device__ int lines_of_taps() const { return int(p.axis[0].taps.kernel * p.axis[1].taps.kernel); }
 
     __device__ bool exists(const Tile& tile, int row, int channel) const {
         return (tile.row + row < int(p.rows)) & (tile.channel + channel < int(p.groups));
@@ -183,15 +215,15 @@ struct Worker {
         const int z0 = tile.first(p, 0), y0 = tile.first(p, 1), x0 = tile.first(p, 2);
         const Element* const origin = p.input + tile.sample * p.input_batch + tile.channel * p.input_group +
                                       z0 * p.axis[0].input + y0 * p.axis[1].input + x0 * p.axis[2].input;
-        const int width = p.vectors ? CHUNK : 1;
-        const int start = int((unsigned long long)origin / sizeof(Element)) & (width - 1);
+        const int width = p.vectors ? CHUNK : 1, grain = MATRIX ? CHUNK : width;
+        const int start = MATRIX ? int(p.skew) : int((unsigned long long)origin / sizeof(Element)) & (width - 1);
         for (int i = thread; i < int(p.runs_of_tile); i += THREADS) {
             const int line = quotient(i, p.per_runs), run = i - line * int(p.runs);
             const int plane = quotient(line, p.per_extent[1]), y = line - plane * height;
             const int channel = quotient(plane, p.per_extent[0]), z = plane - channel * depth;
             const int place = start + channel * int(p.channel_pitch) + z * int(p.axis[0].pitch) +
                               y * int(p.axis[1].pitch);
-            const int x = run * int(p.chunks) * width - (place & (width - 1));  // from the line's first input
+            const int x = run * int(p.chunks) * width - (place & (grain - 1));  // from the line's first input
             const bool present = exists(tile, 0, channel) &
                                  (unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &
                                  (unsigned(y0 + y) < unsigned(p.axis[1].taps.size_in));
@@ -204,6 +236,7 @@ struct Worker {
 
     __device__ void describe_strips(const Tile& tile, int start) const {
         const Axis &az = p.axis[0], &ay = p.axis[1], &ax = p.axis[2];
+        const int phases_y = MATRIX ? 1 : int(ay.taps.phases);
         // From the last thread on: the first ones describe runs.
         const int planes = int(az.tile * az.taps.phases), strips_of_plane = int(p.strips * ay.taps.phases);
         for (int i = THREADS - 1 - thread; i < int(p.strips_of_tile); i += THREADS) {
@@ -215,7 +248,7 @@ struct Worker {
             const int qz = plane - phase_z * int(az.tile), qy = (strip - phase_y * int(p.strips)) * LINES;
             const int z = phase_z + (tile.position[0] + qz) * int(az.taps.phases);
             const int y = phase_y + (tile.position[1] + qy) * int(ay.taps.phases);
-            const int left = (int(ay.taps.size_out) - y + int(ay.taps.phases) - 1) / int(ay.taps.phases);
+            const int left = (int(ay.taps.size_out) - y + phases_y - 1) / phases_y;
             const bool present = exists(tile, row, channel) & (z < int(az.taps.size_out)) & (left > 0);
             const int iz = qz * int(az.taps.step) + shared.taps[0][phase_z].offset;
             const int iy = qy * int(ay.taps.step) + shared.taps[1][phase_y].offset;
@@ -258,8 +291,16 @@ struct Worker {
                 special |= is_special(value);
             }
             weights[i] = value;
+            if (MATRIX && tap < taps) {
+                Element* const to = diagonals + (own * lines_of_taps() + line) * 2 * DIAGONAL + MARGIN + x;
+                to[0] = to[DIAGONAL - 1] = narrow<Element>(value);
+            }
         }
         return special;
+    }
+    __device__ void clear_diagonals() const {
+        const int all = lines_of_taps() * int(p.rows_of_tile * p.channels) * 2 * DIAGONAL;
+        for (int i = thread; i < all; i += THREADS) diagonals[i] = Element();
     }
 
     // Stages the inputs in chunks of WIDTH elements. A thread stays in its chunk of the runs.
@@ -288,7 +329,7 @@ struct Worker {
             const int x = run.x + offset;
             Element* const to = inputs + (run.place + offset);
             const bool present = unsigned(x) < unsigned(whole);
-            if (WIDTH > 1 && !present && unsigned(x + WIDTH - 1) < unsigned(end + WIDTH - 1)) {
+            if (WIDTH > 1 && !MATRIX && !present && unsigned(x + WIDTH - 1) < unsigned(end + WIDTH - 1)) {
 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e)  // across an end of the array, one by one
                     to[e] = unsigned(x + e) < unsigned(size) ? run.source[distance + e] : Element();
@@ -406,6 +447,165 @@ struct Worker {
         return special;
     }
 
+    // ---- by matrix units ----
+
+    // Half is the element's type: the code below is there for those of 16 bits alone.
+
+    // Computes the outputs of a tile but those of weights that are not finite. Warps take bands of 16 lines in turn.
+    template <typename Half>
+    __device__ void multiply(const Tile& tile, bool special) const {
+        const int left = int(p.axis[2].taps.size_out) - tile.position[2], all = int(p.strips);
+        const int width = left < int(p.axis[2].tile) ? left : int(p.axis[2].tile);
+        int x = thread / 32 * WIDE, strip = 0, first = 0, plane = 0, own = 0;
+        for (;; x += THREADS / 32 * WIDE) {
+            while (x >= width) {
+                x -= (width + WIDE - 1) / WIDE * WIDE;
+                strip += STRIPS;
+                if (strip < all) continue;
+                strip = 0, first += all;
+                if (first >= int(p.strips_of_tile)) return;
+                if (++plane == int(p.axis[0].tile)) plane = 0, ++own;
+            }
+            const Strip* const strips_of_band = strips + first + strip;
+            const Accumulator* const weight = weights + strips_of_band->weights;
+            if (strips_of_band->lines == 0 || (special && is_masked(weight))) continue;
+            multiply<Half>(strips_of_band, all - strip < STRIPS ? all - strip : STRIPS,
+                           diagonals + own * lines_of_taps() * 2 * DIAGONAL, weight, x, width);
+        }
+    }
+
+    static constexpr int TILES = WIDE / 8;  // of 8 outputs
+    typedef float Sums[TILES][4];
+
+    // Adds the products of a line of taps; to one number, if it is the FIRST one. Eight outputs take two blocks of 8
+    // inputs, or three.
+    template <typename Half, bool FIRST>
+    __device__ __forceinline__ static void add_line(Sums& sum, const Element* from, const Element* taps, bool further,
+                                                    float number) {
+        const float start[4] = {number, number, number, number};
+        unsigned weights[3], blocks[TILES + 2][2];
+#pragma unroll
+        for (int i = 0; i < 3; ++i) weights[i] = *(const unsigned*)(taps + i * 8);
+#pragma unroll
+        for (int j = 0; j < TILES + 2; j += 2) {
+            unsigned two[4];
+            load_matrices<false>(two, from + j * 8);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) blocks[j + i / 2][i % 2] = two[i];
+        }
+#pragma unroll
+        for (int j = 0; j < TILES; ++j) {
+            if (FIRST)
+                mma(sum[j], blocks[j], weights[0], start, Half());
+            else
+                mma(sum[j], blocks[j], weights[0], sum[j], Half());
+            mma(sum[j], blocks[j + 1], weights[1], sum[j], Half());
+            if (further) mma(sum[j], blocks[j + 2], weights[2], sum[j], Half());
+        }
+    }
+
+    // 64 outputs, from x on, of as many strips as a band has.
+    template <typename Half>
+    __device__ void multiply(const Strip* own, int count, const Element* diagonal, const Accumulator* weight, int x,
+                             int width) const {
+        const int lane = thread % 32, g = lane / 4, t = lane % 4, pitch = int(p.line_pitch), skew = int(p.skew);
+        // A lane has the address of a line, which is the first one's where there is none.
+        const int line = lane % BAND;
+        const Strip& strip = own[line / LINES < count ? line / LINES : 0];
+        const Element* plane = inputs + (strip.input - skew + line % LINES * pitch + lane / BAND * 8 + x);
+        // Of its column the weights for two neighbouring inputs.
+        const int place = MARGIN + 2 * t - g - skew;
+        const Element* taps = diagonal + place + (place % 2) * (DIAGONAL - 1);
+        const bool further = skew + int(p.axis[2].taps.kernel) > 9;  // than two blocks of 8 inputs
+        Sums sum;
+        add_line<Half, true>(sum, plane, taps, further, weight[int(p.taps)]);
+        const int64 next_plane = p.axis[0].apart * p.axis[0].pitch;
+        for (int z = 0, y = 1; z < int(p.axis[0].taps.kernel); ++z, y = 0, plane += next_plane)
+            for (const Element* from = plane + y * pitch; y < int(p.axis[1].taps.kernel); ++y, from += pitch)
+                add_line<Half, false>(sum, from, taps += 2 * DIAGONAL, further, 0);
+        // They pass through the warp's buffer strip by strip, so that stores run along lines.
+#pragma unroll
+        for (int i = 0; i < STRIPS; ++i) {
+            if (i >= count) break;
+#pragma unroll
+            for (int j = 0; j < TILES; ++j)
+                band[g * BAND_PITCH + j * 4 + t] = pair_of(sum[j][2 * i], sum[j][2 * i + 1], Half());
+            __syncwarp();
+            empty<Half>(own[i], weight, x + 2 * lane, width);
+            __syncwarp();
+        }
+    }
+    __device__ static void mma(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4], float16) {
+        mma_float16(d, a, b, c);
+    }
+    __device__ static void mma(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4], bfloat16) {
+        mma_bfloat16(d, a, b, c);
+    }
+
+    // Stores two columns of a strip from the warp's buffer. A zero of the right operand and an input that is not finite
+    // are NaN, so outputs that are not finite are computed again.
+    template <typename Half>
+    __device__ __forceinline__ void empty(const Strip& strip, const Accumulator* weight, int column, int width) const {
+        if (column >= width) return;
+        const int lines = strip.lines;
+        unsigned* const from = band + thread % 32;
+        unsigned pairs[LINES], special = 0;
+#pragma unroll
+        for (int r = 0; r < LINES; ++r) {
+            pairs[r] = from[r * BAND_PITCH];
+            special |= has_special(pairs[r], Half());
+        }
+        if (special) {
+#pragma unroll 1
+            for (int r = 0; r < lines; ++r) {
+                unsigned& pair = from[r * BAND_PITCH];
+                if (has_special(pair, Half())) pair = again<Half>(pair, strip, r, weight, column);
+            }
+#pragma unroll
+            for (int r = 0; r < LINES; ++r) pairs[r] = from[r * BAND_PITCH];
+        }
+        Element* out = p.out + strip.out + column * p.axis[2].out;
+        if (p.pairs && column + 1 < width) {
+#pragma unroll
+            for (int r = 0; r < LINES; ++r, out += p.line_out) store_bits((unsigned*)out, pairs[r], r < lines);
+            return;
+        }
+#pragma unroll
+        for (int r = 0; r < LINES; ++r, out += p.line_out) {
+            if (r >= lines) break;
+            *(unsigned short*)out = (unsigned short)pairs[r];
+            if (column + 1 < width) *(unsigned short*)(out + p.axis[2].out) = (unsigned short)(pairs[r] >> 16);
+        }
+    }
+    // Whether an exponent has all bits set: not zero.
+    __device__ static unsigned has_special(unsigned pair, float16) {
+        return ((pair & 0x7fff7fffu) + 0x04000400u) & 0x80008000u;
+    }
+    __device__ static unsigned has_special(unsigned pair, bfloat16) {
+        return ((pair & 0x7fff7fffu) + 0x00800080u) & 0x80008000u;
+    }
+    template <typename Half>
+    __device__ __noinline__ unsigned again(unsigned pair, const Strip& strip, int r, const Accumulator* weight,
+                                           int column) const {
+        Accumulator sum[2];
+        for (int v = 0; v < 2; ++v) {
+            sum[v] = weight[int(p.taps)];
+            const Element* const input = inputs + (strip.input + r * int(p.line_pitch) + column + v);
+            const Accumulator* w = weight;
+            for (int z = 0; z < int(p.axis[0].taps.kernel); ++z)
+                for (int y = 0; y < int(p.axis[1].taps.kernel); ++y)
+                    for (int x = 0; x < int(p.axis[2].taps.kernel); ++x, ++w) {
+                        const Element* const from = input + z * int(p.axis[0].apart * p.axis[0].pitch) +
+                                                    y * int(p.axis[1].pitch) + x;
+                        sum[v] = multiply_add(*w, widen<Accumulator>(*from), sum[v]);
+                    }
+        }
+        // A finite one of the two keeps its bits.
+        const unsigned both = pair_of(sum[0], sum[1], Half());
+        const unsigned mask = (has_special(pair, Half()) >> 15) * 0xffffu;
+        return (both & mask) | (pair & ~mask);
+    }
+
     // Computes the outputs of a tile, of which a thread stays in two columns. Where taps do not SLIDE,
     // weights may be `special`.
     template <bool SLIDE>
@@ -444,6 +644,7 @@ struct Worker {
                     slide<0>(sum, weight, input + x_first);
             } else {
                 const bool masked = special && is_masked(weight);
+                if (MATRIX && !masked) continue;
                 const Taps tz = shared.taps[0][strip.phases[0]], ty = shared.taps[1][strip.phases[1]];
 #pragma unroll 1
                 for (int v = 0; v < 2; ++v) {
@@ -495,11 +696,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     depthwise_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     const int thread = threadIdx.x, a = thread / MAX_PHASES, phase = thread % MAX_PHASES;
+    // On matrix units there is one phase, whose taps begin with the first input.
     if (a < 3 && phase < int(p.axis[a].taps.phases))
-        ((Shared*)memory)->taps[a][phase] = ascending_taps(p.axis[a], phase);
+        ((Shared*)memory)->taps[a][phase] =
+            MATRIX ? Taps{0, 1, int(p.axis[a].taps.kernel), 0} : ascending_taps(p.axis[a], phase);
     __syncthreads();
 
     const Worker worker(p, memory);
+    if (MATRIX) worker.clear_diagonals();
     for (int index = blockIdx.x; index < int(p.tiles); index += gridDim.x) {
         const Tile tile(p, index);
         const int start = worker.describe_runs(tile);
@@ -512,7 +716,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         const bool own = worker.load_weights(tile);  // while inputs are on their way
         copy_async_wait<0>();
         const bool special = __syncthreads_or(own);
-        if (p.slides && !special)
+        if constexpr (MATRIX) {
+            worker.multiply<Element>(tile, special);
+            if (special) worker.convolve<false>(tile, start, true);
+        } else if (p.slides && !special)
             worker.convolve<true>(tile, start, false);
         else
             worker.convolve<false>(tile, start, special);

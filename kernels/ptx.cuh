@@ -6,9 +6,11 @@
 //
 //     m16n8k8 (tf32)       A: a[0..3] at (g, t), (g+8, t), (g, t+4), (g+8, t+4)
 //                          B: b[0..1] at (t, g), (t+4, g)
+//     m16n8k8 (16 bits)    A: pairs along k at (g, 2t), (g+8, 2t)
+//                          B: pairs along k at (2t, g)
 //     m16n8k16 (16 bits)   A: pairs along k at (g, 2t), (g+8, 2t), (g, 2t+8), (g+8, 2t+8)
 //                          B: pairs along k at (2t, g), (2t+8, g)
-//     m16n8 (both)         D: d[0..3] at (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)
+//     m16n8 (all)          D: d[0..3] at (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1)
 //     m8n8k4 (float64)     A: (g, t), B: (t, g), D: (g, 2t), (g, 2t+1)
 //     m64nN (wgmma)        D: for warp w, columns 8j: d[4j..4j+3] as m16n8, rows from 16w on
 #pragma once
@@ -274,6 +276,17 @@ __device__ inline void mma_float16(float (&d)[4], const unsigned (&a)[4], const 
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])),
         mma_float16(d, a, b));
 }
+// d = c + a * b.
+__device__ inline void mma_float16(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4]) {
+#ifdef __CUDACC__
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+#else
+    emulator::mma_float16(d, a, b, c);
+#endif
+}
 
 __device__ inline void mma_bfloat16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     PTX(asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
@@ -281,6 +294,17 @@ __device__ inline void mma_bfloat16(float (&d)[4], const unsigned (&a)[4], const
                      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1])),
         mma_bfloat16(d, a, b));
+}
+// d = c + a * b.
+__device__ inline void mma_bfloat16(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4]) {
+#ifdef __CUDACC__
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b), "f"(c[0]), "f"(c[1]), "f"(c[2]), "f"(c[3]));
+#else
+    emulator::mma_bfloat16(d, a, b, c);
+#endif
 }
 
 __device__ inline void mma_float64(double (&d)[2], double a, double b) {

@@ -108,6 +108,11 @@ GATHER = [
     pytest.param(CupyBackend("gather"), id="cupy-gather", marks=pytest.mark.gpu),
 ]
 
+DEPTHWISE = [
+    pytest.param(EmulatorBackend("depthwise"), id="emulator-depthwise", marks=pytest.mark.emulator),
+    pytest.param(CupyBackend("depthwise"), id="cupy-depthwise", marks=pytest.mark.gpu),
+]
+
 # Tests of convolutions run on these as well, each with one kernel for all that it can take. The
 # gathering kernel takes few of them; it has cases of its own.
 FORCED = [

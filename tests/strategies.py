@@ -434,17 +434,23 @@ def convolutions(
 
 
 @st.composite
-def gathered_convolutions(draw: st.DrawFn) -> Convolution:
-    """Calls that the gathering kernel takes: one input channel in each group, one phase."""
-    rank = draw(st.sampled_from([1, 2, 2, 3]))
+def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
+    """Calls of one input channel in each group and one phase.
+
+    With whole `chunks` of 16 bytes in a line, and taps that slide, they are for matrix units in the
+    depthwise kernel; else they are what the gathering kernel takes.
+    """
+    rank = draw(st.sampled_from([2, 2, 3] if chunks else [1, 2, 2, 3]))
     transposed = draw(st.booleans())
 
     def each(low: int, high: int) -> tuple[int, ...]:
         return tuple(draw(st.integers(low, high)) for _ in range(rank))
 
-    kernel = (*each(1, 4)[1:], draw(st.sampled_from([3, 5, 7])))
-    stride = 1 if transposed else each(1, 3)
-    dilation, before, after, more = each(1, 2), each(0, 3), each(0, 3), each(1, 7)
+    widths = st.integers(2, 9) if chunks else st.sampled_from([3, 5, 7])
+    kernel = (*each(1, 4)[1:], draw(widths))
+    stride = 1 if chunks or transposed else each(1, 3)
+    dilation = (1,) * rank if chunks else each(1, 2)
+    before, after, more = each(0, 8), each(0, 8), each(1, 20 if chunks else 7)
     reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
     padding = tuple(
         (min(b, r), min(a, r - min(b, r))) for b, a, r in zip(before, after, reach, strict=True)
@@ -453,9 +459,11 @@ def gathered_convolutions(draw: st.DrawFn) -> Convolution:
         max(1, n if transposed else n + r - sum(pad))
         for n, r, pad in zip(more, reach, padding, strict=True)
     ]
+    if chunks:
+        lengths[-1] += -lengths[-1] % 8 + draw(st.sampled_from([48, 40, 56, 64, 104]))
     groups, rows, samples = (draw(st.integers(1, most)) for most in (9, 3, 3))
     weight_shape = (groups, rows) if transposed else (groups * rows, 1)
-    dtypes = draw(twice(FLOATS))
+    dtypes = draw(twice(FLOATS[2:] if chunks else FLOATS))
     arrays = draw(
         drawn_values(
             [(samples, groups, *lengths), (*weight_shape, *kernel), (groups * rows,)],

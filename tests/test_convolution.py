@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupyconv
-from backends import GATHER, NumpyBackend, every_backend, every_kernel, examples
+from backends import DEPTHWISE, GATHER, NumpyBackend, every_backend, every_kernel, examples
 from bounds import assert_convolution, assert_same_bits
 from reference import Array, Shape
 from strategies import (
@@ -24,8 +24,8 @@ from strategies import (
     convolution,
     convolutions,
     exact_convolutions,
-    gathered_convolutions,
     inner,
+    one_channel_convolutions,
     rounded_pairs,
     values,
     zero_stuffed,
@@ -128,8 +128,16 @@ def test_definition(backend: NumpyBackend, case: Convolution) -> None:
 
 
 @pytest.mark.parametrize("backend", GATHER)
-@given(case=gathered_convolutions())
+@given(case=one_channel_convolutions(chunks=False))
 def test_definition_where_inputs_are_gathered(backend: NumpyBackend, case: Convolution) -> None:
+    check(backend, case)
+
+
+@pytest.mark.parametrize("backend", DEPTHWISE)
+@given(case=one_channel_convolutions(chunks=True))
+def test_definition_where_taps_slide_on_matrix_units(
+    backend: NumpyBackend, case: Convolution
+) -> None:
     check(backend, case)
 
 

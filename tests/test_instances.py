@@ -131,7 +131,7 @@ DEPTHWISE_KINDS: dict[str, Any] = {
         "conv3d", (2, 3, 5, 21, 46 - k), (6, 1, 2, 4, k), {"padding": (0, 1, k // 2)},
     ),
     "slides, even lines": lambda k: (
-        "conv2d", (2, 5, 37, 40), (5, 1, 3, k), {"padding": (1, k // 2)},
+        "conv2d", (2, 5, 37, 42), (5, 1, 3, k), {"padding": (1, k // 2)},
     ),
     "slides, transposed": lambda k: (
         "conv_transpose2d", (2, 3, 21, 38), (3, 2, 9, k), {"padding": (2, 1)},
@@ -146,6 +146,12 @@ DEPTHWISE_KINDS: dict[str, Any] = {
         "conv_transpose3d", (1, 3, 3, 12, 22), (3, 2, 2, 4, k),
         {"stride": (1, 2, 3), "dilation": (2, 1, 1), "padding": (0, 1, 2)},
     ),
+    "slides on matrix units": lambda _: (
+        "conv2d", (2, 3, 37, 72), (6, 1, 3, 5), {"padding": (1, 3)},
+    ),
+    "slides on matrix units, transposed": lambda _: (
+        "conv_transpose3d", (2, 3, 3, 18, 56), (3, 1, 2, 3, 8), {"padding": (0, 1, 2)},
+    ),
 }  # fmt: skip
 
 
@@ -154,7 +160,8 @@ DEPTHWISE_CASES = [
     (instance, kind)
     for instance in DEPTHWISE
     for kind in DEPTHWISE_KINDS
-    if "slides" in kind or ("TAPS", "3") in instance.defines
+    if ("matrix" in kind) == (("MATRIX", "1") in instance.defines)
+    and ("slides" in kind or ("TAPS", "3") in instance.defines)
 ]
 
 

@@ -87,14 +87,18 @@ def product(a: np.ndarray, b: np.ndarray, start: np.ndarray) -> tuple[np.ndarray
     return a @ b + start, scale * (a.shape[1] + 1) * 2.0**-23  # matrix units may truncate
 
 
-def warp_matrix(kind: str) -> Callable[[np.random.Generator], Case]:
+def warp_matrix(kind: str, depth: int | None = None) -> Callable[[np.random.Generator], Case]:
+    """A product of which the first operands count, so many of them."""
+
     def make(rng: np.random.Generator) -> Case:
         a = operands(rng, kind, 16, 8)
         b = operands(rng, kind, 8, 8)
         matrix = float32_of(b, kind).reshape(8, -1)
         start = np.tile([1.0, 2.0], (16, 4)) + np.repeat([0.0, 2.0], 8)[:, None]
         value, error = product(
-            float32_of(a, kind).reshape(16, -1), matrix if kind == "tf32" else matrix.T, start
+            float32_of(a, kind).reshape(16, -1)[:, :depth],
+            (matrix if kind == "tf32" else matrix.T)[:depth],
+            start,
         )
         return Case(32, a, b, np.empty((16, 8), np.float32), value, error)
 
@@ -277,6 +281,8 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "matrix_tf32": warp_matrix("tf32"),
     "matrix_float16": warp_matrix("float16"),
     "matrix_bfloat16": warp_matrix("bfloat16"),
+    "half_a_matrix_float16": warp_matrix("float16", 8),
+    "half_a_matrix_bfloat16": warp_matrix("bfloat16", 8),
     "matrix_float64": matrix_float64,
     "load_matrix": load_matrix,
     "asynchronous_copies": asynchronous_copies,

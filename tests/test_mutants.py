@@ -648,12 +648,18 @@ MATRIX = {
 
 
 def depthwise(
-    function: str, shape: Shape, kernel: Shape, multiplier: int = 1, **options: Any
+    function: str,
+    shape: Shape,
+    kernel: Shape,
+    multiplier: int = 1,
+    dtype: str = "float32",
+    **options: Any,
 ) -> Convolution:
     """A call with one input channel in each group."""
     groups = shape[1]
     rows = (groups, multiplier) if function.startswith("conv_t") else (groups * multiplier, 1)
-    return convolution(function, shape, (*rows, *kernel), bias=True, groups=groups, **options)
+    weight = (*rows, *kernel)
+    return convolution(function, shape, weight, dtype, bias=True, groups=groups, **options)
 
 
 DEPTHWISE_CASES = {
@@ -666,6 +672,8 @@ DEPTHWISE_CASES = {
     "phases": depthwise("conv_transpose2d", (2, 3, 9, 14), (3, 4), 2, padding=1, stride=2),
     "flipped": depthwise("conv_transpose2d", (2, 3, 9, 14), (3, 3), padding=1),
     "many rows": depthwise("conv1d", (1, 1, 30), (9,), 150),
+    "halves": depthwise("conv2d", (2, 3, 21, 72), (3, 5), 2, "float16", padding=(1, 2)),
+    "halves, three axes": depthwise("conv3d", (1, 3, 5, 17, 64), (3, 3, 3), 2, "float16"),
 }
 
 DEPTHWISE = {
@@ -685,7 +693,7 @@ DEPTHWISE = {
         "out of bounds|between the elements|wrong", by="depthwise", case="three axes",
     ),
     "no parts of chunks": Mutant(
-        DEPTHWISE_CONV, "if (WIDTH > 1 && !present && unsigned(x", "if (false && unsigned(x",
+        DEPTHWISE_CONV, "WIDTH > 1 && !MATRIX && !present && unsigned(x", "false && unsigned(x",
         "wrong", by="depthwise", case="three axes",
     ),
     "y bound of lines off by one": Mutant(
@@ -783,8 +791,65 @@ DEPTHWISE = {
         "wrong", by="depthwise", case="infinite",
     ),
     "infinite weights that nobody sees": Mutant(
-        DEPTHWISE_CONV, "if (p.slides && !special)", "if (p.slides)",
+        DEPTHWISE_CONV, "} else if (p.slides && !special)", "} else if (p.slides)",
         "wrong", by="depthwise", case="infinite",
+    ),
+    "lines for matrix units that begin elsewhere": Mutant(
+        DEPTHWISE_CONV, "MATRIX ? int(p.skew)", "MATRIX ? 0",
+        "misaligned|wrong|nothing wrote", by="depthwise", case="halves",
+    ),
+    "a diagonal that is off by one": Mutant(
+        DEPTHWISE_CONV, "MARGIN + 2 * t - g - skew", "MARGIN + 2 * t - g - skew + 1",
+        "wrong|nothing wrote|out of bounds|misaligned", by="depthwise", case="halves",
+    ),
+    "weights from even places for odd ones": Mutant(
+        DEPTHWISE_CONV, "(place % 2) * (DIAGONAL - 1)", "(place % 2) * DIAGONAL",
+        "misaligned|wrong", by="depthwise", case="halves",
+    ),
+    "diagonals that are not cleared": Mutant(
+        DEPTHWISE_CONV, "if (MATRIX) worker.clear_diagonals();", "",
+        "nothing wrote", by="depthwise", case="halves",
+    ),
+    "a third block that is left out": Mutant(
+        DEPTHWISE_CONV, "int(p.axis[2].taps.kernel) > 9;", "int(p.axis[2].taps.kernel) > 20;",
+        "wrong", by="depthwise", case="halves",
+    ),
+    "a third block that is another one": Mutant(
+        DEPTHWISE_CONV, "blocks[j + 2], weights[2]", "blocks[j + 1], weights[2]",
+        "wrong", by="depthwise", case="halves",
+    ),
+    "weights of another row and channel": Mutant(
+        DEPTHWISE_CONV, "diagonals + own * lines_of_taps() * 2 * DIAGONAL,", "diagonals,",
+        "wrong", by="depthwise", case="halves",
+    ),
+    "one plane of taps, on matrix units": Mutant(
+        DEPTHWISE_CONV, "y = 0, plane += next_plane)", "y = 0)",
+        "wrong", by="depthwise", case="halves, three axes",
+    ),
+    "a strip that is stored before it is there": Mutant(
+        DEPTHWISE_CONV, "__syncwarp();\n            empty<Half>", "empty<Half>",
+        "race|nothing wrote", by="depthwise", case="halves",
+    ),
+    "a strip that is overwritten too early": Mutant(
+        DEPTHWISE_CONV, "2 * lane, width);\n            __syncwarp();", "2 * lane, width);",
+        "race", by="depthwise", case="halves",
+    ),
+    "lines of a strip that do not exist": Mutant(
+        DEPTHWISE_CONV, "store_bits((unsigned*)out, pairs[r], r < lines);",
+        "store_bits((unsigned*)out, pairs[r], true);",
+        "out of bounds|another thread|between the elements|wrong", by="depthwise", case="halves",
+    ),
+    "zeros that count against an infinite input": Mutant(
+        DEPTHWISE_CONV, "special |= has_special(pairs[r], Half());", "special |= 0;",
+        "wrong", by="depthwise", case="an infinite half",
+    ),
+    "infinite weights on matrix units": Mutant(
+        DEPTHWISE_CONV, "(special && is_masked(weight))) continue;", "false) continue;",
+        "wrong|another thread", by="depthwise", case="infinite halves",
+    ),
+    "finite weights beside an infinite one by other sums": Mutant(
+        DEPTHWISE_CONV, "if (MATRIX && !masked) continue;", "",
+        "another thread", by="depthwise", case="an infinite weight of halves",
     ),
 }  # fmt: skip
 
@@ -1284,7 +1349,20 @@ def scattered(case: Convolution) -> Convolution:
     return case.with_arrays(input=np.moveaxis(x, -1, 1))
 
 
+def infinite_input(case: Convolution) -> Convolution:
+    x = case["input"].copy()
+    x.flat[::301] = np.inf
+    return case.with_arrays(input=x)
+
+
 DEPTHWISE_CASES["infinite"] = infinite(DEPTHWISE_CASES["even"])
+DEPTHWISE_CASES["infinite halves"] = infinite(DEPTHWISE_CASES["halves"])
+HALVES = DEPTHWISE_CASES["halves"]
+ONE = np.eye(1, HALVES["weight"].size, dtype=bool).reshape(HALVES["weight"].shape)
+DEPTHWISE_CASES["an infinite weight of halves"] = HALVES.with_arrays(
+    weight=np.where(ONE, np.float16(np.inf), HALVES["weight"])
+)
+DEPTHWISE_CASES["an infinite half"] = infinite_input(DEPTHWISE_CASES["halves"])
 GATHER_CASES["infinite"] = infinite(GATHER_CASES["image"])
 GATHER_CASES["scattered"] = scattered(GATHER_CASES["steps"])
 PLAIN_CASES["infinite"] = infinite(PLAIN_CASES["neighbours"])

@@ -37,6 +37,22 @@ __device__ inline void matrix_16_bits(const Arguments& p) {
 KERNEL(matrix_float16) { matrix_16_bits<false>(p); }
 KERNEL(matrix_bfloat16) { matrix_16_bits<true>(p); }
 
+// 32 threads: a (16, 8) times the transpose of b (8, 8), the first halves of their rows, added to something else.
+template <bool BFLOAT16>
+__device__ inline void half_a_matrix(const Arguments& p) {
+    const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+    const unsigned a[2] = {p.a[g * 8 + t], p.a[(g + 8) * 8 + t]};
+    const float c[4] = {1, 2, 3, 4};
+    float d[4];
+    if (BFLOAT16)
+        mma_bfloat16(d, a, p.b[g * 8 + t], c);
+    else
+        mma_float16(d, a, p.b[g * 8 + t], c);
+    for (int i = 0; i < 4; ++i) p.out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = __float_as_uint(d[i]);
+}
+KERNEL(half_a_matrix_float16) { half_a_matrix<false>(p); }
+KERNEL(half_a_matrix_bfloat16) { half_a_matrix<true>(p); }
+
 // 32 threads: a (8, 4) times b (4, 8) of float64.
 KERNEL(matrix_float64) {
     const int lane = threadIdx.x, g = lane / 4, t = lane % 4;

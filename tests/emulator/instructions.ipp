@@ -314,6 +314,16 @@ void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { m
 void mma_float16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { mma_16n8(1, d, a, b); }
 void mma_bfloat16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) { mma_16n8(2, d, a, b); }
 
+// Half of the depth: zeros are the other half.
+void mma_float16(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4]) {
+    std::copy(c, c + 4, d);
+    mma_16n8(1, d, {a[0], a[1], 0, 0}, {b, 0});
+}
+void mma_bfloat16(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4]) {
+    std::copy(c, c + 4, d);
+    mma_16n8(2, d, {a[0], a[1], 0, 0}, {b, 0});
+}
+
 void mma_float64(double (&d)[2], double a, double b) {
     Parcel parcel;
     parcel.doubles = {a, b};

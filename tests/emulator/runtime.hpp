@@ -60,6 +60,8 @@ unsigned shared_address(const void* pointer);
 void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
 void mma_float16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
 void mma_bfloat16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);
+void mma_float16(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4]);
+void mma_bfloat16(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4]);
 void mma_float64(double (&d)[2], double a, double b);
 void load_matrices(unsigned (&r)[4], const void* row, bool transposed);
 void copy_async(void* shared, const void* global, int bytes, int used);

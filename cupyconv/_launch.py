@@ -678,19 +678,15 @@ class KernelPath:
         inputs, weights, outs = (
             (*lead, *axes) for axes in (strides.input_axes, strides.weight_axes, strides.out_axes)
         )
-        # Pairs of neighbours need what separates lines, planes and channels to be even; matrix
-        # units whole chunks, wherever a sample begins.
+        depth, height, _ = layout.extent
         chunk = _depthwise.CHUNK // itemsize
         apart = (strides.input[1], *inputs)
-        if layout.shape.matrix:
+        if layout.shape.matrix:  # whole chunks in every sample
             vectors = _together(chunk, (strides.input[0], *apart)) == chunk
-        else:
-            vectors = _together(2, apart) == 2
-        depth, height, _ = layout.extent
-        if layout.shape.matrix:
             line = layout.pitch
             plane, channel = line * height, line * height * depth
-        else:
+        else:  # pairs of neighbours need what separates lines, planes and channels to be even
+            vectors = _together(2, apart) == 2
             runs = layout.vectors if vectors else layout.elements
             width = chunk if vectors else 1
             line, plane, channel = _pitches(
@@ -759,9 +755,8 @@ class KernelPath:
             )
 
         constants = packed(vectors)
-        alone = (
-            packed(False) if layout.shape.matrix else constants
-        )  # where the first element is not aligned
+        # Where the first input is not aligned.
+        by_elements = packed(False) if layout.shape.matrix else constants
         # Neighbouring outputs are a thread's own where taps slide.
         pairs = layout.slides and _together(2, (*strides.out, *outs)) == 2
         launch = self.device.launcher(plan.launch)
@@ -771,7 +766,7 @@ class KernelPath:
             result = address(out)
             source = address(input)
             term = 0 if bias is None else address(bias)
-            own = constants if source % _depthwise.CHUNK == 0 else alone
+            own = constants if source % _depthwise.CHUNK == 0 else by_elements
             aligned = pairs and result % (2 * itemsize) == 0
             launch(_packed((source, address(weight), result, term)) + own + _packed((aligned,)))
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from backends import NumpyBackend, every_backend, every_kernel
+from backends import NumpyBackend, every_backend, every_kernel, every_matrix_kernel
 from bounds import assert_same_bits
 from reference import Array, Shape
 from strategies import (
@@ -60,7 +60,7 @@ LARGE = [
 ]
 
 
-# The same for each kernel, and each precision of the matrix units: rows of several slabs, phases, a
+# The same for each engine and each precision of the matrix units: rows of several slabs, phases, a
 # folded axis.
 MATRIX = [
     convolution(function, input_shape, weight_shape, dtype, precision=precision, **options)
@@ -93,7 +93,7 @@ def test_large_cases(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)
 
 
-@every_kernel
+@every_matrix_kernel
 @pytest.mark.parametrize("case", MATRIX, ids=str)
 def test_matrix_units(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backends import NumpyBackend, every_kernel
+from backends import NumpyBackend, every_kernel, every_matrix_kernel
 from bounds import assert_convolution, assert_same_bits
 from reference import Array, Shape
 from strategies import Convolution, convolution
@@ -109,7 +109,7 @@ def late(precision: str, channels: int = 288) -> Convolution:
     return case.with_arrays(input=x, weight=w)
 
 
-@every_kernel
+@every_matrix_kernel
 @given(case=wide_calls())
 @example(case=wide("plain", "float32", "elements", "none", 20))
 @example(case=wide("plain", "tf32", "second axis", "none", 40))

@@ -268,15 +268,15 @@ def _candidates(
             outputs = 2 * shape.lines
             terms = taps / math.prod(axis.phases for axis in axes)
             product = _SLIDING if slides else _GATHERED
-            instructions = staged * line_cost / THREADS * _CHUNK + -(
-                -items // (THREADS // columns)
-            ) * (_ITEM + outputs * (_OUTPUT + terms * product))
+            instructions = staged * line_cost / THREADS * _CHUNK
             if matrix:
                 bands = rows * channels * depth * -(-height // _BAND_LINES)
                 cost = _BAND_COST + _LINE_COST * z.kernel * y.kernel
                 cost *= -(-width // _BAND_WIDTH)
-                instructions = staged * line_cost / THREADS * _CHUNK
                 instructions += bands * cost / (THREADS // 32)
+            else:
+                turns_of_items = -(-items // (THREADS // columns))
+                instructions += turns_of_items * (_ITEM + outputs * (_OUTPUT + terms * product))
             written = channels * rows * depth * z.phases * height * y.phases  # lines
             moved = staged * (extent[2] * itemsize + _SECTOR)
             moved += written * (width * x.phases * itemsize + _SECTOR)

@@ -497,7 +497,9 @@ def sum_of(
     # Chains of products end with their stage: where there is room, stages are longer for them.
     room = inside > 6 and lattices == 1 and shared >= _ROOM
     longest = 18 if mode.parts == 2 and room else 6
-    depth = max(1, min(blocks, 4, longest // max(1, inside * lattices)))
+    # Two of them must fit shared memory.
+    deepest = 2 if mode.parts == 2 and shared < _ROOM else 4
+    depth = max(1, min(blocks, deepest, longest // max(1, inside * lattices)))
     # Groups of even lengths.
     steps = max(1, depth * inside)
     group = _evenly(steps, mode.group)

@@ -310,7 +310,8 @@ def _fits_32_bits(geometry: ConvGeometry) -> bool:
     """Whether every coordinate and the number of products stay below 2**31."""
 
     def reach(axis: AxisTaps) -> int:
-        span = axis.dilation * axis.kernel
+        # A single tap is no further from another one, and axes may have been joined without it.
+        span = axis.dilation * axis.kernel if axis.kernel > 1 else 1
         return max(axis.size_in + axis.step, axis.size_out * axis.step + abs(axis.origin) + span)
 
     products = math.prod(axis.kernel for axis in geometry.axes) * (geometry.channels + 8)

@@ -569,6 +569,21 @@ def norms_on_all_layouts(
     return backend.launches
 
 
+@pytest.mark.emulator
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_one_tap_where_shared_memory_is_small(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stages of many channels are shorter there, or none would fit."""
+    backend = Recorder("portable")
+    monkeypatch.setattr(backend.path.device, "processor", lambda: Processor("sm_86", 2))
+    case = convolution("conv2d", (2, 75, 17, 44), (70, 75, 1, 1), bias=True, precision=precision)
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert isinstance(plan, MatrixPlan)
+    assert plan.sum.depth == (2 if precision == "float32" else 4)
+
+
 FUSED_DTYPES = [i for i in OTHERS if dict(i.defines).get("INPUT") != dict(i.defines).get("OUTPUT")]
 FUSED_ONLY = [i for i in OTHERS if i in FUSED_DTYPES or i.function == "normalize_tanh"]
 NORMS = [i for i in OTHERS if i.source == "normalize.cu" and i not in FUSED_ONLY]

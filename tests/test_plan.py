@@ -703,7 +703,9 @@ def test_depthwise_plans(
         assert low + extent > (tile - 1) * axis.step + max(offsets)
     for runs, unit in ((layout.vectors, _depthwise.CHUNK // dtype.itemsize), (layout.elements, 1)):
         assert runs.chunks <= _depthwise.THREADS
-        assert runs.chunks * runs.count * unit >= layout.extent[2] + 2 * (unit - 1)
+        # Lines begin with a chunk on matrix units, anywhere in one and end so elsewhere.
+        aside = layout.low[2] % unit if layout.shape.matrix else 2 * (unit - 1)
+        assert runs.chunks * runs.count * unit >= layout.extent[2] + aside
         assert unit > 1 or runs.chunks % 2 == 0
 
 
@@ -996,6 +998,7 @@ def test_plans_of_a_network_print_readably() -> None:
 CHOSEN = {
     "matrix_conv.cu": [
         conv((1, 64, 56, 56), (64, 64, 3, 3), padding=1),
+        conv((1, 128, 56, 56), (128, 128, 1, 1), padding=1),
         conv((1, 16, 100, 100), (128, 16, 1, 1)),
         conv_transpose((1, 64, 32, 32), (64, 32, 4, 4), stride=2, padding=1),
         conv((1, 512, 1000), (512, 512, 9), dilation=4),
@@ -1095,6 +1098,15 @@ def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
     }
     kind = kinds.get(kernel, MatrixPlan)
     assert isinstance(plan, kind if target in CAPABLE[kernel] else DirectPlan)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_the_dilation_of_a_single_tap_does_not_choose_the_kernel(target: str) -> None:
+    """Where two axes lie as one, nothing is left of the second one's."""
+    sizes = (1, 120, 20, 24), (70, 120, 1, 1)
+    far = conv(*sizes, dilation=(1, 2**31 - 1))
+    plans = [plan_of(g, processor=Processor(target, 132)) for g in (conv(*sizes), far)]
+    assert type(plans[0]) is type(plans[1]) is not DirectPlan
 
 
 def test_unknown_kernels_are_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._launch import CupyDevice
+from ._device import CupyDevice
 from ._plan import Processor
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from . import _precision
-from ._launch import CupyDevice
+from ._device import CupyDevice
 
 
 def show_config() -> None:

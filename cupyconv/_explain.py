@@ -30,9 +30,10 @@ from ._convolution import (
     conv_transpose3d,
     depthwise_conv2d,
 )
+from ._device import Arguments
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._launch import Arguments, KernelPath, laid_out, on_long_lines
+from ._launch import KernelPath
 from ._normalization import batch_norm, group_norm
 from ._plan import (
     ConvPlan,
@@ -45,6 +46,7 @@ from ._plan import (
     Processor,
 )
 from ._pooling import max_pool2d
+from ._strides import laid_out, on_long_lines
 
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
     batch_norm,

@@ -9,8 +9,9 @@ import numpy as np
 
 from . import _numpy_path
 from ._arrays import Array, Blueprint, Convolution, Fused, is_cupy
+from ._device import CupyDevice
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._launch import CupyDevice, KernelPath
+from ._launch import KernelPath
 
 
 class Path(Protocol):

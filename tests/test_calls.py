@@ -15,7 +15,8 @@ import cupyconv
 from backends import EmulatorBackend, NumpyBackend, every_backend, every_kernel
 from bounds import assert_same_bits
 from cupyconv import _arrays, _calls, _geometry, _paths, _plan
-from cupyconv._launch import Arguments, KernelPath
+from cupyconv._device import Arguments
+from cupyconv._launch import KernelPath
 from cupyconv._plan import Launch, Processor
 from reference import Array, Shape
 from strategies import Case, convolution, convolutions

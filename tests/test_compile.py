@@ -188,11 +188,11 @@ def test_kernel() -> None:
 COMPILE = """
 import time
 import cupy
-from cupyconv import _compile, _launch, _plan
+from cupyconv import _compile, _device, _plan
 
 (cupy.zeros(3) + 1).sum()
 parts = ("ELEMENT", "INPUT", "OUTPUT", "PARTS", "ENGINE")
-target = _launch._processor(cupy.cuda.runtime.getDevice()).target
+target = _device.processor_of(cupy.cuda.runtime.getDevice()).target
 chosen = {
     (i.source, i.function, *(macro for macro in i.defines if macro[0] in parts)): i
     for i in _plan.instances(target)

@@ -21,7 +21,7 @@ import pytest
 import cupyconv
 from backends import CupyBackend, NumpyBackend
 from bounds import assert_same_bits
-from cupyconv import _calls, _compile, _launch, _plan, _precision
+from cupyconv import _calls, _compile, _device, _plan, _precision
 from strategies import FUSED, Case, convolution
 
 THREADS = 8
@@ -131,7 +131,7 @@ def test_two_threads_that_ask_one_kernel_for_shared_memory(
 
     kernel = Kernel()
     monkeypatch.setattr(_compile, "kernel", lambda instance: kernel)
-    device = _launch.CupyDevice()
+    device = _device.CupyDevice()
     instance = _plan.instances("sm_90a")[0]
     threads = [
         threading.Thread(

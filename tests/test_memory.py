@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cupyconv
-from cupyconv import _launch, _plan
+from cupyconv import _device, _plan
 from cupyconv._plan import MatrixPlan
 from strategies import MODES
 from test_plan import conv, conv_transpose, plan_of
@@ -34,7 +34,7 @@ def test_workspace(function: str, mode: tuple[np.dtype[Any], str], kernel: str) 
 
     describe, input_shape, weight_shape, options = CALLS[function]
     dtype, precision = mode
-    processor = _launch._processor(cupy.cuda.runtime.getDevice())
+    processor = _device.processor_of(cupy.cuda.runtime.getDevice())
     geometry = describe(input_shape, weight_shape, **options)
     plan = plan_of(geometry, dtype, precision, processor, kernel)
     assert isinstance(plan, MatrixPlan)
@@ -64,7 +64,7 @@ def test_fused_workspace(mode: tuple[np.dtype[Any], str], kernel: str) -> None:
         x, w = cupy.ones((8, 64, 32, 32), dtype), cupy.ones((64, 128, 5, 5), dtype)
         parameters = [cupy.ones(128, np.float32) for _ in range(4)]
         out = cupy.empty((8, 128, 17, 17), dtype)
-        processor = _launch._processor(cupy.cuda.runtime.getDevice())
+        processor = _device.processor_of(cupy.cuda.runtime.getDevice())
         geometry = conv_transpose(x.shape, w.shape, padding=1)
         with _plan.forced(kernel):
             plan = _plan.plan_fused(geometry, out.shape, 8, np.dtype(dtype), precision, processor)

@@ -22,15 +22,16 @@ from cupyconv import (
     _depthwise,
     _gather,
     _geometry,
-    _launch,
     _matrix,
     _paths,
     _plain,
     _plan,
+    _strides,
     _taps,
 )
+from cupyconv._device import Arguments
 from cupyconv._geometry import ConvGeometry
-from cupyconv._launch import Arguments, KernelPath
+from cupyconv._launch import KernelPath
 from cupyconv._plan import (
     KERNELS,
     SHARED,
@@ -556,7 +557,7 @@ def test_room_behind_the_distances_of_a_stage() -> None:
     assert ahead and 2 * int(ahead[1]) == _matrix._AHEAD
 
 
-def strides_of(geometry: ConvGeometry, gap: int) -> _launch._ConvStrides:
+def strides_of(geometry: ConvGeometry, gap: int) -> _strides.ConvStrides:
     """Those of contiguous arrays, and of an input with a gap behind each line of its last axis."""
 
     def along(sizes: list[int], gap: int) -> list[int]:
@@ -566,7 +567,7 @@ def strides_of(geometry: ConvGeometry, gap: int) -> _launch._ConvStrides:
     inputs = along([axis.size_in for axis in geometry.axes], gap)
     outputs = along([axis.size_out for axis in geometry.axes], 0)
     kernels = along([axis.kernel for axis in geometry.axes], 0)
-    return _launch._ConvStrides((0, 0, 0), (0, 0, 0), (0, 0, 0), inputs, kernels, outputs)
+    return _strides.ConvStrides((0, 0, 0), (0, 0, 0), (0, 0, 0), inputs, kernels, outputs)
 
 
 @given(data=st.data(), element=st.sampled_from([2, 4]))
@@ -586,7 +587,7 @@ def test_lines_of_an_input(data: st.DataObject, element: int) -> None:
         strides[at] *= data.draw(st.sampled_from([-1, 0, 1]))
     own = strides_of(g, 0)._replace(input=tuple(strides[:3]), input_axes=strides[3:])
     offsets = {sum(map(operator.mul, strides, place)) for place in np.ndindex(*sizes)}
-    lines = _launch._lines(g, own, element)
+    lines = _strides.lines_of(g, own, element)
     if lines:
         assert min(offsets) == 0
         assert lines == math.ceil((max(offsets) + 1) * element / 128)
@@ -598,7 +599,7 @@ def test_lines_of_a_large_input() -> None:
     small, large = (conv((batch, 64, 256, 256), (64, 64, 3, 3)) for batch in (1, 2))
     inside = (64 * 256 * 256, 64 * 256 * 256, 256 * 256)
     own = [strides_of(g, 0)._replace(input=inside) for g in (small, large)]
-    lines = [_launch._lines(g, s, 4) for g, s in zip((small, large), own, strict=True)]
+    lines = [_strides.lines_of(g, s, 4) for g, s in zip((small, large), own, strict=True)]
     assert lines == [2**24 // 128, 0]
 
 
@@ -619,7 +620,7 @@ def test_lines_of_a_large_input() -> None:
     ids=str,
 )
 def test_axes_of_a_pointwise_convolution_are_one(geometry: ConvGeometry, merged: list[int]) -> None:
-    got, strides = _launch._merged(geometry, strides_of(geometry, 0))
+    got, strides = _strides.merged(geometry, strides_of(geometry, 0))
     assert [axis.size_in for axis in got.axes] == merged
     assert len(got.stride) == len(got.dilation) == len(got.pads_before) == len(merged)
     assert [len(own) for own in strides[3:]] == [len(merged)] * 3
@@ -628,7 +629,7 @@ def test_axes_of_a_pointwise_convolution_are_one(geometry: ConvGeometry, merged:
     assert outputs[0] == outputs[1]
     if len(merged) == 1:
         apart = strides_of(geometry, 3)
-        assert len(_launch._merged(geometry, apart)[0].axes) > 1
+        assert len(_strides.merged(geometry, apart)[0].axes) > 1
 
 
 # One input channel in each group ---------------------------------------------------------------
@@ -903,7 +904,7 @@ def test_what_lies_as_one_does_not_choose_the_kernel(
     """A pointwise convolution of an array and of a view of another one have the same bits."""
     shapes = (2, channels, *(size,) * rank), (rows, channels, *(1,) * rank)
     geometry = conv(*shapes, dilation=(dilation, *(1,) * (rank - 1)))
-    merged, _ = _launch._merged(geometry, strides_of(geometry, 0))
+    merged, _ = _strides.merged(geometry, strides_of(geometry, 0))
     assert merged.rank == 1
     plans = plan_of(merged, processor=processor), plan_of(geometry, processor=processor)
     assert len({type(plan) for plan in plans}) == 1

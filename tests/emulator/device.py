@@ -22,7 +22,8 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
 from cupyconv import _compile
-from cupyconv._launch import Arguments, KernelPath
+from cupyconv._device import Arguments
+from cupyconv._launch import KernelPath
 from cupyconv._plan import Instance, Launch, Processor
 
 HERE = Path(__file__).parent

@@ -1,0 +1,126 @@
+"""What kernels run on: a CUDA device by way of CuPy, or one that stands in for it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import lru_cache
+from threading import Lock
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from . import _compile, _early
+from ._arrays import Array
+from ._plan import TARGETS, Launch, Processor
+
+# What a kernel is given, 64 bits each.
+Arguments: TypeAlias = "array[int]"
+
+
+class Device(Protocol):
+    """What kernels run on."""
+
+    def processor(self) -> Processor:
+        """Return what plans know of the device."""
+
+    def address(self, array: Array) -> int:
+        """Return the address of the first element."""
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return uninitialised memory for the launches of one call."""
+
+    def cast(self, array: Array, dtype: np.dtype) -> Array:
+        """Return `array` in `dtype`: itself, or a copy in C order in workspace."""
+
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        """Return what puts a kernel with its packed arguments on the current stream.
+
+        It holds for the device that is the current one now.
+        """
+
+
+@lru_cache(maxsize=64)
+def processor_of(device: int) -> Processor:
+    """Return what plans know of a CUDA device: of the targets, the last that it can run."""
+    from cupy.cuda import runtime
+
+    properties = runtime.getDeviceProperties(device)
+    capability = 10 * properties["major"] + properties["minor"]
+    able = [
+        t
+        for t in TARGETS
+        if int(t.strip("sm_a")) <= capability and ("a" not in t or capability == 90)
+    ]
+    return Processor(able[-1] if able else TARGETS[0], properties["multiProcessorCount"])
+
+
+# What a block may have of shared memory without asking.
+_SHARED_UNASKED = 48 * 1024
+
+
+# Two threads may ask one kernel for different amounts; the larger one has to stay.
+_asking = Lock()
+
+
+class CupyDevice:
+    """The current CUDA device, by way of CuPy."""
+
+    def __init__(self) -> None:
+        import cupy
+        from cupy.cuda.function import CPointer
+
+        self._cupy, self._runtime, self._pointer = cupy, cupy.cuda.runtime, CPointer
+
+    def processor(self) -> Processor:
+        """Return what plans know of the device."""
+        return processor_of(self._runtime.getDevice())
+
+    def address(self, array: Array) -> int:
+        """Return the address of the first element."""
+        return array.data.ptr  # type: ignore[no-any-return]
+
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return uninitialised memory for the launches of one call.
+
+        While the stream is being captured the memory comes from the graph itself: a block of
+        CuPy's pool would be handed out again after the capture, and overwritten by each replay.
+        """
+        cupy = self._cupy
+        stream = cupy.cuda.get_current_stream()
+        if not stream.is_capturing():
+            return cupy.ndarray(shape, dtype)
+        size = max(1, int(np.prod(shape)) * dtype.itemsize)
+        memory = cupy.cuda.memory.MemoryAsync(size, stream)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+    def cast(self, array: Array, dtype: np.dtype) -> Array:
+        """Return `array` in `dtype`: itself, or a copy in C order in workspace."""
+        if array.dtype == dtype:
+            return array
+        copy = self.workspace(array.shape, dtype)
+        copy[...] = array
+        return copy
+
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        """Return what puts a kernel with its packed arguments on the current stream.
+
+        It holds for the device that is the current one now.
+        """
+        kernel = _compile.kernel(launch.instance)
+        if launch.shared > _SHARED_UNASKED:
+            with _asking:
+                asked = kernel.max_dynamic_shared_size_bytes
+                kernel.max_dynamic_shared_size_bytes = max(launch.shared, asked)
+        early = _early.driver() if launch.early else None
+        if early:
+            function = kernel.kernel
+            return _early.launcher(early, function, launch.grid, launch.block, launch.shared)
+        start, pointer = kernel.kernel.linear_launch, self._pointer
+        threads, block, shared = launch.grid * launch.block, launch.block, launch.shared
+
+        def run(arguments: Arguments) -> None:
+            # A pointer of its own CuPy takes as it is; the address of an array it looks for anew.
+            start(threads, (pointer(arguments.buffer_info()[0]),), shared, block)
+
+        return run

@@ -56,8 +56,8 @@ def options(instance: Instance) -> tuple[str, ...]:
     the one without them, and the more special of the two counts.
     """
     macros = (f"-D{name}={value}" for name, value in instance.defines)
-    special = ("-arch=sm_90a",) if ("ENGINE", "WgmmaEngine") in instance.defines else ()
-    return ("-std=c++17", *macros, *special)
+    wgmma = instance.source == "pointwise_conv.cu" or ("ENGINE", "WgmmaEngine") in instance.defines
+    return ("-std=c++17", *macros, *(("-arch=sm_90a",) if wgmma else ()))
 
 
 @lru_cache(maxsize=1024)

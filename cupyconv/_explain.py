@@ -43,6 +43,7 @@ from ._plan import (
     MatrixPlan,
     NormPlan,
     PlainPlan,
+    PointwisePlan,
     Processor,
 )
 from ._pooling import max_pool2d
@@ -86,8 +87,8 @@ class Explanation:
     multiprocessors : int
         Multiprocessors of the GPU.
     kernel : str
-        What does the work: ``"hopper"``, ``"portable"``, ``"depthwise"``, ``"gather"``,
-        ``"plain"`` or ``"direct"`` for convolutions, ``"fused"``, ``"normalize"``,
+        What does the work: ``"hopper"``, ``"portable"``, ``"pointwise"``, ``"depthwise"``,
+        ``"gather"``, ``"plain"`` or ``"direct"`` for convolutions, ``"fused"``, ``"normalize"``,
         ``"max_pool2d"``, several of them joined by ``" + "``, or ``"none"`` for a result without
         elements.
     refused : dict of str to str
@@ -248,6 +249,8 @@ class _NotingPath(KernelPath):
         if isinstance(plan, MatrixPlan):
             placing = _PLACING if plan.sum.mode.scaled else 1
             return plan.tiling.cycles * placing * self.chip.matrix_slowness(dtype)
+        if isinstance(plan, PointwisePlan):
+            return plan.layout.cycles * self.chip.matrix_slowness(dtype)
         if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan):
             return plan.layout.cycles
         products = _products(geometry) / self.chip.processor.multiprocessors
@@ -335,7 +338,7 @@ def _tiles(plan: ConvPlan) -> object:
     """Return the part of a plan that is not about launches."""
     if isinstance(plan, MatrixPlan):
         return plan.tiling
-    if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan):
+    if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan | PointwisePlan):
         return plan.layout
     return f"{plan.phases} phases of {plan.row_tiles} x {plan.position_tiles} tiles"
 

@@ -12,7 +12,7 @@ from dataclasses import astuple
 
 import numpy as np
 
-from . import _depthwise, _plain
+from . import _depthwise, _plain, _pointwise
 from ._arrays import Array, Convolution, Fused, floating
 from ._device import Arguments, Device
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
@@ -33,6 +33,7 @@ from ._plan import (
     MatrixPlan,
     NormPlan,
     PlainPlan,
+    PointwisePlan,
     plan_conv,
     plan_fused,
     plan_norm,
@@ -100,6 +101,8 @@ class KernelPath:
             convolve = self._gather(plan, geometry, strides, bias)
         elif isinstance(plan, PlainPlan):
             convolve = self._plain(geometry, strides, bias, out.dtype)
+        elif isinstance(plan, PointwisePlan):
+            convolve = self._pointwise(plan, geometry, strides, bias, out.dtype.itemsize)
         else:
             convolve = self._matrix(plan, geometry, strides, bias, out.dtype.itemsize)
         dtype, cast = out.dtype, self.device.cast
@@ -362,6 +365,50 @@ class KernelPath:
             arguments.append(paired)
             pack(arguments)
             launch(arguments)
+
+        return convolve
+
+    def _pointwise(
+        self,
+        plan: PointwisePlan,
+        geometry: ConvGeometry,
+        strides: ConvStrides,
+        bias: Array | None,
+        itemsize: int,
+    ) -> Convolution:
+        g, layout = geometry, plan.layout
+        lead = (0,) * (3 - g.rank)
+        places = _pointwise.BYTES // itemsize
+        steps = [
+            stride * axis.step for stride, axis in zip(strides.input_axes, g.axes, strict=True)
+        ]
+        sizes = [axis.size_out for axis in g.axes]
+        _, y, x = (*(1 for _ in lead), *sizes)
+        constants = packed_words(
+            (
+                *parameter_fields(bias),
+                *(layout.positions, g.channels, g.rows),
+                *(*strides.input, *lead, *steps),
+                *strides.weight,
+                *(*strides.out, *lead, *strides.out_axes),
+                *(y, x, math.prod(sizes)),
+                *map(long_reciprocal, (y, x, math.prod(sizes))),
+                g.rank > 1,
+                *(layout.units, layout.passes, layout.chunks),
+            )
+        )
+        together = all(
+            lie_together(places, own, x) == places
+            for own in ((*strides.input, *steps), (*strides.out, *strides.out_axes))
+        )
+        launch = self.device.launcher(plan.launch)
+        address = self.device.address
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            term = 0 if bias is None else address(bias)
+            arrays = address(input), address(weight), address(out), term
+            aligned = together and (arrays[0] | arrays[2]) % _pointwise.BYTES == 0
+            launch(packed_words(arrays) + constants + packed_words((aligned,)))
 
         return convolve
 

@@ -101,15 +101,21 @@ def mode(
 
     Where the kernel is `forced`, few products are no reason for another mode.
     """
-    if dtype != "float32":
-        return _SIXTEEN.get(dtype)
-    g, tf32 = geometry, _TF32[precision]
+    plain = plain_mode(dtype, precision)
+    if plain is None or dtype != "float32":
+        return plain
+    g, tf32 = geometry, plain
     taps = math.prod(axis.kernel / axis.phases for axis in g.axes)
     products = -(-g.channels // tf32.block) * taps * tf32.products
     scaled = (
         engine == "hopper" and g.channels > _FEW_CHANNELS and (forced or products >= _MANY_PRODUCTS)
     )
     return _SCALED[precision] if scaled else tf32
+
+
+def plain_mode(dtype: str, precision: str) -> Mode | None:
+    """Return how matrix units multiply numbers as they are, None where they do not."""
+    return _TF32[precision] if dtype == "float32" else _SIXTEEN.get(dtype)
 
 
 def modes(engine: str) -> tuple[Mode, ...]:

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from . import _depthwise, _gather, _matrix, _plain
+from . import _depthwise, _gather, _matrix, _plain, _pointwise
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._matrix import Mode, Sum, Tiling
 from ._taps import AxisTaps
@@ -35,9 +35,9 @@ SHARED = {
 TARGETS = tuple(SHARED)
 
 # The kernels for convolutions: for everything, for one input channel in each group, for the same
-# where an input serves few outputs, for few products of an output, on matrix units since compute
-# capability 8.0, and on those of 9.0.
-KERNELS = ("direct", "depthwise", "gather", "plain", "portable", "hopper")
+# where an input serves few outputs, for few products of an output, for one tap on the matrix units
+# of compute capability 9.0, for all taps on those since 8.0, and on those of 9.0.
+KERNELS = ("direct", "depthwise", "gather", "plain", "pointwise", "portable", "hopper")
 
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
@@ -278,6 +278,17 @@ class PlainPlan:
 
 
 @dataclass(frozen=True)
+class PointwisePlan:
+    """How a convolution runs by pointwise_conv.cu."""
+
+    launch: Launch
+    layout: _pointwise.Layout
+
+    def __str__(self) -> str:
+        return f"{self.launch}: {self.layout}"
+
+
+@dataclass(frozen=True)
 class FusedPlan:
     """How the fused operation runs: a convolution that pools, and what norms its result.
 
@@ -301,7 +312,9 @@ class FusedPlan:
 
 
 # How a convolution runs.
-ConvPlan: TypeAlias = DirectPlan | DepthwisePlan | GatherPlan | PlainPlan | MatrixPlan
+ConvPlan: TypeAlias = (
+    DirectPlan | DepthwisePlan | GatherPlan | PlainPlan | PointwisePlan | MatrixPlan
+)
 # Why a kernel does not take a call, in words that go on from "not this one: ".
 Refusal: TypeAlias = str
 
@@ -362,6 +375,8 @@ def candidates(
     if kernel in (None, "plain"):
         many = _too_many(geometry, dtype, precision, processor) if kernel is None else None
         yield "plain", many or plan_plain(geometry, dtype, processor)
+    if kernel == "pointwise":  # which no rule chooses yet
+        yield "pointwise", _plan_pointwise(geometry, dtype, precision, processor)
     if kernel in (None, "portable", "hopper"):
         engine = kernel or _engine(processor)
         mode = _matrix.mode(dtype.name, precision, engine, geometry, kernel is not None)
@@ -582,6 +597,51 @@ def _too_many(
     return None
 
 
+def _pointwise_conv(mode: Mode, shape: _pointwise.Shape) -> Instance:
+    return Instance(
+        "pointwise_conv.cu",
+        "pointwise_conv",
+        (
+            ("ELEMENT", mode.element),
+            ("PARTS", str(mode.parts)),
+            ("CHANNELS", str(shape.channels)),
+            ("TEAMS", str(shape.teams)),
+            *((("HELD", str(shape.held)),) if shape.held else ()),
+        ),
+    )
+
+
+def _plan_pointwise(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
+) -> PointwisePlan | Refusal:
+    """Return the plan for one tap, or why there is none."""
+    g = geometry
+    mode = _matrix.plain_mode(dtype.name, precision)
+    if mode is None:
+        return _no_mode(dtype)
+    if not _pointwise.suits(g):
+        return "its outputs have not one tap each, without padding"
+    if g.rank > 3:
+        return _MANY_AXES
+    if processor.target != "sm_90a":
+        return f"{processor.target} has not the instructions"
+    layout = _pointwise.layout(g, mode, SHARED[processor.target], processor.multiprocessors)
+    if layout is None:
+        return "shared memory has no room for the weights of 64 rows"
+    size = math.prod(axis.size_out for axis in g.axes)
+    if not _fits_32_bits(g) or max(size, g.rows, layout.tiles, layout.units) >= INT32_LIMIT // 2:
+        return _LARGE
+    blocks = min(layout.tiles, max(1, processor.multiprocessors // layout.units))
+    launch = Launch(
+        _pointwise_conv(mode, layout.shape),
+        blocks * layout.units,
+        layout.shape.teams * _pointwise.TEAM,
+        layout.shared,
+        layout.units,
+    )
+    return PointwisePlan(launch, layout)
+
+
 # From here on the matrix units are worth the packing of the weights: products at each place, and of
 # one sample.
 _DENSE_PLACE = 40
@@ -786,7 +846,7 @@ def _plan_fused(
     mode = _matrix.mode(dtype.name, precision, engine, convolution, kernel is not None)
     if mode is None:
         return _no_mode(dtype)
-    if kernel in ("direct", "depthwise", "gather", "plain"):
+    if kernel not in (None, "portable", "hopper"):
         return f"the {kernel} kernel does not pool"
     if kernel is None:
         few = _too_few(convolution, mode, processor)
@@ -951,6 +1011,12 @@ def instances(target: str) -> tuple[Instance, ...]:
         for shape in _plain.SHAPES
         for instance in _plain_instances(dtype, shape)
     )
+    pointwise = (
+        _pointwise_conv(mode, shape)
+        for mode in _matrix.modes("hopper")
+        if target == "sm_90a" and not mode.scaled
+        for shape in _pointwise.shapes(mode)
+    )
     norms = (
         _norm(function, *dtypes)
         for dtypes in _NORM_DTYPES
@@ -991,6 +1057,7 @@ def instances(target: str) -> tuple[Instance, ...]:
         *depthwise,
         *gather,
         *plain,
+        *pointwise,
         *matrix,
         *pooled,
         *pooled_norms,

@@ -29,19 +29,6 @@ constexpr int BEHIND = STACKED - 1;  // groups of weights by which the second te
 constexpr int TEAM_COLUMNS = SEGMENT * SEGMENTS;
 constexpr int TEAM_SLABS = SLABS > TEAMS ? SLABS : 1, TEAM_ROWS = TEAM_SLABS * SLAB_ROWS;
 
-template <typename>
-struct matrix_type {
-    static constexpr MatrixType value = MATRIX_TF32;
-};
-template <>
-struct matrix_type<float16> {
-    static constexpr MatrixType value = MATRIX_FLOAT16;
-};
-template <>
-struct matrix_type<bfloat16> {
-    static constexpr MatrixType value = MATRIX_BFLOAT16;
-};
-
 // The distances of a step, in slots: of each of the rows that are stacked.
 struct __align__(4 * STACKED) Distances {
     int of[STACKED];

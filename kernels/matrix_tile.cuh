@@ -45,6 +45,19 @@
 typedef ELEMENT Element;
 typedef OPERAND Operand;
 
+template <typename>
+struct matrix_type {
+    static constexpr MatrixType value = MATRIX_TF32;
+};
+template <>
+struct matrix_type<float16> {
+    static constexpr MatrixType value = MATRIX_FLOAT16;
+};
+template <>
+struct matrix_type<bfloat16> {
+    static constexpr MatrixType value = MATRIX_BFLOAT16;
+};
+
 // Rows of a matrix product, in slabs of 64; bytes of a slot, and of a row of K in an instruction.
 constexpr int SLAB_ROWS = 64;
 constexpr int SLOT_BYTES = 16;

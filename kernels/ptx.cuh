@@ -503,7 +503,14 @@ __device__ inline unsigned long long matrix_descriptor(const void* start, unsign
            (unsigned long long)(swizzle == 128) << 62;
 }
 
-// Before the first product, and after the accumulators were touched.
+// Has a number ready here, and not only where it is used; what accesses memory stays on its side.
+__device__ inline void settle(unsigned& value) {
+#ifdef __CUDACC__
+    asm volatile("" : "+r"(value)::"memory");
+#endif
+}
+
+// Before the first product, and after registers that products use were touched.
 __device__ inline void wgmma_fence() {
     PTX(asm volatile("wgmma.fence.sync.aligned;" ::: "memory"), wgmma_fence());
 }
@@ -572,3 +579,25 @@ WGMMA_TYPES(104, 13, "52", "53", "54")
 WGMMA_TYPES(112, 14, "56", "57", "58")
 WGMMA_TYPES(120, 15, "60", "61", "62")
 WGMMA_TYPES(128, 16, "64", "65", "66")
+
+// The same for 64 columns, of which the rows of `a` lie in registers, as m16n8k8 (tf32) or m16n8k16 (16 bits) has them:
+// warp w has rows from 16w on. They must not be touched before the product has been waited for.
+template <MatrixType TYPE>
+struct WgmmaOfRegisters;
+
+#define WGMMA_OF_REGISTERS(TYPE, SHAPE, TRANSPOSE)                                                           \
+    template <>                                                                                             \
+    struct WgmmaOfRegisters<TYPE> {                                                                         \
+        __device__ static void multiply(float (&d)[32], const unsigned (&a)[4], unsigned long long b,       \
+                                        bool accumulate) {                                                  \
+            PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                  \
+                             "wgmma.mma_async.sync.aligned.m64n64" SHAPE " {" WGMMA_D8                      \
+                             "}, {%32, %33, %34, %35}, %36, p, 1, 1" TRANSPOSE ";\n}\n"                     \
+                             : WGMMA_R8                                                                     \
+                             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(accumulate))),   \
+                wgmma_of_registers(TYPE, d, a, b, accumulate));                                             \
+        }                                                                                                   \
+    };
+WGMMA_OF_REGISTERS(MATRIX_TF32, "k8.f32.tf32.tf32", "")
+WGMMA_OF_REGISTERS(MATRIX_FLOAT16, "k16.f32.f16.f16", ", 0")
+WGMMA_OF_REGISTERS(MATRIX_BFLOAT16, "k16.f32.bf16.bf16", ", 0")

@@ -478,6 +478,32 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
     )
 
 
+@st.composite
+def pointwise_convolutions(draw: st.DrawFn) -> Convolution:
+    """Calls of one tap and no padding, with some or with many channels in a group."""
+    rank = draw(st.sampled_from([1, 2, 2, 3]))
+    transposed = draw(st.booleans())
+    dtype, precision = draw(st.sampled_from(MODES))
+    lengths = [draw(st.integers(1, most)) for most in (20, 20, 4)[:rank]]
+    groups, rows, samples = (draw(st.integers(1, most)) for most in (3, 80, 3))
+    channels = draw(st.one_of(st.integers(1, 40), st.sampled_from([64, 65, 100, 129, 150])))
+    stride = 1 if transposed else tuple(draw(st.sampled_from([1, 1, 2])) for _ in range(rank))
+    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
+    arrays = draw(
+        drawn_values(
+            [(samples, groups * channels, *lengths), (*weight, *(1,) * rank), (groups * rows,)],
+            [dtype, dtype, bias_dtype(draw, dtype, dtype)],
+            draw(st.sampled_from(STYLES)),
+        )
+    )
+    options = {"stride": stride, "groups": groups, "precision": precision}
+    return Convolution(
+        "conv_transpose" if transposed else "conv",
+        dict(zip(("input", "weight", "bias"), arrays, strict=True)),
+        options,
+    )
+
+
 def bias_dtype(draw: st.DrawFn, *dtypes: Any) -> np.dtype[Any]:
     """The result's dtype, or another one that may be added to it."""
     dtype = np.result_type(*dtypes)

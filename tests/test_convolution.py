@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupyconv
-from backends import DEPTHWISE, GATHER, NumpyBackend, every_backend, every_kernel, examples
+from backends import (
+    BACKENDS,
+    DEPTHWISE,
+    GATHER,
+    POINTWISE,
+    NumpyBackend,
+    every_backend,
+    every_kernel,
+    examples,
+)
 from bounds import assert_convolution, assert_same_bits
 from reference import Array, Shape
 from strategies import (
@@ -26,6 +35,7 @@ from strategies import (
     exact_convolutions,
     inner,
     one_channel_convolutions,
+    pointwise_convolutions,
     rounded_pairs,
     values,
     zero_stuffed,
@@ -138,6 +148,12 @@ def test_definition_where_inputs_are_gathered(backend: NumpyBackend, case: Convo
 def test_definition_where_taps_slide_on_matrix_units(
     backend: NumpyBackend, case: Convolution
 ) -> None:
+    check(backend, case)
+
+
+@pytest.mark.parametrize("backend", POINTWISE)
+@given(case=pointwise_convolutions())
+def test_definition_where_there_is_one_tap(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
 
 
@@ -267,6 +283,22 @@ def special(case: Convolution) -> Convolution:
 def test_special_values(backend: NumpyBackend, mode: Mode, geometry: str) -> None:
     """They are in the outputs that have them in their sums, and nowhere else."""
     check(backend, special(matrix_case(geometry, mode)))
+
+
+@pytest.mark.parametrize("backend", BACKENDS + POINTWISE)
+@every_mode
+@pytest.mark.parametrize("width", [20, 21])
+@pytest.mark.parametrize("channels", [20, 140])
+def test_special_values_of_one_tap(
+    backend: NumpyBackend, mode: Mode, width: int, channels: int
+) -> None:
+    """In each group, and beside sums that are finite."""
+    dtype, precision = mode
+    sizes = (4, 2 * channels, 9, width), (140, channels, 1, 1)
+    case = special(convolution("conv2d", *sizes, dtype, groups=2, precision=precision))
+    x = case["input"]
+    x[:, channels:] = x[::-1, :channels]
+    check(backend, case)
 
 
 @every_kernel

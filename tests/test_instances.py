@@ -20,13 +20,14 @@ import test_pooling
 import test_windows
 from backends import EmulatorBackend
 from bounds import assert_convolution, assert_same_bits
-from cupyconv import _depthwise, _gather, _launch, _matrix, _plain, _plan
+from cupyconv import _depthwise, _gather, _launch, _matrix, _plain, _plan, _pointwise
 from cupyconv._plan import (
     DepthwisePlan,
     GatherPlan,
     Instance,
     Launch,
     MatrixPlan,
+    PointwisePlan,
     Processor,
 )
 from strategies import Case, Convolution, convolution, values
@@ -38,6 +39,7 @@ INSTANCES = _plan.instances("sm_90a")
 CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
 DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
 GATHER = [i for i in INSTANCES if i.source == "gather_conv.cu"]
+POINTWISE = [i for i in INSTANCES if i.source == "pointwise_conv.cu"]
 PLAIN = [i for i in INSTANCES if i.function == "plain_conv"]
 POOLED = [i for i in INSTANCES if ("POOLS", "1") in i.defines]
 MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu" and i not in POOLED]
@@ -62,13 +64,16 @@ class Recorder(EmulatorBackend):
             MatrixPlan: path._matrix,
             DepthwisePlan: path._depthwise,
             GatherPlan: path._gather,
+            PointwisePlan: path._pointwise,
         }
 
         def recorded(launch: Launch, arguments: Any) -> None:
             self.launches.append(launch)
             run(launch, arguments)
 
-        def planned(plan: MatrixPlan | DepthwisePlan | GatherPlan, *rest: Any) -> Any:
+        def planned(
+            plan: MatrixPlan | DepthwisePlan | GatherPlan | PointwisePlan, *rest: Any
+        ) -> Any:
             self.plans.append(plan)
             return prepared[type(plan)](plan, *rest)
 
@@ -76,6 +81,7 @@ class Recorder(EmulatorBackend):
         path._matrix = planned  # type: ignore[method-assign]
         path._depthwise = planned  # type: ignore[method-assign]
         path._gather = planned  # type: ignore[method-assign]
+        path._pointwise = planned  # type: ignore[method-assign]
 
 
 def tile_of(instance: Instance) -> _plan.Tile:
@@ -303,6 +309,49 @@ def test_a_tile_has_whole_images(shape: tuple[int, ...], dtype: str) -> None:
     (plan,) = backend.plans
     assert plan.layout.tiles == 1
     assert 1 < plan.layout.channels < groups
+
+
+# What the pointwise kernel tells apart, for c channels and r rows.
+POINTWISE_KINDS: dict[str, Any] = {
+    "as one": lambda c, r: ("conv2d", (3, 2 * c, 17, 44), (2 * r, c, 1, 1), {}),
+    "transposed": lambda c, r: ("conv_transpose1d", (2, 2 * c, 1012), (2 * c, r, 1), {}),
+    "odd": lambda c, r: ("conv1d", (3, 2 * c, 701), (2 * r, c, 1), {}),
+    "steps": lambda c, r: ("conv3d", (2, 2 * c, 3, 27, 51), (2 * r, c, 1, 1, 1), {"stride": 2}),
+    "scattered": lambda c, r: ("conv3d", (2, 2 * c, 4, 15, 20), (2 * r, c, 1, 1, 1), {}),
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("kind", POINTWISE_KINDS)
+@pytest.mark.parametrize("instance", POINTWISE, ids=str)
+def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups, a ragged last chunk, slab and tile, and several tiles for each team."""
+    macros = dict(instance.defines)
+    held = int(macros.get("HELD", 0))
+    shape = _pointwise.Shape(int(macros["CHANNELS"]), int(macros["TEAMS"]), held)
+    monkeypatch.setattr(_pointwise, "shapes", lambda mode: (shape,))
+    channels = 2 * shape.channels + 19 if held else shape.channels - 5
+    rows = 64 * max(held, 2) - 20
+    function, input_shape, weight_shape, options = POINTWISE_KINDS[kind](channels, rows)
+    precision = "float32" if macros["PARTS"] == "2" else "tf32"
+    case = convolution(
+        function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
+        bias=True, groups=2, precision=precision, **options,
+    )  # fmt: skip
+    if kind == "scattered":
+        case = case.with_arrays(input=case["input"][..., :18])
+    backend = Recorder("pointwise")
+    with monkeypatch.context() as patch:
+        patch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+        test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert backend.launches == [plan.launch]
+    assert plan.launch.instance == instance
+    layout = plan.layout
+    assert layout.units % 2 == 0
+    assert layout.chunks == (3 if held else 1)
+    assert layout.tiles > plan.launch.grid // layout.units * shape.teams
+    assert layout.positions % layout.tiles
 
 
 # What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs

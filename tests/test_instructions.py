@@ -301,6 +301,9 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_tf32_wide": warpgroup_matrix("tf32", 128),
     "warpgroup_float16_wide": warpgroup_matrix("float16", 128),
     "warpgroup_bfloat16_wide": warpgroup_matrix("bfloat16", 128),
+    "warpgroup_rows_tf32": warpgroup_matrix("tf32", 64),
+    "warpgroup_rows_float16": warpgroup_matrix("float16", 64),
+    "warpgroup_rows_bfloat16": warpgroup_matrix("bfloat16", 64),
     "warpgroup_registers": warpgroup_registers,
     "exchanges": exchanges,
     "conversions": conversions,
@@ -468,6 +471,19 @@ MISTAKES = {
         "warpgroup_tf32",
         "wgmma_wait<0>",
         "wgmma_wait<1>",
+        "touched before the wait",
+    ),
+    "rows touched before the wait": (
+        "warpgroup_rows_float16",
+        "descriptor(b + step * 2 * 64 * 4, 64 * 16, 128, 0), true);\n    wgmma_commit();\n",
+        "descriptor(b + step * 2 * 64 * 4, 64 * 16, 128, 0), true);\n    wgmma_commit();\n"
+        "    a[0][1] += 1;\n",
+        "wrong",
+    ),
+    "no wait for the product of registers": (
+        "warpgroup_rows_tf32",
+        "    wgmma_wait<0>();\n",
+        "",
         "touched before the wait",
     ),
     "a lane of the mask that is not there": (

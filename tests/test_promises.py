@@ -11,7 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from backends import NumpyBackend, every_backend, every_kernel, every_matrix_kernel
+from backends import (
+    BACKENDS,
+    POINTWISE,
+    NumpyBackend,
+    every_backend,
+    every_kernel,
+    every_matrix_kernel,
+)
 from bounds import assert_same_bits
 from reference import Array, Shape
 from strategies import (
@@ -40,7 +47,7 @@ independent_samples = st.one_of(
     fused_operations(given=True),
 )
 # Axes with one tap, which may lie as one; with more of them the order of a sum would be another.
-POINTWISE = [
+ONE_TAP = [
     convolution("conv2d", (2, 70, 15, 19), (90, 70, 1, 1), bias=True),
     convolution("conv_transpose3d", (1, 40, 3, 15, 17), (40, 30, 3, 1, 1)),
     convolution("conv", (1, 20, 3, 15, 7, 2), (17, 20, 1, 1, 1, 1)),
@@ -73,6 +80,20 @@ MATRIX = [
 ]
 
 
+# One tap: neighbours that lie together, and an odd number of them; several chunks of channels.
+STILL = [
+    convolution(function, input_shape, weight_shape, dtype, precision=precision, bias=True)
+    for dtype, precision in MODES
+    for function, input_shape, weight_shape in (
+        ("conv2d", (3, 40, 8, 11), (70, 40, 1, 1)),
+        ("conv_transpose1d", (3, 140, 77), (140, 70, 1)),
+    )
+]
+for case in STILL[::2]:  # what is not finite is computed again, and nothing beside it
+    case["input"][1, :, 3] = np.nan
+    case["input"][2, 5, 1, ::3] = np.inf
+
+
 def contiguous(a: Array) -> Array:
     return np.array(a, order="C")
 
@@ -96,6 +117,12 @@ def test_large_cases(backend: NumpyBackend, case: Case) -> None:
 @every_matrix_kernel
 @pytest.mark.parametrize("case", MATRIX, ids=str)
 def test_matrix_units(backend: NumpyBackend, case: Case) -> None:
+    check_promises(backend, case)
+
+
+@pytest.mark.parametrize("backend", BACKENDS + POINTWISE)
+@pytest.mark.parametrize("case", STILL, ids=str)
+def test_one_tap(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)
 
 
@@ -203,9 +230,9 @@ VIEWS = {
 @given(case=any_case, kind=st.sampled_from(list(VIEWS)))
 @example(case=LARGE[0], kind="channels last")
 @example(case=LARGE[3], kind="sliced")
-@example(case=POINTWISE[0], kind="sliced")
-@example(case=POINTWISE[1], kind="transposed")
-@example(case=POINTWISE[2], kind="sliced")
+@example(case=ONE_TAP[0], kind="sliced")
+@example(case=ONE_TAP[1], kind="transposed")
+@example(case=ONE_TAP[2], kind="sliced")
 def test_out(backend: NumpyBackend, case: Case, kind: str) -> None:
     """A result that is written to any view is the one that is returned, and it is all that is."""
     expected = backend.compute(case)

@@ -179,7 +179,13 @@ void multiply(const Product& product, const Fiber& reader) {
             }
         }
     };
-    for (int row = 0; row < 64; ++row) row_of(product.a, row, a + row * depth, 1);
+    // What lies in registers is read as late as this: it must not be touched before.
+    for (int i = 0; i < 4 * int(product.rows.size()); ++i) {
+        const int thread = i / 4, lane = thread % WARP, row = thread / WARP * 16 + lane / 4 + i % 2 * 8;
+        const int count = decode(product.type, product.rows[thread][i % 4], values);
+        std::copy(values, values + count, a + row * depth + (lane % 4 + i % 4 / 2 * 4) * count);
+    }
+    for (int row = 0; row < 64 && product.rows.empty(); ++row) row_of(product.a, row, a + row * depth, 1);
     for (int column = 0; column < n; ++column) row_of(product.b, column, b + column, n);
     multiply(64, n, depth, a, b, product.accumulators->values.data(), product.accumulate);
 }
@@ -502,7 +508,8 @@ void wgmma_fence() {
     meet_warpgroup(1, [] { warpgroup().fenced = true; });
 }
 
-void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate) {
+void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate,
+           const unsigned* rows) {
     Warpgroup& group = warpgroup();
     const int thread = launch.current->thread % WARPGROUP;
     if (!group.fenced) fail("%s multiplies without a fence in front", place());
@@ -512,9 +519,11 @@ void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b
         if (used == group.accumulators.end())
             used = group.accumulators.insert(used, {n, {}, std::vector<float>(64 * n)});
         group.open_products.push_back({type, n, a, b, accumulate, &*used,
-                                       Clocks(2 * launch.threads, std::numeric_limits<Clock>::max())});
+                                       Clocks(2 * launch.threads, std::numeric_limits<Clock>::max()),
+                                       std::vector<const uint32_t*>(rows ? WARPGROUP : 0)});
     }
     Product& product = group.open_products.back();
+    if (rows) product.rows[thread] = rows;
     Accumulators& accumulators = *product.accumulators;
     float*& registers = accumulators.registers[thread];
     if (product.a != a || product.b != b || product.n != n || product.accumulate != accumulate ||

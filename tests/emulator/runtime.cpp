@@ -168,6 +168,7 @@ struct Product {
     bool accumulate;
     Accumulators* accumulators;
     Clocks clocks;
+    std::vector<const uint32_t*> rows;  // of each thread the registers that `a` lies in, if it does
 };
 
 struct Warpgroup {

@@ -82,6 +82,11 @@ unsigned byte_select(unsigned low, unsigned high, unsigned which);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int pending);
-void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate);
+void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate,
+           const unsigned* rows = nullptr);
+inline void wgmma_of_registers(int type, float (&d)[32], const unsigned (&a)[4], unsigned long long b,
+                               bool accumulate) {
+    wgmma(type, d, 64, 0, b, accumulate, a);
+}
 
 }  // namespace emulator

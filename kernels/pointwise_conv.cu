@@ -1,0 +1,384 @@
+// Pointwise convolutions, of one tap and without padding, on the matrix units of compute capability 9.0, for float32 (by
+// three products of tf32 numbers or by one), float16 and bfloat16.
+//
+//     out[n, g, row, o] = bias[g, row] + sum over channels of in[n, g, channel, o * step] * w[g, row, channel]
+//
+// There is little to compute for each byte, so inputs take the shortest way: from memory to the registers of those that
+// multiply them, and sums from there to memory. Positions, of all samples in a row, are the rows of the matrix
+// products, and output channels their columns:
+//
+//      memory: a channel's positions lie            registers: a thread has PLACES neighbouring positions,
+//      side by side                                 8 bytes, of a quarter of the channels
+//
+//      channel 0  # # # # # # # # ...               4 threads  x  8  have 8 * PLACES positions of a warp:
+//      channel 1  # # # # # # # # ...     -->       its rows, in whatever order
+//      ...            \_/
+//                      a load
+//
+// A warp loads runs of 64 bytes of four channels at a time, and stores such runs. Weights lie in shared memory, as
+//
+//      [pass: 64 rows][step][part][half of K][64 rows][16 bytes]
+//
+// and a block brings those of its rows before its first tile. Then teams of four warps take tiles on their own: no warp
+// waits for another team. A team goes over the rows in passes of 64. The loads of its next tile, or chunk, are on their
+// way while it multiplies and stores.
+//
+// A sum runs over the channels, in steps of 8 (tf32) or 16; of three products all small ones come first.
+//
+// Infinities and NaN: as in matrix_conv.cu, sums of floats that are not finite are computed again from the arrays
+// themselves. Those of 16-bit numbers, which are not split and have no absent terms but zeros times zeros, are right.
+//
+// Macros, with those of matrix_tile.cuh:
+//     CHANNELS    of a chunk, a multiple of a step's: room for those of a group
+//     TEAMS       of a block, which has a multiprocessor for itself
+//     HELD        passes whose sums a team holds while it goes over several chunks of channels; not given where one has
+//                 them all
+//
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for weights and biases (_pointwise.py). A block
+// stays with a unit, which are some rows of a group, and its teams take every so many-th tile of positions.
+
+#include "matrix_tile.cuh"
+
+#ifdef HELD
+#define LONG 1
+#else
+#define LONG 0
+#define HELD 1
+#endif
+
+constexpr int TEAM = 128;
+constexpr int THREADS = TEAMS * TEAM;
+constexpr int STEPS = CHANNELS / BLOCK;
+constexpr int TILES = 4 / sizeof(Element);  // products of 64 positions that a team has side by side
+constexpr int PLACES = 2 * TILES;           // positions of a thread: 8 bytes of a channel
+constexpr int TEAM_PLACES = TILES * 64;     // and of a team
+constexpr int OWN = BLOCK / 4;              // channels of a thread in a step
+constexpr int SUMS = 32;                    // of a thread in 64 positions by 64 rows
+constexpr int CHUNK_BYTES = STEPS * SLAB_BYTES;  // of weights, in a pass
+
+// All strides are in elements.
+struct Arguments {
+    const Element* input;
+    const Element* weight;
+    Element* out;
+    Parameter bias;
+    int64 positions, channels, rows;  // of all samples; of a group
+    int64 input_batch, input_group, input_channel, input_axis[3];  // from the input of an output to that of the next
+    int64 weight_group, weight_row, weight_channel;
+    int64 out_batch, out_group, out_row, out_axis[3];
+    int64 sizes[2], size;  // of outputs along y and x, and of all axes
+    int64 reciprocals[3];  // of these; long ones
+    int64 scattered;       // whether axes do not lie as one: the last one stands for all otherwise
+    int64 units, passes;   // passes of a unit: HELD, if that is given
+    int64 chunks;          // of the channels of a group
+    int64 together;        // whether a thread's positions lie together, aligned, in input and output
+};
+
+// Where a position lies, in channel 0 and row 0 of a group.
+struct Place {
+    int64 input, out;
+};
+
+// The positions of a thread in a tile: where their next channels lie and where their outputs do, or null; the next
+// channel, and how many there are.
+template <bool TOGETHER>
+struct Spots {
+    static constexpr int COUNT = TOGETHER ? 1 : PLACES;
+    const Bits* from[COUNT];
+    Element* out[COUNT];
+    int channel, channels[COUNT];
+};
+
+// Of a thread: its positions in each of its channels, the same as matrix units take them, and its sums.
+typedef Bits64 Inputs[STEPS][OWN];
+typedef unsigned Operands[PARTS][TILES][STEPS][4];
+typedef float Sums[TILES][SUMS];
+
+// What matrix units take, from what loads have brought.
+__device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, float) {
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const Bits64& pair = inputs[step][i / 2];
+            const float value = __uint_as_float(pixel_of(pair, i % 2));
+            operands[0][0][step][i] = tf32_from_float(value);
+            if (PARTS == 2)
+                operands[PARTS - 1][0][step][i] = tf32_from_float(value - __uint_as_float(operands[0][0][step][i]));
+        }
+}
+template <typename Sixteen>
+__device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, Sixteen) {
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const Bits64 &first = inputs[step][i / 2 * 2], &second = inputs[step][i / 2 * 2 + 1];
+                operands[0][tile][step][i] =
+                    byte_select(pixel_of(first, tile), pixel_of(second, tile), i % 2 ? 0x7632 : 0x5410);
+            }
+}
+
+// Has them ready here, and not only where they are used: what wgmma_fence puts an order to.
+__device__ __forceinline__ void settle(Operands& operands) {
+#pragma unroll
+    for (int i = 0; i < PARTS * TILES * STEPS; ++i)
+#pragma unroll
+        for (unsigned& value : operands[i / STEPS / TILES][i / STEPS % TILES][i % STEPS]) settle(value);
+}
+
+// What is stored of neighbouring sums.
+__device__ inline Bits64 bits_of(const float (&values)[PLACES], float) { return pair_of(values[0], values[1], 0.0f); }
+template <typename Sixteen>
+__device__ inline Bits64 bits_of(const float (&values)[PLACES], Sixteen kind) {
+    return {pair_of(values[0], values[1], kind), pair_of(values[PLACES - 2], values[PLACES - 1], kind)};
+}
+
+struct Worker {
+    const Arguments& p;
+    unsigned char* const weights;
+    float* const biases;
+    const int chunks, group, first_row;  // chunks of the rows of a group
+
+    __device__ __forceinline__ Worker(const Arguments& p, unsigned char* memory)
+        : p(p),
+          weights(memory),
+          biases((float*)(memory + int(p.passes) * int(p.chunks) * CHUNK_BYTES)),
+          chunks((int(p.rows) + int(p.passes) * SLAB_ROWS - 1) / (int(p.passes) * SLAB_ROWS)),
+          group(blockIdx.x % int(p.units) / chunks),
+          first_row((blockIdx.x % int(p.units) - group * chunks) * int(p.passes) * SLAB_ROWS) {}
+
+    // Slot by slot; and the biases.
+    __device__ void bring_weights() const {
+        const int slots = int(p.chunks) * STEPS * DEPTH;  // of a row
+        const Bits* const weight = (const Bits*)(p.weight + group * p.weight_group);
+        for (int i = threadIdx.x; i < int(p.passes) * SLAB_ROWS * slots; i += THREADS) {
+            const int own = i / slots, row = first_row + own, slot = i - own * slots, step = slot / DEPTH;
+            unsigned values[CHUNK];
+#pragma unroll
+            for (int c = 0; c < CHUNK; ++c) {
+                const int channel = slot * CHUNK + c;
+                const bool exists = row < int(p.rows) && channel < int(p.channels);
+                values[c] = exists ? weight[row * p.weight_row + channel * p.weight_channel] : 0u;
+            }
+            Slot parts[PARTS];
+            Range range;
+            Channels<Element, Operand>::template fill<0>(parts, values, 0, Placing(), range);
+            const int pass = own / SLAB_ROWS;
+            Slot* const to = (Slot*)(weights + (pass * int(p.chunks) * STEPS + step) * SLAB_BYTES) +
+                             slot % DEPTH * SLAB_ROWS + own % SLAB_ROWS;
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) to[part * DEPTH * SLAB_ROWS] = parts[part];
+        }
+        for (int own = threadIdx.x; own < int(p.passes) * SLAB_ROWS; own += THREADS) {
+            const int row = first_row + own;
+            biases[own] = p.bias.data && row < int(p.rows) ? load_parameter<float>(p.bias, group * p.rows + row) : 0.0f;
+        }
+    }
+
+    // Which channels a thread has: its first one, and how far the next one is from the i-th of a step.
+    __device__ static int first_channel() { return threadIdx.x % 4 * (sizeof(Element) == 4 ? 1 : 2); }
+    __device__ static int to_next(int i) { return sizeof(Element) == 4 ? 4 : i % 2 == 0 ? 1 : 7; }
+    // And which positions: neighbours, or, one by one, each beside those of the next threads.
+    template <bool TOGETHER>
+    __device__ static int64 position_of(int tile, int i) {
+        const int warp = threadIdx.x % TEAM / 32, own = threadIdx.x % 32 / 4;
+        return int64(tile) * TEAM_PLACES + warp * 8 * PLACES + (TOGETHER ? own * PLACES + i : i * 8 + own);
+    }
+
+    __device__ Place place_of(int64 position) const {
+        const int64 sample = long_quotient(position, p.size, p.reciprocals[2]);
+        const int rest = int(position - sample * p.size);
+        Place place = {sample * p.input_batch + group * p.input_group, sample * p.out_batch + group * p.out_group};
+        int at[3] = {0, 0, rest};
+        if (p.scattered) {
+            const int line = long_quotient(rest, p.reciprocals[1]);
+            at[0] = long_quotient(line, p.reciprocals[0]);
+            at[1] = line - at[0] * int(p.sizes[0]), at[2] = rest - line * int(p.sizes[1]);
+            place.input += at[0] * p.input_axis[0] + at[1] * p.input_axis[1];
+            place.out += at[0] * p.out_axis[0] + at[1] * p.out_axis[1];
+        }
+        return {place.input + at[2] * p.input_axis[2], place.out + at[2] * p.out_axis[2]};
+    }
+
+    template <bool TOGETHER>
+    __device__ __forceinline__ void find(Spots<TOGETHER>& spots, int tile) const {
+        spots.channel = first_channel();
+#pragma unroll
+        for (int s = 0; s < spots.COUNT; ++s) {
+            const int64 position = position_of<TOGETHER>(tile, s);
+            const bool exists = position < p.positions;
+            const Place place = place_of(exists ? position : 0);
+            spots.from[s] = (const Bits*)p.input + place.input + spots.channel * p.input_channel;
+            spots.out[s] = exists ? p.out + place.out : nullptr;
+            spots.channels[s] = exists ? int(p.channels) : 0;
+        }
+    }
+
+    // Issues the loads of a chunk.
+    template <bool TOGETHER>
+    __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots) const {
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+            Bits values[OWN][PLACES];
+#pragma unroll
+            for (int i = 0; i < OWN; ++i) {
+                inputs[step][i] = {0, 0};
+                if (TOGETHER)
+                    load_bits(inputs[step][i], (const Bits64*)spots.from[0], spots.channel, spots.channels[0]);
+#pragma unroll
+                for (int s = 0; s < spots.COUNT; ++s) {
+                    values[i][s] = 0;
+                    if (!TOGETHER) load_bits(values[i][s], spots.from[s], spots.channel, spots.channels[s]);
+                    spots.from[s] += to_next(i) * p.input_channel;
+                }
+                spots.channel += to_next(i);
+            }
+#pragma unroll
+            for (int i = 0; i < OWN && !TOGETHER; ++i) inputs[step][i] = joined(values[i]);
+        }
+    }
+    __device__ static Bits64 joined(const unsigned (&values)[2]) { return {values[0], values[1]}; }
+    __device__ static Bits64 joined(const unsigned short (&values)[4]) {
+        return {values[0] | unsigned(values[1]) << 16, values[2] | unsigned(values[3]) << 16};
+    }
+
+    // Adds the products of a chunk to the sums of a pass, or begins them.
+    __device__ __forceinline__ void multiply(Sums& sums, const Operands& operands, int pass, int chunk) const {
+        const unsigned long long slab =
+            matrix_descriptor(weights + (pass * int(p.chunks) + chunk) * CHUNK_BYTES, SLAB_ROWS * SLOT_BYTES,
+                              8 * SLOT_BYTES, 0);
+        if (!LONG || PARTS == 1) {
+            multiply(sums, operands, slab, LONG && chunk > 0);
+            return;
+        }
+        Sums chain;
+        multiply(chain, operands, slab, false);
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int i = 0; i < SUMS; ++i) sums[tile][i] = chunk > 0 ? sums[tile][i] + chain[tile][i] : chain[tile][i];
+    }
+    __device__ __forceinline__ static void multiply(Sums& sums, const Operands& operands, unsigned long long slab,
+                                                    bool add) {
+        constexpr int PART = DEPTH * SLAB_ROWS;  // slots
+        constexpr int FIRST = PARTS == 2 ? 0 : 2;
+        wgmma_fence();
+#pragma unroll
+        for (int product = FIRST; product < 3; ++product)  // low by high, high by low, high by high
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+                for (int tile = 0; tile < TILES; ++tile)
+                    WgmmaOfRegisters<matrix_type<Operand>::value>::multiply(
+                        sums[tile], operands[product == 0 ? PARTS - 1 : 0][tile][step],
+                        slab + (step * PARTS + (product == 1)) * PART, add || product > FIRST || step > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+    }
+
+    template <bool TOGETHER>
+    __device__ __forceinline__ void store(Sums& sums, Element* const (&outs)[Spots<TOGETHER>::COUNT], int tile,
+                                          int pass) const {
+        const int first = pass * SLAB_ROWS + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < SUMS; ++i) {
+            const float bias = biases[first + i / 4 * 8 + i % 2];
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile) sums[tile][i] += bias;
+        }
+        Specials<0> specials;
+        int row = first_row + first;
+        int64 to = row * p.out_row;
+#pragma unroll
+        for (int i = 0; i < SUMS; i += i % 2 ? 3 : 1) {  // each row
+            float values[PLACES];
+#pragma unroll
+            for (int s = 0; s < PLACES; ++s) values[s] = sums[s / 2][i + s % 2 * 2];
+            if (sizeof(Element) == 4) specials.add({__float_as_uint(values[0]), __float_as_uint(values[1])});
+            if (TOGETHER)
+                store_bits((Bits64*)(outs[0] + to), bits_of(values, Element()), outs[0] && row < int(p.rows));
+            else
+#pragma unroll
+                for (int s = 0; s < PLACES; ++s)
+                    if (outs[s] && row < int(p.rows)) outs[s][to] = narrow<Element>(values[s]);
+            row += i % 2 ? 7 : 1, to += (i % 2 ? 7 : 1) * p.out_row;
+        }
+        if (sizeof(Element) == 4 && __any_sync(~0u, specials.found())) repair<TOGETHER>(p, weights, tile, pass);
+        __syncwarp();
+    }
+
+    // Computes those of a thread's outputs that are not finite again. It stands apart, as what is in sight of a
+    // function that is not inlined cannot lie in registers.
+    template <bool TOGETHER>
+    __device__ __noinline__ static void repair(const Arguments& p, unsigned char* memory, int tile, int pass) {
+        const Worker worker(p, memory);
+        const int first = pass * SLAB_ROWS + threadIdx.x % 4 * 2;
+        for (int i = 0; i < PLACES * 16; ++i) {
+            const int own = first + i / 2 % 8 * 8 + i % 2, row = worker.first_row + own;
+            const int64 position = position_of<TOGETHER>(tile, i / 16);
+            if (row >= int(p.rows) || position >= p.positions) continue;
+            const Place place = worker.place_of(position);
+            Element* const at = p.out + place.out + row * p.out_row;
+            if (!is_special(widen<float>(*at))) continue;
+            const Element* const input = p.input + place.input;
+            const Element* const weight = p.weight + worker.group * p.weight_group + row * p.weight_row;
+            float sum = 0;
+            for (int c = 0; c < int(p.channels); ++c)
+                sum = fmaf(widen<float>(input[c * p.input_channel]), widen<float>(weight[c * p.weight_channel]), sum);
+            *at = narrow<Element>(sum + worker.biases[own]);
+        }
+    }
+
+    template <bool TOGETHER>
+    __device__ __forceinline__ void run() const {
+        const int blocks = gridDim.x / int(p.units), chunks = LONG ? int(p.chunks) : 1;
+        const int tiles = int((p.positions + TEAM_PLACES - 1) / TEAM_PLACES);
+        int tile = blockIdx.x / int(p.units) + uniform(threadIdx.x / TEAM) * blocks;
+        if (tile >= tiles) return;
+        Inputs inputs;
+        Spots<TOGETHER> spots;
+        find(spots, tile);
+        load(inputs, spots);
+#pragma unroll 1
+        while (tile < tiles) {
+            const int next = tile + blocks * TEAMS;
+            Element* outs[spots.COUNT];
+#pragma unroll
+            for (int s = 0; s < spots.COUNT; ++s) outs[s] = spots.out[s];
+            Operands operands;
+            Sums sums[HELD];
+#pragma unroll 1
+            for (int pass = 0; pass < (LONG ? 1 : int(p.passes)); ++pass) {
+#pragma unroll 1
+                for (int chunk = 0; chunk < chunks; ++chunk) {
+                    if (LONG || pass == 0) {
+                        fill(operands, inputs, Element());
+                        settle(operands);
+                        if (chunk == chunks - 1 && next < tiles) find(spots, next);
+                        if (chunk < chunks - 1 || next < tiles) load(inputs, spots);
+                    }
+#pragma unroll
+                    for (int h = 0; h < HELD; ++h) multiply(sums[h], operands, pass + h, chunk);
+                }
+#pragma unroll
+                for (int h = 0; h < HELD; ++h) store<TOGETHER>(sums[h], outs, tile, pass + h);
+            }
+            tile = next;
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) pointwise_conv(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    const Worker worker(p, memory);
+    worker.bring_weights();
+    async_proxy_fence();
+    __syncthreads();
+    if (p.together)
+        worker.run<true>();
+    else
+        worker.run<false>();
+}

@@ -43,8 +43,8 @@ from ._plan import (
     MatrixPlan,
     NormPlan,
     PlainPlan,
-    PointwisePlan,
     Processor,
+    StreamingPlan,
 )
 from ._pooling import max_pool2d
 from ._strides import laid_out, on_long_lines
@@ -87,7 +87,7 @@ class Explanation:
     multiprocessors : int
         Multiprocessors of the GPU.
     kernel : str
-        What does the work: ``"hopper"``, ``"portable"``, ``"pointwise"``, ``"depthwise"``,
+        What does the work: ``"hopper"``, ``"portable"``, ``"streaming"``, ``"depthwise"``,
         ``"gather"``, ``"plain"`` or ``"direct"`` for convolutions, ``"fused"``, ``"normalize"``,
         ``"max_pool2d"``, several of them joined by ``" + "``, or ``"none"`` for a result without
         elements.
@@ -249,7 +249,7 @@ class _NotingPath(KernelPath):
         if isinstance(plan, MatrixPlan):
             placing = _PLACING if plan.sum.mode.scaled else 1
             return plan.tiling.cycles * placing * self.chip.matrix_slowness(dtype)
-        if isinstance(plan, PointwisePlan):
+        if isinstance(plan, StreamingPlan):
             return plan.layout.cycles * self.chip.matrix_slowness(dtype)
         if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan):
             return plan.layout.cycles
@@ -338,7 +338,7 @@ def _tiles(plan: ConvPlan) -> object:
     """Return the part of a plan that is not about launches."""
     if isinstance(plan, MatrixPlan):
         return plan.tiling
-    if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan | PointwisePlan):
+    if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan | StreamingPlan):
         return plan.layout
     return f"{plan.phases} phases of {plan.row_tiles} x {plan.position_tiles} tiles"
 

@@ -12,7 +12,7 @@ from dataclasses import astuple
 
 import numpy as np
 
-from . import _depthwise, _plain, _pointwise
+from . import _depthwise, _plain, _streaming
 from ._arrays import Array, Convolution, Fused, floating
 from ._device import Arguments, Device
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
@@ -33,7 +33,7 @@ from ._plan import (
     MatrixPlan,
     NormPlan,
     PlainPlan,
-    PointwisePlan,
+    StreamingPlan,
     plan_conv,
     plan_fused,
     plan_norm,
@@ -101,8 +101,8 @@ class KernelPath:
             convolve = self._gather(plan, geometry, strides, bias)
         elif isinstance(plan, PlainPlan):
             convolve = self._plain(geometry, strides, bias, out.dtype)
-        elif isinstance(plan, PointwisePlan):
-            convolve = self._pointwise(plan, geometry, strides, bias, out.dtype.itemsize)
+        elif isinstance(plan, StreamingPlan):
+            convolve = self._streaming(plan, geometry, strides, bias, out.dtype.itemsize)
         else:
             convolve = self._matrix(plan, geometry, strides, bias, out.dtype.itemsize)
         dtype, cast = out.dtype, self.device.cast
@@ -368,9 +368,9 @@ class KernelPath:
 
         return convolve
 
-    def _pointwise(
+    def _streaming(
         self,
-        plan: PointwisePlan,
+        plan: StreamingPlan,
         geometry: ConvGeometry,
         strides: ConvStrides,
         bias: Array | None,
@@ -378,16 +378,23 @@ class KernelPath:
     ) -> Convolution:
         g, layout = geometry, plan.layout
         lead = (0,) * (3 - g.rank)
-        places = _pointwise.BYTES // itemsize
+        # Neighbours of a thread: with several taps in the result alone.
+        places = _streaming.places(layout.shape, itemsize)
         steps = [
             stride * axis.step for stride, axis in zip(strides.input_axes, g.axes, strict=True)
         ]
+        axes = (NO_AXIS,) * (3 - g.rank) + g.axes
+        first = sum(
+            axis.origin * stride for stride, axis in zip(strides.input_axes, g.axes, strict=True)
+        )
+        padded = not all(map(_streaming.is_inside, axes))
         sizes = [axis.size_out for axis in g.axes]
         _, y, x = (*(1 for _ in lead), *sizes)
         constants = packed_words(
             (
                 *parameter_fields(bias),
-                *(layout.positions, g.channels, g.rows),
+                *(layout.positions, layout.products, g.rows),
+                first,
                 *(*strides.input, *lead, *steps),
                 *strides.weight,
                 *(*strides.out, *lead, *strides.out_axes),
@@ -395,19 +402,27 @@ class KernelPath:
                 *map(long_reciprocal, (y, x, math.prod(sizes))),
                 g.rank > 1,
                 *(layout.units, layout.passes, layout.chunks),
+                layout.products // g.channels,
+                *(axis.kernel for axis in axes),
+                *(axis.size_in for axis in axes),
+                *(axis.step for axis in axes),
+                *(axis.origin for axis in axes),
+                *(axis.offset_step for axis in axes),
+                *(*lead, *strides.weight_axes),
+                padded,
             )
         )
-        together = all(
-            lie_together(places, own, x) == places
-            for own in ((*strides.input, *steps), (*strides.out, *strides.out_axes))
-        )
+        outs, inputs = (*strides.out, *strides.out_axes), (*strides.input, *steps)
+        neighbours = [outs] if layout.shape.taps else [outs, inputs]
+        together = all(lie_together(places, own, x) == places for own in neighbours)
         launch = self.device.launcher(plan.launch)
         address = self.device.address
 
         def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
             term = 0 if bias is None else address(bias)
             arrays = address(input), address(weight), address(out), term
-            aligned = together and (arrays[0] | arrays[2]) % _pointwise.BYTES == 0
+            loaded = 0 if layout.shape.taps else arrays[0]
+            aligned = together and (loaded | arrays[2]) % (places * itemsize) == 0
             launch(packed_words(arrays) + constants + packed_words((aligned,)))
 
         return convolve

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from . import _depthwise, _gather, _matrix, _plain, _pointwise
+from . import _depthwise, _gather, _matrix, _plain, _streaming
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._matrix import Mode, Sum, Tiling
 from ._taps import AxisTaps
@@ -35,9 +35,9 @@ SHARED = {
 TARGETS = tuple(SHARED)
 
 # The kernels for convolutions: for everything, for one input channel in each group, for the same
-# where an input serves few outputs, for few products of an output, for one tap on the matrix units
-# of compute capability 9.0, for all taps on those since 8.0, and on those of 9.0.
-KERNELS = ("direct", "depthwise", "gather", "plain", "pointwise", "portable", "hopper")
+# where an input serves few outputs, for few products of an output, for one tap and for few on the
+# matrix units of compute capability 9.0, for all taps on those since 8.0, and on those of 9.0.
+KERNELS = ("direct", "depthwise", "gather", "plain", "streaming", "portable", "hopper")
 
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
@@ -278,11 +278,11 @@ class PlainPlan:
 
 
 @dataclass(frozen=True)
-class PointwisePlan:
-    """How a convolution runs by pointwise_conv.cu."""
+class StreamingPlan:
+    """How a convolution runs by streaming_conv.cu."""
 
     launch: Launch
-    layout: _pointwise.Layout
+    layout: _streaming.Layout
 
     def __str__(self) -> str:
         return f"{self.launch}: {self.layout}"
@@ -313,7 +313,7 @@ class FusedPlan:
 
 # How a convolution runs.
 ConvPlan: TypeAlias = (
-    DirectPlan | DepthwisePlan | GatherPlan | PlainPlan | PointwisePlan | MatrixPlan
+    DirectPlan | DepthwisePlan | GatherPlan | PlainPlan | StreamingPlan | MatrixPlan
 )
 # Why a kernel does not take a call, in words that go on from "not this one: ".
 Refusal: TypeAlias = str
@@ -375,8 +375,8 @@ def candidates(
     if kernel in (None, "plain"):
         many = _too_many(geometry, dtype, precision, processor) if kernel is None else None
         yield "plain", many or plan_plain(geometry, dtype, processor)
-    if kernel == "pointwise":  # which no rule chooses yet
-        yield "pointwise", _plan_pointwise(geometry, dtype, precision, processor)
+    if kernel == "streaming":  # which no rule chooses yet
+        yield "streaming", _plan_streaming(geometry, dtype, precision, processor)
     if kernel in (None, "portable", "hopper"):
         engine = kernel or _engine(processor)
         mode = _matrix.mode(dtype.name, precision, engine, geometry, kernel is not None)
@@ -597,35 +597,36 @@ def _too_many(
     return None
 
 
-def _pointwise_conv(mode: Mode, shape: _pointwise.Shape) -> Instance:
+def _streaming_conv(mode: Mode, shape: _streaming.Shape) -> Instance:
     return Instance(
-        "pointwise_conv.cu",
-        "pointwise_conv",
+        "streaming_conv.cu",
+        "streaming_conv",
         (
             ("ELEMENT", mode.element),
             ("PARTS", str(mode.parts)),
             ("CHANNELS", str(shape.channels)),
             ("TEAMS", str(shape.teams)),
             *((("HELD", str(shape.held)),) if shape.held else ()),
+            *((("TAPS", "1"),) if shape.taps else ()),
         ),
     )
 
 
-def _plan_pointwise(
+def _plan_streaming(
     geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
-) -> PointwisePlan | Refusal:
-    """Return the plan for one tap, or why there is none."""
+) -> StreamingPlan | Refusal:
+    """Return the plan for one tap or few products, or why there is none."""
     g = geometry
     mode = _matrix.plain_mode(dtype.name, precision)
     if mode is None:
         return _no_mode(dtype)
-    if not _pointwise.suits(g):
-        return "its outputs have not one tap each, without padding"
+    if not _streaming.suits(g):
+        return "it has phases, many taps, or more products than tables are made of"
     if g.rank > 3:
         return _MANY_AXES
     if processor.target != "sm_90a":
         return f"{processor.target} has not the instructions"
-    layout = _pointwise.layout(g, mode, SHARED[processor.target], processor.multiprocessors)
+    layout = _streaming.layout(g, mode, SHARED[processor.target], processor.multiprocessors)
     if layout is None:
         return "shared memory has no room for the weights of 64 rows"
     size = math.prod(axis.size_out for axis in g.axes)
@@ -633,13 +634,13 @@ def _plan_pointwise(
         return _LARGE
     blocks = min(layout.tiles, max(1, processor.multiprocessors // layout.units))
     launch = Launch(
-        _pointwise_conv(mode, layout.shape),
+        _streaming_conv(mode, layout.shape),
         blocks * layout.units,
-        layout.shape.teams * _pointwise.TEAM,
+        layout.shape.teams * _streaming.TEAM,
         layout.shared,
         layout.units,
     )
-    return PointwisePlan(launch, layout)
+    return StreamingPlan(launch, layout)
 
 
 # From here on the matrix units are worth the packing of the weights: products at each place, and of
@@ -1011,11 +1012,12 @@ def instances(target: str) -> tuple[Instance, ...]:
         for shape in _plain.SHAPES
         for instance in _plain_instances(dtype, shape)
     )
-    pointwise = (
-        _pointwise_conv(mode, shape)
+    streaming = (
+        _streaming_conv(mode, shape)
         for mode in _matrix.modes("hopper")
         if target == "sm_90a" and not mode.scaled
-        for shape in _pointwise.shapes(mode)
+        for taps in (False, True)
+        for shape in _streaming.shapes(mode, taps)
     )
     norms = (
         _norm(function, *dtypes)
@@ -1057,7 +1059,7 @@ def instances(target: str) -> tuple[Instance, ...]:
         *depthwise,
         *gather,
         *plain,
-        *pointwise,
+        *streaming,
         *matrix,
         *pooled,
         *pooled_norms,

@@ -113,20 +113,20 @@ DEPTHWISE = [
     pytest.param(CupyBackend("depthwise"), id="cupy-depthwise", marks=pytest.mark.gpu),
 ]
 
-POINTWISE = [
-    pytest.param(EmulatorBackend("pointwise"), id="emulator-pointwise", marks=pytest.mark.emulator),
+STREAMING = [
+    pytest.param(EmulatorBackend("streaming"), id="emulator-streaming", marks=pytest.mark.emulator),
     pytest.param(
-        CupyBackend("pointwise"), id="cupy-pointwise", marks=[pytest.mark.gpu, pytest.mark.wgmma]
+        CupyBackend("streaming"), id="cupy-streaming", marks=[pytest.mark.gpu, pytest.mark.wgmma]
     ),
 ]
 
 # Tests of convolutions run on these as well, each with one kernel for all that it can take. The
-# gathering and the pointwise kernel take few of them; they have cases of their own.
+# gathering and the streaming kernel take few of them; they have cases of their own.
 FORCED = [
     *(
         pytest.param(EmulatorBackend(kernel), id=f"emulator-{kernel}", marks=pytest.mark.emulator)
         for kernel in _plan.KERNELS
-        if kernel not in ("gather", "pointwise")
+        if kernel not in ("gather", "streaming")
     ),
     pytest.param(CupyBackend("direct"), id="cupy-direct", marks=pytest.mark.gpu),
     pytest.param(CupyBackend("depthwise"), id="cupy-depthwise", marks=pytest.mark.gpu),

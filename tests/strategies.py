@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
@@ -475,6 +476,35 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
     function = "conv_transpose" if transposed else "conv"
     return Convolution(
         function, dict(zip(("input", "weight", "bias"), arrays, strict=True)), options
+    )
+
+
+@st.composite
+def streaming_convolutions(draw: st.DrawFn) -> Convolution:
+    """Calls of few products of an output and one phase, with several taps."""
+    rank = draw(st.sampled_from([1, 2, 2, 3]))
+    transposed = draw(st.booleans())
+    dtype, precision = draw(st.sampled_from(MODES))
+    geometries = conv_transpose_geometries if transposed else conv_geometries
+    lengths, kernel, options = draw(geometries(rank))
+    if transposed:
+        assume(set(np.ravel(options["stride"])) == {1})
+    assume(sum(kernel) <= 20)
+    most = max(1, 300 // math.prod(kernel))
+    groups, rows, samples = (draw(st.integers(1, most)) for most in (3, 80, 3))
+    channels = draw(st.integers(1, min(most, 40)))
+    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
+    arrays = draw(
+        drawn_values(
+            [(samples, groups * channels, *lengths), (*weight, *kernel), (groups * rows,)],
+            [dtype, dtype, bias_dtype(draw, dtype, dtype)],
+            draw(st.sampled_from(STYLES)),
+        )
+    )
+    return Convolution(
+        "conv_transpose" if transposed else "conv",
+        dict(zip(("input", "weight", "bias"), arrays, strict=True)),
+        {**options, "groups": groups, "precision": precision},
     )
 
 

@@ -19,7 +19,7 @@ from backends import (
     BACKENDS,
     DEPTHWISE,
     GATHER,
-    POINTWISE,
+    STREAMING,
     NumpyBackend,
     every_backend,
     every_kernel,
@@ -37,6 +37,7 @@ from strategies import (
     one_channel_convolutions,
     pointwise_convolutions,
     rounded_pairs,
+    streaming_convolutions,
     values,
     zero_stuffed,
 )
@@ -151,9 +152,15 @@ def test_definition_where_taps_slide_on_matrix_units(
     check(backend, case)
 
 
-@pytest.mark.parametrize("backend", POINTWISE)
+@pytest.mark.parametrize("backend", STREAMING)
 @given(case=pointwise_convolutions())
 def test_definition_where_there_is_one_tap(backend: NumpyBackend, case: Convolution) -> None:
+    check(backend, case)
+
+
+@pytest.mark.parametrize("backend", STREAMING)
+@given(case=streaming_convolutions())
+def test_definition_where_there_are_few_products(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
 
 
@@ -285,7 +292,22 @@ def test_special_values(backend: NumpyBackend, mode: Mode, geometry: str) -> Non
     check(backend, special(matrix_case(geometry, mode)))
 
 
-@pytest.mark.parametrize("backend", BACKENDS + POINTWISE)
+@pytest.mark.parametrize("backend", STREAMING)
+@every_mode
+@pytest.mark.parametrize("geometry", ["padded", "flipped", "three axes"])
+def test_special_values_of_few_products(backend: NumpyBackend, mode: Mode, geometry: str) -> None:
+    """Absent inputs do not count against infinite weights."""
+    function, input_shape, weight_shape, options = {
+        "padded": ("conv2d", (5, 9, 11, 14), (70, 9, 3, 3), {"padding": 2, "stride": (1, 2)}),
+        "flipped": ("conv_transpose2d", (5, 7, 9, 13), (7, 70, 3, 5), {"padding": (0, 2)}),
+        "three axes": ("conv3d", (5, 8, 4, 7, 9), (8, 4, 2, 3, 3), {"padding": 1, "groups": 2}),
+    }[geometry]
+    dtype, precision = mode
+    case = convolution(function, input_shape, weight_shape, dtype, precision=precision, **options)
+    check(backend, special(case))
+
+
+@pytest.mark.parametrize("backend", BACKENDS + STREAMING)
 @every_mode
 @pytest.mark.parametrize("width", [20, 21])
 @pytest.mark.parametrize("channels", [20, 140])

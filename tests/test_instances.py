@@ -20,15 +20,15 @@ import test_pooling
 import test_windows
 from backends import EmulatorBackend
 from bounds import assert_convolution, assert_same_bits
-from cupyconv import _depthwise, _gather, _launch, _matrix, _plain, _plan, _pointwise
+from cupyconv import _depthwise, _gather, _launch, _matrix, _plain, _plan, _streaming, _strides
 from cupyconv._plan import (
     DepthwisePlan,
     GatherPlan,
     Instance,
     Launch,
     MatrixPlan,
-    PointwisePlan,
     Processor,
+    StreamingPlan,
 )
 from strategies import Case, Convolution, convolution, values
 
@@ -39,7 +39,7 @@ INSTANCES = _plan.instances("sm_90a")
 CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
 DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
 GATHER = [i for i in INSTANCES if i.source == "gather_conv.cu"]
-POINTWISE = [i for i in INSTANCES if i.source == "pointwise_conv.cu"]
+STREAMING = [i for i in INSTANCES if i.source == "streaming_conv.cu"]
 PLAIN = [i for i in INSTANCES if i.function == "plain_conv"]
 POOLED = [i for i in INSTANCES if ("POOLS", "1") in i.defines]
 MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu" and i not in POOLED]
@@ -64,7 +64,7 @@ class Recorder(EmulatorBackend):
             MatrixPlan: path._matrix,
             DepthwisePlan: path._depthwise,
             GatherPlan: path._gather,
-            PointwisePlan: path._pointwise,
+            StreamingPlan: path._streaming,
         }
 
         def recorded(launch: Launch, arguments: Any) -> None:
@@ -72,7 +72,7 @@ class Recorder(EmulatorBackend):
             run(launch, arguments)
 
         def planned(
-            plan: MatrixPlan | DepthwisePlan | GatherPlan | PointwisePlan, *rest: Any
+            plan: MatrixPlan | DepthwisePlan | GatherPlan | StreamingPlan, *rest: Any
         ) -> Any:
             self.plans.append(plan)
             return prepared[type(plan)](plan, *rest)
@@ -81,7 +81,7 @@ class Recorder(EmulatorBackend):
         path._matrix = planned  # type: ignore[method-assign]
         path._depthwise = planned  # type: ignore[method-assign]
         path._gather = planned  # type: ignore[method-assign]
-        path._pointwise = planned  # type: ignore[method-assign]
+        path._streaming = planned  # type: ignore[method-assign]
 
 
 def tile_of(instance: Instance) -> _plan.Tile:
@@ -311,28 +311,46 @@ def test_a_tile_has_whole_images(shape: tuple[int, ...], dtype: str) -> None:
     assert 1 < plan.layout.channels < groups
 
 
-# What the pointwise kernel tells apart, for c channels and r rows.
-POINTWISE_KINDS: dict[str, Any] = {
+# What the streaming kernel tells apart, for c channels and r rows; and with several taps, for n
+# products.
+STREAMING_KINDS: dict[str, Any] = {
     "as one": lambda c, r: ("conv2d", (3, 2 * c, 17, 44), (2 * r, c, 1, 1), {}),
     "transposed": lambda c, r: ("conv_transpose1d", (2, 2 * c, 1012), (2 * c, r, 1), {}),
     "odd": lambda c, r: ("conv1d", (3, 2 * c, 701), (2 * r, c, 1), {}),
     "steps": lambda c, r: ("conv3d", (2, 2 * c, 3, 27, 51), (2 * r, c, 1, 1, 1), {"stride": 2}),
     "scattered": lambda c, r: ("conv3d", (2, 2 * c, 4, 15, 20), (2 * r, c, 1, 1, 1), {}),
 }
+TAPPED_KINDS: dict[str, Any] = {
+    "padded": lambda n, r: (
+        "conv2d", (3, -(-n // 9) * 2, 23, 22), (2 * r, -(-n // 9), 3, 3), {"padding": (1, 0)},
+    ),
+    "transposed": lambda n, r: (
+        "conv_transpose1d", (2, -(-n // 5) * 2, 701), (-(-n // 5) * 2, r, 5), {"padding": 1},
+    ),
+    "steps": lambda n, r: (
+        "conv3d", (2, -(-n // 12) * 2, 4, 35, 54), (2 * r, -(-n // 12), 2, 2, 3),
+        {"stride": (1, 2, 3), "dilation": (2, 1, 2)},
+    ),
+}  # fmt: skip
+STREAMING_CASES = [
+    (instance, kind)
+    for instance in STREAMING
+    for kind in (TAPPED_KINDS if ("TAPS", "1") in instance.defines else STREAMING_KINDS)
+]
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("kind", POINTWISE_KINDS)
-@pytest.mark.parametrize("instance", POINTWISE, ids=str)
-def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("instance", "kind"), STREAMING_CASES, ids=str)
+def test_streaming_instance(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two groups, a ragged last chunk, slab and tile, and several tiles for each team."""
     macros = dict(instance.defines)
-    held = int(macros.get("HELD", 0))
-    shape = _pointwise.Shape(int(macros["CHANNELS"]), int(macros["TEAMS"]), held)
-    monkeypatch.setattr(_pointwise, "shapes", lambda mode: (shape,))
-    channels = 2 * shape.channels + 19 if held else shape.channels - 5
+    held, taps = int(macros.get("HELD", 0)), "TAPS" in macros
+    shape = _streaming.Shape(int(macros["CHANNELS"]), int(macros["TEAMS"]), held, taps)
+    monkeypatch.setattr(_streaming, "shapes", lambda mode, taps: (shape,))
+    products = 2 * shape.channels + 19 if held else shape.channels - (12 if taps else 5)
     rows = 64 * max(held, 2) - 20
-    function, input_shape, weight_shape, options = POINTWISE_KINDS[kind](channels, rows)
+    kinds = TAPPED_KINDS if taps else STREAMING_KINDS
+    function, input_shape, weight_shape, options = kinds[kind](products, rows)
     precision = "float32" if macros["PARTS"] == "2" else "tf32"
     case = convolution(
         function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
@@ -340,7 +358,7 @@ def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.M
     )  # fmt: skip
     if kind == "scattered":
         case = case.with_arrays(input=case["input"][..., :18])
-    backend = Recorder("pointwise")
+    backend = Recorder("streaming")
     with monkeypatch.context() as patch:
         patch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
         test_convolution.check(backend, case)
@@ -350,8 +368,9 @@ def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.M
     layout = plan.layout
     assert layout.units % 2 == 0
     assert layout.chunks == (3 if held else 1)
+    assert layout.products % shape.channels
     assert layout.tiles > plan.launch.grid // layout.units * shape.teams
-    assert layout.positions % layout.tiles
+    assert layout.positions % 64
 
 
 # What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs
@@ -401,7 +420,7 @@ def several_tiles(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_plain, "_BLOCK", 10**9)
     monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
     monkeypatch.setattr(_plan, "plan_plain", plan_plain)
-    monkeypatch.setattr(_launch, "plan_joined", _plan.plan_joined.__wrapped__)
+    monkeypatch.setattr(_strides, "plan_joined", _plan.plan_joined.__wrapped__)
 
 
 @pytest.mark.emulator

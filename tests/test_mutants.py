@@ -50,7 +50,7 @@ class Mutant(NamedTuple):
             "depthwise": DEPTHWISE_CONV,
             "gather": GATHER_CONV,
             "plain": PLAIN_CONV,
-            "pointwise": POINTWISE_CONV,
+            "streaming": STREAMING_CONV,
         }
         including = includers.get(self.by, MATRIX_CONV)
         kernel = self.file if self.file.endswith(".cu") else including
@@ -65,7 +65,7 @@ CONV = "direct_conv.cu"
 DEPTHWISE_CONV = "depthwise_conv.cu"
 GATHER_CONV = "gather_conv.cu"
 PLAIN_CONV = "plain_conv.cu"
-POINTWISE_CONV = "pointwise_conv.cu"
+STREAMING_CONV = "streaming_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
 PACK = "pack_weights.cu"
@@ -857,7 +857,7 @@ DEPTHWISE = {
 
 
 # Several units and tiles, of which the last ones are ragged; several chunks of channels.
-POINTWISE_CASES = {
+STREAMING_CASES = {
     "image": convolution("conv2d", (3, 40, 17, 44), (180, 20, 1, 1), bias=True, groups=2),
     "odd": convolution("conv1d", (3, 40, 701), (100, 20, 1), "float16", bias=True, groups=2),
     "halves": convolution("conv_transpose1d", (3, 75, 700), (75, 70, 1), "bfloat16", bias=True),
@@ -866,176 +866,237 @@ POINTWISE_CASES = {
     ),
     "one product": convolution("conv1d", (3, 75, 700), (70, 75, 1), bias=True, precision="tf32"),
     "no bias": convolution("conv1d", (2, 20, 300), (70, 20, 1)),
+    "taps": convolution(
+        "conv2d",
+        (2, 6, 23, 31),
+        (140, 3, 3, 4),
+        bias=True,
+        padding=(2, 1),
+        dilation=(2, 1),
+        stride=(1, 2),
+        groups=2,
+    ),
+    "three axes": convolution("conv_transpose3d", (2, 3, 5, 7, 9), (3, 70, 2, 3, 3), "float16"),
+    "chunks of taps": convolution("conv1d", (2, 50, 300), (70, 50, 3)),
     "chunks": convolution("conv1d", (2, 150, 300), (150, 150, 1), bias=True),
     "chunks, one product": convolution(
         "conv1d", (2, 300, 300), (70, 300, 1), bias=True, precision="tf32"
     ),
 }
 
-POINTWISE = {
+STREAMING = {
     "weights of the first group": Mutant(
-        POINTWISE_CONV, "(p.weight + group * p.weight_group);", "p.weight;",
-        "wrong", by="pointwise", case="image",
+        STREAMING_CONV, "(p.weight + group * p.weight_group);", "p.weight;",
+        "wrong", by="streaming", case="image",
     ),
     "rows of the weight off by one": Mutant(
-        POINTWISE_CONV, "const bool exists = row < int(p.rows) &&",
+        STREAMING_CONV, "const bool exists = row < int(p.rows) &&",
         "const bool exists = row <= int(p.rows) &&",
-        "out of bounds|between the elements", by="pointwise", case="odd",
+        "out of bounds|between the elements", by="streaming", case="odd",
     ),
     "channels of the weight off by one": Mutant(
-        POINTWISE_CONV, "channel < int(p.channels);", "channel <= int(p.channels);",
-        "out of bounds|between the elements|wrong", by="pointwise", case="odd",
+        STREAMING_CONV, "channel < int(p.products);", "channel <= int(p.products);",
+        "out of bounds|between the elements|wrong", by="streaming", case="odd",
     ),
     "halves of a step in one place": Mutant(
-        POINTWISE_CONV, "slot % DEPTH * SLAB_ROWS + own % SLAB_ROWS;", "own % SLAB_ROWS;",
-        "nothing wrote|another thread|race", by="pointwise", case="image",
+        STREAMING_CONV, "slot % DEPTH * SLAB_ROWS + own % SLAB_ROWS;", "own % SLAB_ROWS;",
+        "nothing wrote|another thread|race", by="streaming", case="image",
     ),
     "bias of the first group": Mutant(
-        POINTWISE_CONV, "load_parameter<float>(p.bias, group * p.rows + row)",
+        STREAMING_CONV, "load_parameter<float>(p.bias, group * p.rows + row)",
         "load_parameter<float>(p.bias, row)",
-        "wrong", by="pointwise", case="image",
+        "wrong", by="streaming", case="image",
     ),
     "outputs of the first rows": Mutant(
-        POINTWISE_CONV, "int row = first_row + first;", "int row = first;",
-        "another thread|nobody wrote|wrong", by="pointwise", case="chunks",
+        STREAMING_CONV, "int row = first_row + first;", "int row = first;",
+        "another thread|nobody wrote|wrong", by="streaming", case="chunks",
     ),
     "no fence of the proxy": Mutant(
-        POINTWISE_CONV, "    async_proxy_fence();\n", "",
-        "without a fence of the proxy", by="pointwise", case="image",
+        STREAMING_CONV, "    async_proxy_fence();\n", "",
+        "without a fence of the proxy", by="streaming", case="image",
     ),
     "no barrier behind the weights": Mutant(
-        POINTWISE_CONV, "    async_proxy_fence();\n    __syncthreads();\n",
+        STREAMING_CONV, "    async_proxy_fence();\n    __syncthreads();\n",
         "    async_proxy_fence();\n",
-        "race|nothing wrote", by="pointwise", case="image",
+        "race|nothing wrote", by="streaming", case="image",
     ),
     "inputs of the first sample": Mutant(
-        POINTWISE_CONV, "{sample * p.input_batch + ", "{",
-        "wrong|between the elements", by="pointwise", case="image",
+        STREAMING_CONV, "{p.first + sample * p.input_batch + ", "{p.first + ",
+        "wrong|between the elements", by="streaming", case="image",
     ),
     "inputs of the first group": Mutant(
-        POINTWISE_CONV, " + group * p.input_group, ", ", ",
-        "wrong|between the elements", by="pointwise", case="odd",
+        STREAMING_CONV, " + group * p.input_group, ", ", ",
+        "wrong|between the elements", by="streaming", case="odd",
     ),
     "inputs of the first line": Mutant(
-        POINTWISE_CONV, "place.input += at[0] * p.input_axis[0] + at[1] * p.input_axis[1];", "",
-        "wrong", by="pointwise", case="steps",
+        STREAMING_CONV, "place.input += at[0] * p.input_axis[0] + at[1] * p.input_axis[1];", "",
+        "wrong", by="streaming", case="steps",
     ),
     "outputs of the first plane": Mutant(
-        POINTWISE_CONV, "place.out += at[0] * p.out_axis[0] + ", "place.out += ",
-        "another thread|nobody wrote", by="pointwise", case="steps",
+        STREAMING_CONV, "place.out += at[0] * p.out_axis[0] + ", "place.out += ",
+        "another thread|nobody wrote", by="streaming", case="steps",
     ),
     "a position too many": Mutant(
-        POINTWISE_CONV, "const bool exists = position < p.positions;",
+        STREAMING_CONV, "const bool exists = position < p.positions;",
         "const bool exists = position <= p.positions;",
-        "out of bounds|another thread|between the elements", by="pointwise", case="odd",
+        "out of bounds|another thread|between the elements", everywhere=True, by="streaming",
+        case="odd",
     ),
     "a channel too many": Mutant(
-        POINTWISE_CONV, "spots.channels[s] = exists ? int(p.channels) : 0;",
-        "spots.channels[s] = exists ? int(p.channels) + 1 : 0;",
-        "out of bounds|between the elements|wrong", by="pointwise", case="odd",
+        STREAMING_CONV, "spots.channels[s] = exists ? int(p.products) : 0;",
+        "spots.channels[s] = exists ? int(p.products) + 1 : 0;",
+        "out of bounds|between the elements|wrong", by="streaming", case="odd",
     ),
     "channels of a step one too far": Mutant(
-        POINTWISE_CONV, "4 : i % 2 == 0 ? 1 : 7;", "4 : i % 2 == 0 ? 1 : 8;",
-        "wrong|out of bounds|between the elements", by="pointwise", case="halves",
+        STREAMING_CONV, "4 : i % 2 == 0 ? 1 : 7;", "4 : i % 2 == 0 ? 1 : 8;",
+        "wrong|out of bounds|between the elements", by="streaming", case="halves",
     ),
     "channels of the first thread": Mutant(
-        POINTWISE_CONV, "place.input + spots.channel * p.input_channel;", "place.input;",
-        "wrong", by="pointwise", case="image",
+        STREAMING_CONV, "place.input + spots.channel * p.input_channel;", "place.input;",
+        "wrong", by="streaming", case="image",
     ),
     "positions of a warp in those of another one": Mutant(
-        POINTWISE_CONV, "warp * 8 * PLACES + (", "warp * 8 + (",
-        "another thread|nobody wrote|wrong", by="pointwise", case="image",
+        STREAMING_CONV, "warp * 8 * PLACES + (", "warp * 8 + (",
+        "another thread|nobody wrote|wrong", by="streaming", case="image",
     ),
     "operands in another order": Mutant(
-        POINTWISE_CONV, "inputs[step][i / 2];", "inputs[step][i % 2];",
-        "wrong", by="pointwise", case="one product",
+        STREAMING_CONV, "number_of(inputs[step][i / 2], i % 2)",
+        "number_of(inputs[step][i % 2], i / 2)",
+        "wrong", by="streaming", case="one product",
     ),
     "halves in another order": Mutant(
-        POINTWISE_CONV, "inputs[step][i / 2 * 2], ", "inputs[step][i % 2 * 2], ",
-        "wrong", by="pointwise", case="halves",
+        STREAMING_CONV, "inputs[step][i / 2 * 2], ", "inputs[step][i % 2 * 2], ",
+        "wrong", by="streaming", case="halves",
     ),
     "no low parts of the inputs": Mutant(
-        POINTWISE_CONV, "operands[product == 0 ? PARTS - 1 : 0]", "operands[0]",
-        "wrong", by="pointwise", case="image",
+        STREAMING_CONV, "operands[product == 0 ? PARTS - 1 : 0]", "operands[0]",
+        "wrong", by="streaming", case="image",
     ),
     "no low parts of the weights": Mutant(
-        POINTWISE_CONV, "(step * PARTS + (product == 1)) * PART", "step * PARTS * PART",
-        "wrong", by="pointwise", case="image",
+        STREAMING_CONV, "(step * PARTS + (product == 1)) * PART", "step * PARTS * PART",
+        "wrong", by="streaming", case="image",
     ),
     "no fence in front of products": Mutant(
-        POINTWISE_CONV, "        wgmma_fence();\n", "",
-        "without a fence in front", by="pointwise", case="image",
+        STREAMING_CONV, "        wgmma_fence();\n", "",
+        "without a fence in front", by="streaming", case="image",
     ),
     "no wait for products": Mutant(
-        POINTWISE_CONV, "        wgmma_wait<0>();\n", "",
-        "touched before the wait", by="pointwise", case="image",
+        STREAMING_CONV, "        wgmma_wait<0>();\n", "",
+        "touched before the wait", by="streaming", case="image",
     ),
     "sums of the last chunk": Mutant(
-        POINTWISE_CONV, "add || product > FIRST", "product > FIRST",
-        "wrong", by="pointwise", case="chunks, one product",
+        STREAMING_CONV, "add || product > FIRST", "product > FIRST",
+        "wrong", by="streaming", case="chunks, one product",
     ),
     "a chain in place of a sum": Mutant(
-        POINTWISE_CONV, "chunk > 0 ? sums[tile][i] + chain[tile][i] : chain[tile][i];",
+        STREAMING_CONV, "chunk > 0 ? sums[tile][i] + chain[tile][i] : chain[tile][i];",
         "chain[tile][i];",
-        "wrong", by="pointwise", case="chunks",
+        "wrong", by="streaming", case="chunks",
     ),
     "sums that begin anywhere": Mutant(
-        POINTWISE_CONV, "chunk > 0 ? sums[tile][i] + chain[tile][i] : chain[tile][i];",
+        STREAMING_CONV, "chunk > 0 ? sums[tile][i] + chain[tile][i] : chain[tile][i];",
         "sums[tile][i] + chain[tile][i];",
-        "wrong", by="pointwise", case="chunks",
+        "wrong", by="streaming", case="chunks",
     ),
     "weights of the first chunk": Mutant(
-        POINTWISE_CONV, "(pass * int(p.chunks) + chunk) * CHUNK_BYTES",
+        STREAMING_CONV, "(pass * int(p.chunks) + chunk) * CHUNK_BYTES",
         "pass * int(p.chunks) * CHUNK_BYTES",
-        "wrong", by="pointwise", case="chunks, one product",
+        "wrong", by="streaming", case="chunks, one product",
     ),
     "weights of the first pass": Mutant(
-        POINTWISE_CONV, "(pass * int(p.chunks) + chunk) * CHUNK_BYTES", "chunk * CHUNK_BYTES",
-        "wrong", by="pointwise", case="image",
+        STREAMING_CONV, "(pass * int(p.chunks) + chunk) * CHUNK_BYTES", "chunk * CHUNK_BYTES",
+        "wrong", by="streaming", case="image",
     ),
     "the next tile is the same again": Mutant(
-        POINTWISE_CONV, "if (chunk == chunks - 1 && next < tiles) find(spots, next);", "",
-        "another thread|nobody wrote|between the elements", by="pointwise", case="image",
+        STREAMING_CONV, "if (chunk == chunks - 1 && next < tiles) find(spots, next);", "",
+        "another thread|nobody wrote|between the elements", by="streaming", case="image",
     ),
     "outputs of the next tile": Mutant(
-        POINTWISE_CONV, "store<TOGETHER>(sums[h], outs, ", "store<TOGETHER>(sums[h], spots.out, ",
-        "another thread|nobody wrote|wrong", by="pointwise", case="image",
+        STREAMING_CONV, "store<TOGETHER>(sums[h], outs, ", "store<TOGETHER>(sums[h], spots.out, ",
+        "another thread|nobody wrote|wrong", by="streaming", case="image",
     ),
     "tiles that are left out": Mutant(
-        POINTWISE_CONV, "tile + blocks * TEAMS;", "tile + blocks * (TEAMS + 1);",
-        "nobody wrote", by="pointwise", case="image",
+        STREAMING_CONV, "tile + blocks * TEAMS;", "tile + blocks * (TEAMS + 1);",
+        "nobody wrote", by="streaming", case="image",
     ),
     "rows of the result off by one": Mutant(
-        POINTWISE_CONV, "if (outs[s] && row < int(p.rows))", "if (outs[s] && row <= int(p.rows))",
-        "out of bounds|another thread", by="pointwise", case="odd",
+        STREAMING_CONV, "if (outs[s] && row < int(p.rows))", "if (outs[s] && row <= int(p.rows))",
+        "out of bounds|another thread", by="streaming", case="odd",
     ),
     "rows of the result off by one, together": Mutant(
-        POINTWISE_CONV, "outs[0] && row < int(p.rows));", "outs[0] && row <= int(p.rows));",
-        "out of bounds|another thread", by="pointwise", case="image",
+        STREAMING_CONV, "outs[0] && row < int(p.rows));", "outs[0] && row <= int(p.rows));",
+        "out of bounds|another thread", by="streaming", case="image",
+    ),
+    "weights of the first tap": Mutant(
+        STREAMING_CONV, "weight += tap * p.weight_axis[a];", "",
+        "wrong", by="streaming", case="taps",
+    ),
+    "inputs of the first tap": Mutant(
+        STREAMING_CONV, "term.input += tap * p.apart[a]", "term.input += 0 * p.apart[a]",
+        "wrong|out of bounds|between the elements", by="streaming", case="taps",
+    ),
+    "taps apart by one": Mutant(
+        STREAMING_CONV, "place += int(p.apart[a]))", "++place)",
+        "wrong|out of bounds|between the elements", by="streaming", case="taps",
+    ),
+    "bits of the first axis": Mutant(
+        STREAMING_CONV, "bit += int(p.kernel[a]);", "",
+        "wrong|out of bounds|between the elements", by="streaming", case="taps",
+    ),
+    "no padding": Mutant(
+        STREAMING_CONV, "if (!p.padded) return absent;", "return absent;",
+        "wrong|out of bounds|between the elements", by="streaming", case="taps",
+    ),
+    "a product too many": Mutant(
+        STREAMING_CONV, "k < int(p.products) ? 0u : NEVER", "0u",
+        "out of bounds|between the elements|wrong", by="streaming", case="three axes",
+    ),
+    "the input bound off by one": Mutant(
+        STREAMING_CONV, "unsigned(place) >= unsigned(p.size_in[a])",
+        "unsigned(place) > unsigned(p.size_in[a])",
+        "wrong|out of bounds|between the elements", by="streaming", case="taps",
+    ),
+    "no barrier behind the table": Mutant(
+        STREAMING_CONV, "        worker.describe_terms();\n        __syncthreads();\n",
+        "        worker.describe_terms();\n",
+        "race|nothing wrote", by="streaming", case="taps",
+    ),
+    "products of the first chunk": Mutant(
+        STREAMING_CONV, "spots.chunk++ * CHANNELS", "0 * CHANNELS",
+        "wrong", by="streaming", case="chunks of taps",
+    ),
+    "zeros that count against an infinite weight": Mutant(
+        STREAMING_CONV, "constexpr bool REPAIRED = TAPS || sizeof(Element) == 4;",
+        "constexpr bool REPAIRED = sizeof(Element) == 4;",
+        "wrong", by="streaming", case="infinite taps",
+    ),
+    "absent inputs of infinite weights": Mutant(
+        STREAMING_CONV, "if (!(worker.terms[k].taps & absent))", "",
+        "wrong|out of bounds|between the elements", by="streaming", case="infinite taps",
     ),
     "infinite parts": Mutant(
-        POINTWISE_CONV, "__any_sync(~0u, specials.found())", "false",
-        "wrong", by="pointwise", case="infinite",
+        STREAMING_CONV, "__any_sync(~0u, specials.found())", "false",
+        "wrong", by="streaming", case="infinite",
     ),
     "scattered sums that are infinite where others are": Mutant(
-        POINTWISE_CONV, "repair<TOGETHER>(p, weights", "repair<true>(p, weights",
-        "wrong|another thread", by="pointwise", case="infinite, odd",
+        STREAMING_CONV, "repair<TOGETHER>(p, weights", "repair<true>(p, weights",
+        "wrong|another thread", by="streaming", case="infinite, odd",
     ),
     "weights of the first group where a sum is infinite": Mutant(
-        POINTWISE_CONV, "p.weight + worker.group * p.weight_group + row", "p.weight + row",
-        "wrong", by="pointwise", case="infinite",
+        STREAMING_CONV, "p.weight + worker.group * p.weight_group + row", "p.weight + row",
+        "wrong", by="streaming", case="infinite",
     ),
     "a bias where there is none": Mutant(
-        POINTWISE_CONV, "p.bias.data && row < int(p.rows)", "row < int(p.rows)",
-        "out of bounds|wrong|null|crash", by="pointwise", case="no bias",
+        STREAMING_CONV, "p.bias.data && row < int(p.rows)", "row < int(p.rows)",
+        "out of bounds|wrong|null|crash", by="streaming", case="no bias",
     ),
     "other weights where a sum is infinite": Mutant(
-        POINTWISE_CONV, " + row * p.weight_row;", ";",
-        "wrong", by="pointwise", case="infinite",
+        STREAMING_CONV, " + row * p.weight_row;", ";",
+        "wrong", by="streaming", case="infinite",
     ),
     "no bias where a sum is infinite": Mutant(
-        POINTWISE_CONV, "narrow<Element>(sum + worker.biases[own]);", "narrow<Element>(sum);",
-        "wrong", by="pointwise", case="infinite",
+        STREAMING_CONV, "narrow<Element>(sum + worker.biases[own]);", "narrow<Element>(sum);",
+        "wrong", by="streaming", case="infinite",
     ),
 }  # fmt: skip
 
@@ -1558,8 +1619,11 @@ DEPTHWISE_CASES["an infinite weight of halves"] = HALVES.with_arrays(
     weight=np.where(ONE, np.float16(np.inf), HALVES["weight"])
 )
 DEPTHWISE_CASES["an infinite half"] = infinite_input(DEPTHWISE_CASES["halves"])
-POINTWISE_CASES["infinite"] = enormous(POINTWISE_CASES["image"])
-POINTWISE_CASES["infinite, odd"] = enormous(
+STREAMING_CASES["infinite taps"] = infinite(
+    convolution("conv2d", (2, 3, 9, 11), (70, 3, 3, 3), "float16", padding=1)
+)
+STREAMING_CASES["infinite"] = enormous(STREAMING_CASES["image"])
+STREAMING_CASES["infinite, odd"] = enormous(
     convolution("conv1d", (3, 40, 701), (100, 20, 1), bias=True, groups=2)
 )
 GATHER_CASES["infinite"] = infinite(GATHER_CASES["image"])
@@ -1691,16 +1755,16 @@ def test_is_rejected_where_inputs_are_gathered(name: str) -> None:
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("name", POINTWISE_CASES)
-def test_the_pointwise_kernel_is_right(name: str) -> None:
+@pytest.mark.parametrize("name", STREAMING_CASES)
+def test_the_streaming_kernel_is_right(name: str) -> None:
     """In the cases in which its mutants are not."""
-    assert verdict(EmulatorBackend("pointwise"), POINTWISE_CASES[name]) is None
+    assert verdict(EmulatorBackend("streaming"), STREAMING_CASES[name]) is None
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("name", POINTWISE)
+@pytest.mark.parametrize("name", STREAMING)
 def test_is_rejected_where_there_is_one_tap(name: str) -> None:
-    reject(POINTWISE[name], POINTWISE_CASES)
+    reject(STREAMING[name], STREAMING_CASES)
 
 
 @pytest.mark.emulator

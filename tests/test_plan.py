@@ -26,7 +26,7 @@ from cupyconv import (
     _paths,
     _plain,
     _plan,
-    _pointwise,
+    _streaming,
     _strides,
     _taps,
 )
@@ -45,8 +45,8 @@ from cupyconv._plan import (
     Launch,
     MatrixPlan,
     PlainPlan,
-    PointwisePlan,
     Processor,
+    StreamingPlan,
     instances,
 )
 from reference import Array, Shape
@@ -146,6 +146,8 @@ def threads(instance: Instance) -> int:
         return packing(instance, "THREADS")
     if takes_any_warps(instance):
         return constant(instance.source, "MOST_THREADS")
+    if instance.source == "streaming_conv.cu":
+        return int(dict(instance.defines)["TEAMS"]) * constant(instance.source, "TEAM")
     if instance.source != "matrix_conv.cu":
         return constant(instance.source, "THREADS")
     engine = dict(instance.defines)["ENGINE"]
@@ -177,7 +179,7 @@ def test_every_launch_is_of_a_listed_instance(
         assert launch.instance in ALL[processor.target]
         if launch.instance.source not in (
             *("matrix_conv.cu", "pack_weights.cu", "pooled_norm.cu"),
-            "pointwise_conv.cu",
+            "streaming_conv.cu",
         ):
             assert all(launch.instance in ALL[target] for target in TARGETS)
 
@@ -187,7 +189,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 240
+    assert 1 <= len(compiled) <= 260
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (
@@ -233,7 +235,7 @@ def test_limits_of_the_kernels() -> None:
         assert constant("depthwise_conv.cu", name) == getattr(_depthwise, name)
     for name in ("THREADS", "TOGETHER"):
         assert constant("gather_conv.cu", name) == getattr(_gather, name)
-    assert constant("pointwise_conv.cu", "TEAM") == _pointwise.TEAM
+    assert constant("streaming_conv.cu", "TEAM") == _streaming.TEAM
     for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK"):
         assert constant("plain_conv.cu", name) == getattr(_plain, name)
 
@@ -471,7 +473,7 @@ CAPABLE = {
     "depthwise": TARGETS,
     "gather": TARGETS,
     "plain": TARGETS,
-    "pointwise": ("sm_90a",),
+    "streaming": ("sm_90a",),
     "portable": tuple(target for target in TARGETS if target != "sm_75"),
     "hopper": ("sm_90a",),
 }
@@ -786,50 +788,59 @@ def test_more_output_channels_than_32_bits_count_are_not_gathered() -> None:
 
 
 @st.composite
-def pointwise_geometries(draw: st.DrawFn) -> ConvGeometry:
-    """Calls of one tap for which the pointwise kernel may have room."""
+def streaming_geometries(draw: st.DrawFn) -> ConvGeometry:
+    """Calls for which the streaming kernel may have room."""
     rng = draw(st.randoms(use_true_random=False))
     rank = draw(st.sampled_from([1, 2, 3]))
     most = {1: 30_000, 2: rng.choice([16, 600]), 3: rng.choice([8, 70])}[rank]
     lengths = [rng.randint(1, most) for _ in range(rank)]
     groups, rows = rng.randint(1, rng.choice([3, 200])), rng.randint(1, rng.choice([70, 2000]))
     channels, batch = rng.randint(1, rng.choice([70, 2000])), rng.choice([1, 2, 16, 100])
+    kernel = tuple(rng.randint(1, rng.choice([1, 5])) for _ in lengths)
+    if math.prod(kernel) > 1:
+        channels = rng.randint(1, rng.choice([5, 40]))
+    lengths = [n + k for n, k in zip(lengths, kernel, strict=True)]
     if draw(st.booleans()):
         return conv_transpose(
-            (batch, groups * channels, *lengths), (groups * channels, rows, *(1,) * rank),
+            (batch, groups * channels, *lengths), (groups * channels, rows, *kernel),
             groups=groups,
         )  # fmt: skip
     return conv(
-        (batch, groups * channels, *lengths), (groups * rows, channels, *(1,) * rank),
+        (batch, groups * channels, *lengths), (groups * rows, channels, *kernel),
         stride=tuple(rng.randint(1, 3) for _ in lengths), groups=groups,
     )  # fmt: skip
 
 
 @given(
-    geometry=pointwise_geometries(),
+    geometry=streaming_geometries(),
     mode=modes,
     multiprocessors=st.sampled_from([1, 2, 30, 132]),
 )
-def test_pointwise_plans(
+def test_streaming_plans(
     geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], multiprocessors: int
 ) -> None:
     processor = Processor("sm_90a", multiprocessors)
-    plan = plan_of(geometry, *mode, processor, "pointwise")
+    plan = plan_of(geometry, *mode, processor, "streaming")
     own = _matrix.plain_mode(mode[0].name, mode[1])
     assert own
+    products = geometry.channels * math.prod(axis.kernel for axis in geometry.axes)
+    several = products > geometry.channels
     if isinstance(plan, DirectPlan):  # weights of 64 rows do not fit, in whole chunks
-        assert (geometry.channels + 64) * 64 * own.parts * mode[0].itemsize > SHARED["sm_90a"] - 256
+        room = SHARED["sm_90a"] - 256 - several * 24 * (products + 64)
+        weights = (products + 64) * 64 * own.parts * mode[0].itemsize
+        assert weights > room or (several and products > 400)
         return
-    assert isinstance(plan, PointwisePlan)
-    again = _plan._plan_conv.__wrapped__(geometry, *mode, processor, "pointwise")
+    assert isinstance(plan, StreamingPlan)
+    again = _plan._plan_conv.__wrapped__(geometry, *mode, processor, "streaming")
     assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
     printed(plan, plan.launch)
     launch, layout, shape = plan.launch, plan.layout, plan.layout.shape
     assert launch.instance in ALL["sm_90a"]
-    assert launch.instance == _plan._pointwise_conv(own, shape)
-    assert launch.block == shape.teams * _pointwise.TEAM
-    # Chunks cover the channels, passes and units the rows, tiles the positions.
-    assert layout.chunks == -(-geometry.channels // shape.channels)
+    assert launch.instance == _plan._streaming_conv(own, shape)
+    assert launch.block == shape.teams * _streaming.TEAM
+    # Chunks cover the products, passes and units the rows, tiles the positions.
+    assert (layout.products, shape.taps) == (products, several)
+    assert layout.chunks == -(-products // shape.channels)
     assert (layout.chunks == 1) >= (shape.held == 0)
     assert shape.held in (0, layout.passes)
     units, rest = divmod(layout.units, geometry.groups)
@@ -837,29 +848,29 @@ def test_pointwise_plans(
     rows = layout.passes * _matrix.SLAB_ROWS
     assert (units - 1) * rows < geometry.rows <= units * rows
     outputs = geometry.batch * math.prod(axis.size_out for axis in geometry.axes)
-    team = 64 * 4 // mode[0].itemsize
+    team = 64 if several else 64 * 4 // mode[0].itemsize
     assert (layout.positions, layout.tiles) == (outputs, -(-outputs // team))
     # Blocks stay with a unit, and each has a tile.
     assert launch.unit == layout.units and launch.grid % layout.units == 0
     assert launch.grid <= max(multiprocessors, layout.units)
     assert launch.grid // layout.units <= layout.tiles
     weights = rows * layout.chunks * shape.channels * mode[0].itemsize * own.parts
-    assert launch.shared == layout.shared == weights + 4 * rows <= SHARED["sm_90a"]
+    tables = 24 * layout.chunks * shape.channels if several else 0
+    assert launch.shared == layout.shared == weights + 4 * rows + tables <= SHARED["sm_90a"]
 
 
-def test_the_order_of_a_sum_of_one_tap_follows_from_its_channels() -> None:
+def test_the_order_of_a_streaming_sum_follows_from_its_products() -> None:
     """All shapes for several chunks have chunks of one size, and single ones ascend."""
-    for shapes in _pointwise.SHAPES.values():
+    for shapes in (*_streaming.SHAPES.values(), *_streaming.TAPPED.values()):
         alone = [shape.channels for shape in shapes if not shape.held]
         assert alone == sorted(set(alone))
         assert len({shape.channels for shape in shapes if shape.held}) == 1
 
 
-def test_what_is_not_for_the_pointwise_kernel() -> None:
+def test_what_is_not_for_the_streaming_kernel() -> None:
     for geometry in (
-        conv((8, 64, 56), (64, 64, 3)),
-        conv((8, 64, 56), (64, 64, 1), padding=1),
-        conv((8, 64, 56), (64, 64, 1), padding=((0, 1),)),
+        conv((8, 150, 56), (64, 150, 3)),
+        conv((8, 1, 56), (64, 1, 29)),
         conv_transpose((8, 64, 56), (64, 64, 1), stride=2),
         conv((8, 0, 56), (64, 0, 1)),
         conv((8, 64, 5, 5, 5, 5), (64, 64, 1, 1, 1, 1)),
@@ -867,7 +878,7 @@ def test_what_is_not_for_the_pointwise_kernel() -> None:
         conv((1, 64, 2**15, 2**15), (64, 64, 1, 1)),
         conv((1, 64, 9), (2**30, 64, 1)),
     ):
-        assert isinstance(plan_of(geometry, processor=HOPPER, kernel="pointwise"), DirectPlan)
+        assert isinstance(plan_of(geometry, processor=HOPPER, kernel="streaming"), DirectPlan)
 
 
 # Few products of each output ------------------------------------------------------------------
@@ -1183,20 +1194,15 @@ def test_the_direct_kernel_takes_the_rest(name: str, kernel: str | None) -> None
 @pytest.mark.parametrize("kernel", CAPABLE)
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
-    """Each takes one input channel in each group, though it may not be what is chosen for it.
-
-    Only one of them is for a single tap.
-    """
+    """Each takes one input channel in each group, though it may not be what is chosen for it."""
     geometry = CHOSEN["depthwise_conv.cu"][1]
-    if kernel == "pointwise":
-        geometry = conv((8, 1, 512, 512), (64, 1, 1, 1))
     plan = plan_of(geometry, processor=Processor(target, 132), kernel=kernel)
     kinds = {
         "direct": DirectPlan,
         "depthwise": DepthwisePlan,
         "gather": GatherPlan,
         "plain": PlainPlan,
-        "pointwise": PointwisePlan,
+        "streaming": StreamingPlan,
     }
     kind = kinds.get(kernel, MatrixPlan)
     assert isinstance(plan, kind if target in CAPABLE[kernel] else DirectPlan)

@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from backends import (
     BACKENDS,
-    POINTWISE,
+    STREAMING,
     NumpyBackend,
     every_backend,
     every_kernel,
@@ -120,7 +120,7 @@ def test_matrix_units(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)
 
 
-@pytest.mark.parametrize("backend", BACKENDS + POINTWISE)
+@pytest.mark.parametrize("backend", BACKENDS + STREAMING)
 @pytest.mark.parametrize("case", STILL, ids=str)
 def test_one_tap(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)

@@ -1,7 +1,9 @@
-// Pointwise convolutions, of one tap and without padding, on the matrix units of compute capability 9.0, for float32 (by
-// three products of tf32 numbers or by one), float16 and bfloat16.
+// Convolutions of one tap, or of few products of an output, on the matrix units of compute capability 9.0, for float32
+// (by three products of tf32 numbers or by one), float16 and bfloat16.
 //
-//     out[n, g, row, o] = bias[g, row] + sum over channels of in[n, g, channel, o * step] * w[g, row, channel]
+//     out[n, g, row, o] = bias[g, row] + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
+//
+// where i(o, tap) = o * step + low + tap * apart on each axis: all but transposed ones with strides.
 //
 // There is little to compute for each byte, so inputs take the shortest way: from memory to the registers of those that
 // multiply them, and sums from there to memory. Positions, of all samples in a row, are the rows of the matrix
@@ -23,22 +25,31 @@
 // waits for another team. A team goes over the rows in passes of 64. The loads of its next tile, or chunk, are on their
 // way while it multiplies and stores.
 //
-// A sum runs over the channels, in steps of 8 (tf32) or 16; of three products all small ones come first.
+// With several TAPS "channels" are the products of an output, channel by channel and tap by tap, and each position is
+// loaded on its own: a table has for each product how far its input is from that of the first one, and its taps as bits,
+// by which absent inputs are left out. Neighbouring taps and positions are in the same lines of the L1 cache.
+//
+// A sum runs over the channels, or the products, in steps of 8 (tf32) or 16; of three products all small ones come first.
 //
 // Infinities and NaN: as in matrix_conv.cu, sums of floats that are not finite are computed again from the arrays
-// themselves. Those of 16-bit numbers, which are not split and have no absent terms but zeros times zeros, are right.
+// themselves. Those of 16-bit numbers of one tap, which are not split and have no absent terms but zeros times zeros, are
+// right.
 //
 // Macros, with those of matrix_tile.cuh:
 //     CHANNELS    of a chunk, a multiple of a step's: room for those of a group
 //     TEAMS       of a block, which has a multiprocessor for itself
 //     HELD        passes whose sums a team holds while it goes over several chunks of channels; not given where one has
 //                 them all
+//     TAPS        1 where there are several
 //
-// Launch: THREADS threads, a multiple of `units` blocks, shared memory for weights and biases (_pointwise.py). A block
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for weights and biases (_streaming.py). A block
 // stays with a unit, which are some rows of a group, and its teams take every so many-th tile of positions.
 
 #include "matrix_tile.cuh"
 
+#ifndef TAPS
+#define TAPS 0
+#endif
 #ifdef HELD
 #define LONG 1
 #else
@@ -49,11 +60,12 @@
 constexpr int TEAM = 128;
 constexpr int THREADS = TEAMS * TEAM;
 constexpr int STEPS = CHANNELS / BLOCK;
-constexpr int TILES = 4 / sizeof(Element);  // products of 64 positions that a team has side by side
+constexpr int TILES = TAPS ? 1 : 4 / sizeof(Element);  // products of 64 positions that a team has side by side
 constexpr int PLACES = 2 * TILES;           // positions of a thread: 8 bytes of a channel
 constexpr int TEAM_PLACES = TILES * 64;     // and of a team
 constexpr int OWN = BLOCK / 4;              // channels of a thread in a step
 constexpr int SUMS = 32;                    // of a thread in 64 positions by 64 rows
+constexpr bool REPAIRED = TAPS || sizeof(Element) == 4;  // where sums are not finite
 constexpr int CHUNK_BYTES = STEPS * SLAB_BYTES;  // of weights, in a pass
 
 // All strides are in elements.
@@ -62,7 +74,8 @@ struct Arguments {
     const Element* weight;
     Element* out;
     Parameter bias;
-    int64 positions, channels, rows;  // of all samples; of a group
+    int64 positions, products, rows;  // of all samples; channels times taps, and output channels of a group
+    int64 first;  // input of the first product of the first output
     int64 input_batch, input_group, input_channel, input_axis[3];  // from the input of an output to that of the next
     int64 weight_group, weight_row, weight_channel;
     int64 out_batch, out_group, out_row, out_axis[3];
@@ -70,7 +83,10 @@ struct Arguments {
     int64 reciprocals[3];  // of these; long ones
     int64 scattered;       // whether axes do not lie as one: the last one stands for all otherwise
     int64 units, passes;   // passes of a unit: HELD, if that is given
-    int64 chunks;          // of the channels of a group
+    int64 chunks;          // of the products
+    int64 taps, kernel[3], size_in[3], step[3], low[3], apart[3];
+    int64 weight_axis[3];
+    int64 padded;          // whether taps of some outputs have no input
     int64 together;        // whether a thread's positions lie together, aligned, in input and output
 };
 
@@ -84,15 +100,48 @@ struct Place {
 template <bool TOGETHER>
 struct Spots {
     static constexpr int COUNT = TOGETHER ? 1 : PLACES;
-    const Bits* from[COUNT];
     Element* out[COUNT];
+#if TAPS
+    const Bits* from[PLACES];
+    unsigned absent[PLACES];  // taps without an input, as bits
+    int chunk;
+#else
+    const Bits* from[COUNT];
     int channel, channels[COUNT];
+#endif
 };
 
+// A product of an output: how far its input is from that of the first one, and the taps of each axis as bits; it does
+// not exist where one of them is absent.
+struct __align__(16) Term {
+    int64 input;
+    unsigned taps;
+};
+constexpr unsigned NEVER = 1u << 30;
+
 // Of a thread: its positions in each of its channels, the same as matrix units take them, and its sums.
-typedef Bits64 Inputs[STEPS][OWN];
+#if TAPS
+typedef Bits Own[PLACES];
+#else
+typedef Bits64 Own;
+#endif
+typedef Own Inputs[STEPS][OWN];
 typedef unsigned Operands[PARTS][TILES][STEPS][4];
 typedef float Sums[TILES][SUMS];
+
+__device__ inline unsigned number_of(const Bits64& own, int place) { return pixel_of(own, place); }
+template <typename Number>
+__device__ inline unsigned number_of(const Number (&own)[PLACES], int place) {
+    return own[place];
+}
+// Numbers of 16 bits of two channels at one place, of two products.
+__device__ inline unsigned both_of(const Bits64& first, const Bits64& second, int tile, int place) {
+    return byte_select(pixel_of(first, tile), pixel_of(second, tile), place ? 0x7632 : 0x5410);
+}
+template <typename Number>
+__device__ inline unsigned both_of(const Number (&first)[PLACES], const Number (&second)[PLACES], int, int place) {
+    return first[place] | unsigned(second[place]) << 16;
+}
 
 // What matrix units take, from what loads have brought.
 __device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, float) {
@@ -100,8 +149,7 @@ __device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, f
     for (int step = 0; step < STEPS; ++step)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const Bits64& pair = inputs[step][i / 2];
-            const float value = __uint_as_float(pixel_of(pair, i % 2));
+            const float value = __uint_as_float(number_of(inputs[step][i / 2], i % 2));
             operands[0][0][step][i] = tf32_from_float(value);
             if (PARTS == 2)
                 operands[PARTS - 1][0][step][i] = tf32_from_float(value - __uint_as_float(operands[0][0][step][i]));
@@ -114,11 +162,9 @@ __device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, S
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const Bits64 &first = inputs[step][i / 2 * 2], &second = inputs[step][i / 2 * 2 + 1];
+            for (int i = 0; i < 4; ++i)
                 operands[0][tile][step][i] =
-                    byte_select(pixel_of(first, tile), pixel_of(second, tile), i % 2 ? 0x7632 : 0x5410);
-            }
+                    both_of(inputs[step][i / 2 * 2], inputs[step][i / 2 * 2 + 1], tile, i % 2);
 }
 
 // Has them ready here, and not only where they are used: what wgmma_fence puts an order to.
@@ -130,25 +176,56 @@ __device__ __forceinline__ void settle(Operands& operands) {
 }
 
 // What is stored of neighbouring sums.
+typedef BitsOf<PLACES * sizeof(Element)>::type Neighbours;
 __device__ inline Bits64 bits_of(const float (&values)[PLACES], float) { return pair_of(values[0], values[1], 0.0f); }
+#if TAPS
+template <typename Sixteen>
+__device__ inline unsigned bits_of(const float (&values)[PLACES], Sixteen kind) {
+    return pair_of(values[0], values[1], kind);
+}
+#else
 template <typename Sixteen>
 __device__ inline Bits64 bits_of(const float (&values)[PLACES], Sixteen kind) {
     return {pair_of(values[0], values[1], kind), pair_of(values[PLACES - 2], values[PLACES - 1], kind)};
 }
+#endif
 
 struct Worker {
     const Arguments& p;
     unsigned char* const weights;
     float* const biases;
+    Term* const terms;      // of each product, and where its weight is
+    int64* const weight_at;
     const int chunks, group, first_row;  // chunks of the rows of a group
 
     __device__ __forceinline__ Worker(const Arguments& p, unsigned char* memory)
         : p(p),
           weights(memory),
           biases((float*)(memory + int(p.passes) * int(p.chunks) * CHUNK_BYTES)),
+          terms((Term*)(biases + int(p.passes) * SLAB_ROWS)),
+          weight_at((int64*)(terms + int(p.chunks) * CHANNELS)),
           chunks((int(p.rows) + int(p.passes) * SLAB_ROWS - 1) / (int(p.passes) * SLAB_ROWS)),
           group(blockIdx.x % int(p.units) / chunks),
           first_row((blockIdx.x % int(p.units) - group * chunks) * int(p.passes) * SLAB_ROWS) {}
+
+    // Each product, of a group, in the order of channels, z, y and x.
+    __device__ void describe_terms() const {
+        for (int k = threadIdx.x; k < int(p.chunks) * CHANNELS; k += THREADS) {
+            const int channel = k / int(p.taps);
+            int rest = k - channel * int(p.taps), bit = 0;
+            Term term = {channel * p.input_channel, k < int(p.products) ? 0u : NEVER};
+            int64 weight = channel * p.weight_channel;
+            for (int a = 2; a >= 0; --a) {
+                const int tap = rest % int(p.kernel[a]);
+                rest /= int(p.kernel[a]);
+                term.input += tap * p.apart[a] * (p.input_axis[a] / p.step[a]);
+                weight += tap * p.weight_axis[a];
+                term.taps |= 1u << (bit + tap);
+                bit += int(p.kernel[a]);
+            }
+            terms[k] = term, weight_at[k] = weight;
+        }
+    }
 
     // Slot by slot; and the biases.
     __device__ void bring_weights() const {
@@ -160,8 +237,9 @@ struct Worker {
 #pragma unroll
             for (int c = 0; c < CHUNK; ++c) {
                 const int channel = slot * CHUNK + c;
-                const bool exists = row < int(p.rows) && channel < int(p.channels);
-                values[c] = exists ? weight[row * p.weight_row + channel * p.weight_channel] : 0u;
+                const bool exists = row < int(p.rows) && channel < int(p.products);
+                const int64 at = row * p.weight_row + (TAPS ? weight_at[channel] : channel * p.weight_channel);
+                values[c] = exists ? weight[at] : 0u;
             }
             Slot parts[PARTS];
             Range range;
@@ -188,11 +266,11 @@ struct Worker {
         return int64(tile) * TEAM_PLACES + warp * 8 * PLACES + (TOGETHER ? own * PLACES + i : i * 8 + own);
     }
 
-    __device__ Place place_of(int64 position) const {
+    __device__ Place place_of(int64 position, int (&at)[3]) const {
         const int64 sample = long_quotient(position, p.size, p.reciprocals[2]);
         const int rest = int(position - sample * p.size);
-        Place place = {sample * p.input_batch + group * p.input_group, sample * p.out_batch + group * p.out_group};
-        int at[3] = {0, 0, rest};
+        Place place = {p.first + sample * p.input_batch + group * p.input_group, sample * p.out_batch + group * p.out_group};
+        at[0] = at[1] = 0, at[2] = rest;
         if (p.scattered) {
             const int line = long_quotient(rest, p.reciprocals[1]);
             at[0] = long_quotient(line, p.reciprocals[0]);
@@ -203,6 +281,52 @@ struct Worker {
         return {place.input + at[2] * p.input_axis[2], place.out + at[2] * p.out_axis[2]};
     }
 
+#if TAPS
+    // The taps that have no input for an output at these coordinates.
+    __device__ unsigned absent_at(const int (&at)[3]) const {
+        unsigned absent = NEVER;
+        if (!p.padded) return absent;
+        int bit = 0;
+        for (int a = 2; a >= 0; --a) {
+            int place = at[a] * int(p.step[a]) + int(p.low[a]);
+            for (int tap = 0; tap < int(p.kernel[a]); ++tap, ++bit, place += int(p.apart[a]))
+                absent |= unsigned(unsigned(place) >= unsigned(p.size_in[a])) << bit;
+        }
+        return absent;
+    }
+
+    template <bool TOGETHER>
+    __device__ __forceinline__ void find(Spots<TOGETHER>& spots, int tile) const {
+        spots.chunk = 0;
+#pragma unroll
+        for (int s = 0; s < PLACES; ++s) {
+            const int64 position = position_of<TOGETHER>(tile, s);
+            const bool exists = position < p.positions;
+            int at[3];
+            const Place place = place_of(exists ? position : 0, at);
+            spots.from[s] = (const Bits*)p.input + place.input;
+            spots.absent[s] = exists ? absent_at(at) : ~0u;
+            if (s < spots.COUNT) spots.out[s] = exists ? p.out + place.out : nullptr;
+        }
+    }
+
+    // Issues the loads of a chunk.
+    template <bool TOGETHER>
+    __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots) const {
+        const Term* const own = terms + spots.chunk++ * CHANNELS + first_channel();
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+            for (int i = 0; i < OWN; ++i) {
+                const Term term = own[step * BLOCK + (sizeof(Element) == 4 ? i * 4 : i % 2 + i / 2 * 8)];
+#pragma unroll
+                for (int s = 0; s < PLACES; ++s) {
+                    inputs[step][i][s] = 0;
+                    load_bits(inputs[step][i][s], spots.from[s] + term.input, int(term.taps & spots.absent[s]), 1);
+                }
+            }
+    }
+#else
     template <bool TOGETHER>
     __device__ __forceinline__ void find(Spots<TOGETHER>& spots, int tile) const {
         spots.channel = first_channel();
@@ -210,10 +334,11 @@ struct Worker {
         for (int s = 0; s < spots.COUNT; ++s) {
             const int64 position = position_of<TOGETHER>(tile, s);
             const bool exists = position < p.positions;
-            const Place place = place_of(exists ? position : 0);
+            int at[3];
+            const Place place = place_of(exists ? position : 0, at);
             spots.from[s] = (const Bits*)p.input + place.input + spots.channel * p.input_channel;
             spots.out[s] = exists ? p.out + place.out : nullptr;
-            spots.channels[s] = exists ? int(p.channels) : 0;
+            spots.channels[s] = exists ? int(p.products) : 0;
         }
     }
 
@@ -244,6 +369,7 @@ struct Worker {
     __device__ static Bits64 joined(const unsigned short (&values)[4]) {
         return {values[0] | unsigned(values[1]) << 16, values[2] | unsigned(values[3]) << 16};
     }
+#endif
 
     // Adds the products of a chunk to the sums of a pass, or begins them.
     __device__ __forceinline__ void multiply(Sums& sums, const Operands& operands, int pass, int chunk) const {
@@ -297,16 +423,16 @@ struct Worker {
             float values[PLACES];
 #pragma unroll
             for (int s = 0; s < PLACES; ++s) values[s] = sums[s / 2][i + s % 2 * 2];
-            if (sizeof(Element) == 4) specials.add({__float_as_uint(values[0]), __float_as_uint(values[1])});
+            if (REPAIRED) specials.add({__float_as_uint(values[0]), __float_as_uint(values[1])});
             if (TOGETHER)
-                store_bits((Bits64*)(outs[0] + to), bits_of(values, Element()), outs[0] && row < int(p.rows));
+                store_bits((Neighbours*)(outs[0] + to), bits_of(values, Element()), outs[0] && row < int(p.rows));
             else
 #pragma unroll
                 for (int s = 0; s < PLACES; ++s)
                     if (outs[s] && row < int(p.rows)) outs[s][to] = narrow<Element>(values[s]);
             row += i % 2 ? 7 : 1, to += (i % 2 ? 7 : 1) * p.out_row;
         }
-        if (sizeof(Element) == 4 && __any_sync(~0u, specials.found())) repair<TOGETHER>(p, weights, tile, pass);
+        if (REPAIRED && __any_sync(~0u, specials.found())) repair<TOGETHER>(p, weights, tile, pass);
         __syncwarp();
     }
 
@@ -320,14 +446,23 @@ struct Worker {
             const int own = first + i / 2 % 8 * 8 + i % 2, row = worker.first_row + own;
             const int64 position = position_of<TOGETHER>(tile, i / 16);
             if (row >= int(p.rows) || position >= p.positions) continue;
-            const Place place = worker.place_of(position);
+            int coordinates[3];
+            const Place place = worker.place_of(position, coordinates);
             Element* const at = p.out + place.out + row * p.out_row;
             if (!is_special(widen<float>(*at))) continue;
             const Element* const input = p.input + place.input;
             const Element* const weight = p.weight + worker.group * p.weight_group + row * p.weight_row;
             float sum = 0;
-            for (int c = 0; c < int(p.channels); ++c)
+#if TAPS
+            const unsigned absent = worker.absent_at(coordinates);
+            for (int k = 0; k < int(p.products); ++k)
+                if (!(worker.terms[k].taps & absent))
+                    sum = fmaf(widen<float>(input[worker.terms[k].input]), widen<float>(weight[worker.weight_at[k]]),
+                               sum);
+#else
+            for (int c = 0; c < int(p.products); ++c)
                 sum = fmaf(widen<float>(input[c * p.input_channel]), widen<float>(weight[c * p.weight_channel]), sum);
+#endif
             *at = narrow<Element>(sum + worker.biases[own]);
         }
     }
@@ -371,9 +506,13 @@ struct Worker {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) pointwise_conv(const __grid_constant__ Arguments p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) streaming_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     const Worker worker(p, memory);
+    if (TAPS) {
+        worker.describe_terms();
+        __syncthreads();
+    }
     worker.bring_weights();
     async_proxy_fence();
     __syncthreads();

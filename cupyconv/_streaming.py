@@ -1,19 +1,21 @@
-"""Second room, the pointwise kernel: one tap, operands straight from memory.
+"""Second room, the streaming kernel: one tap or few products, operands straight from memory.
 
-The order of a sum follows from the channels of a group alone. All else may depend on the batch.
+The order of a sum follows from the products of an output alone. All else may depend on the batch.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ._geometry import ConvGeometry
 from ._matrix import SLAB_ROWS, Mode
 from ._taps import AxisTaps
 
 TEAM = 128  # threads
-BYTES = 8  # that a thread loads and stores together, of neighbouring positions
+_MOST_PRODUCTS = 400  # of an output, with several taps
+_MOST_BITS = 30  # of the taps of all axes, one for each
+_TERM = 24  # bytes of the tables that a product takes with several taps
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,14 @@ class Shape:
     held : int
         Passes whose sums a team holds while it goes over several chunks; 0 where one has all
         channels of a group.
+    taps : bool
+        Whether there are several. What is said of channels is then said of products.
     """
 
     channels: int
     teams: int
     held: int = 0
+    taps: bool = False
 
 
 # By bytes of an element and the products of a step.
@@ -48,6 +53,14 @@ SHAPES = {
         *(Shape(64, 3, 1), Shape(64, 2, 2)),
     ),
 }
+_TAPPED = {
+    (4, 3): (Shape(32, 4), Shape(64, 3), Shape(64, 2, 1), Shape(64, 2, 2)),
+    (4, 1): (Shape(32, 4), Shape(64, 3), Shape(64, 3, 1), Shape(64, 3, 2)),
+    (2, 1): (Shape(32, 4), Shape(64, 4), Shape(64, 3, 1), Shape(64, 3, 2)),
+}
+TAPPED = {
+    kind: tuple(replace(shape, taps=True) for shape in shapes) for kind, shapes in _TAPPED.items()
+}
 # What a tile's loads take, and the weights of a pass, in the time that a team takes for a pass.
 _LOADS, _WEIGHTS = 2, 2
 _PRODUCT = 32  # cycles of one of 64 positions by 64 rows
@@ -61,8 +74,10 @@ class Layout:
     ----------
     shape : Shape
         What the kernel is built for.
+    products : int
+        Of an output.
     chunks : int
-        Of the channels of a group.
+        Of these.
     positions : int
         Of the outputs of all samples.
     tiles : int
@@ -78,6 +93,7 @@ class Layout:
     """
 
     shape: Shape
+    products: int
     chunks: int
     positions: int
     tiles: int
@@ -93,9 +109,15 @@ class Layout:
         )
 
 
-def shapes(mode: Mode) -> tuple[Shape, ...]:
+def shapes(mode: Mode, taps: bool = False) -> tuple[Shape, ...]:
     """Return what the kernel is built for."""
-    return SHAPES[mode.itemsize, mode.products]
+    return (TAPPED if taps else SHAPES)[mode.itemsize, mode.products]
+
+
+def is_inside(axis: AxisTaps) -> bool:
+    """Whether all taps of all outputs have an input."""
+    low, high = axis.offsets
+    return low >= 0 and (axis.size_out - 1) * axis.step + high < axis.size_in
 
 
 def _takes_one(axis: AxisTaps) -> bool:
@@ -104,31 +126,51 @@ def _takes_one(axis: AxisTaps) -> bool:
     return single and (axis.size_out - 1) * axis.step < axis.size_in
 
 
+def places(shape: Shape, itemsize: int) -> int:
+    """Return how many positions a thread has: 8 bytes of them, or two."""
+    return 2 if shape.taps else 8 // itemsize
+
+
+def products(geometry: ConvGeometry) -> int:
+    """Return the products of an output, those with the padding included."""
+    return geometry.channels * math.prod(axis.kernel for axis in geometry.axes)
+
+
 def suits(geometry: ConvGeometry) -> bool:
     """Return whether the kernel is for the taps of a convolution."""
-    return geometry.channels > 0 and all(map(_takes_one, geometry.axes))
+    g = geometry
+    if g.channels == 0 or any(axis.phases > 1 for axis in g.axes):
+        return False
+    if all(map(_takes_one, g.axes)):
+        return True
+    bits = sum(axis.kernel for axis in g.axes) + 3 - g.rank
+    return bits <= _MOST_BITS and products(g) <= _MOST_PRODUCTS
 
 
 def layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int) -> Layout | None:
     """Return how the outputs of a convolution are divided; None where weights have no room."""
     g = geometry
-    slabs = -(-g.rows // SLAB_ROWS)
+    slabs, each = -(-g.rows // SLAB_ROWS), products(g)
     positions = g.batch * math.prod(axis.size_out for axis in g.axes)
-    tiles = -(-positions // (64 * 4 // mode.itemsize))
-    alone = [shape for shape in shapes(mode) if not shape.held and shape.channels >= g.channels][:1]
+    every = shapes(mode, taps=not all(map(_takes_one, g.axes)))
+    alone = [shape for shape in every if not shape.held and shape.channels >= each][:1]
     found = []
-    for shape in alone or [shape for shape in shapes(mode) if shape.held]:
-        chunks = -(-g.channels // shape.channels)
+    for shape in alone or [shape for shape in every if shape.held]:
+        pairs = places(shape, mode.itemsize) // 2  # of products side by side
+        tiles = -(-positions // (64 * pairs))
+        chunks = -(-each // shape.channels)
+        terms = _TERM * chunks * shape.channels if shape.taps else 0
         own = chunks * shape.channels // mode.block * mode.slab_bytes + 4 * SLAB_ROWS  # with biases
         for passes in [shape.held] if shape.held else range(slabs, 0, -1):
-            if passes * own > shared:
+            size = passes * own + terms
+            if size > shared:
                 continue
             units = g.groups * -(-slabs // passes)
             blocks, waves = max(1, multiprocessors // units), -(-units // multiprocessors)
             rounds = -(-tiles // (blocks * shape.teams)) * waves
             time = rounds * (_LOADS + passes) + _WEIGHTS * passes
             work = waves * -(-tiles // blocks) * passes * chunks * shape.channels // mode.block
-            cycles = work * mode.products * 4 // mode.itemsize * _PRODUCT
-            one = Layout(shape, chunks, positions, tiles, passes, units, passes * own, cycles)
+            cycles = work * mode.products * pairs * _PRODUCT
+            one = Layout(shape, each, chunks, positions, tiles, passes, units, size, cycles)
             found.append((time, one))
     return min(found, key=lambda pair: pair[0], default=(0, None))[1]

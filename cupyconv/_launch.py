@@ -378,28 +378,22 @@ class KernelPath:
     ) -> Convolution:
         g, layout = geometry, plan.layout
         lead = (0,) * (3 - g.rank)
-        # Neighbours of a thread: with several taps in the result alone.
-        places = _streaming.places(layout.shape, itemsize)
-        steps = [
-            stride * axis.step for stride, axis in zip(strides.input_axes, g.axes, strict=True)
-        ]
         axes = (NO_AXIS,) * (3 - g.rank) + g.axes
-        first = sum(
-            axis.origin * stride for stride, axis in zip(strides.input_axes, g.axes, strict=True)
-        )
+        along = list(zip(axes, (*lead, *strides.input_axes), strict=True))
+        steps = [stride * axis.step for axis, stride in along]
+        first = sum(stride * axis.origin for axis, stride in along)
         padded = not all(map(_streaming.is_inside, axes))
-        sizes = [axis.size_out for axis in g.axes]
-        _, y, x = (*(1 for _ in lead), *sizes)
+        z, y, x = (axis.size_out for axis in axes)
+        sizes = y, x, z * y * x
         constants = packed_words(
             (
                 *parameter_fields(bias),
                 *(layout.positions, layout.products, g.rows),
                 first,
-                *(*strides.input, *lead, *steps),
+                *(*strides.input, *steps),
                 *strides.weight,
                 *(*strides.out, *lead, *strides.out_axes),
-                *(y, x, math.prod(sizes)),
-                *map(long_reciprocal, (y, x, math.prod(sizes))),
+                *(*sizes, *map(long_reciprocal, sizes)),
                 g.rank > 1,
                 *(layout.units, layout.passes, layout.chunks),
                 layout.products // g.channels,
@@ -412,6 +406,8 @@ class KernelPath:
                 padded,
             )
         )
+        # Neighbours of a thread: with several taps in the result alone.
+        places = _streaming.places(layout.shape, itemsize)
         outs, inputs = (*strides.out, *strides.out_axes), (*strides.input, *steps)
         neighbours = [outs] if layout.shape.taps else [outs, inputs]
         together = all(lie_together(places, own, x) == places for own in neighbours)

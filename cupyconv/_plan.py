@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -232,26 +232,26 @@ class MatrixPlan:
         return f"{self.pack}; {self.launch}: {self.tiling}"
 
 
+LayoutT = TypeVar("LayoutT")
+
+
 @dataclass(frozen=True)
-class DepthwisePlan:
+class _TiledPlan(Generic[LayoutT]):
+    """One launch, and how it divides the outputs into tiles."""
+
+    launch: Launch
+    layout: LayoutT
+
+    def __str__(self) -> str:
+        return f"{self.launch}: {self.layout}"
+
+
+class DepthwisePlan(_TiledPlan[_depthwise.Layout]):
     """How a convolution runs by depthwise_conv.cu."""
 
-    launch: Launch
-    layout: _depthwise.Layout
 
-    def __str__(self) -> str:
-        return f"{self.launch}: {self.layout}"
-
-
-@dataclass(frozen=True)
-class GatherPlan:
+class GatherPlan(_TiledPlan[_gather.Layout]):
     """How a convolution runs by gather_conv.cu."""
-
-    launch: Launch
-    layout: _gather.Layout
-
-    def __str__(self) -> str:
-        return f"{self.launch}: {self.layout}"
 
 
 @dataclass(frozen=True)
@@ -277,15 +277,8 @@ class PlainPlan:
         return f"{self.pack}; {self.launch}: {self.layout}"
 
 
-@dataclass(frozen=True)
-class StreamingPlan:
+class StreamingPlan(_TiledPlan[_streaming.Layout]):
     """How a convolution runs by streaming_conv.cu."""
-
-    launch: Launch
-    layout: _streaming.Layout
-
-    def __str__(self) -> str:
-        return f"{self.launch}: {self.layout}"
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,7 @@ def is_inside(axis: AxisTaps) -> bool:
 
 def _takes_one(axis: AxisTaps) -> bool:
     """Whether each output takes one input, and there is one for it."""
-    single = axis.kernel == axis.phases == 1 and axis.origin == 0
-    return single and (axis.size_out - 1) * axis.step < axis.size_in
+    return axis.kernel == axis.phases == 1 and axis.origin == 0 and is_inside(axis)
 
 
 def places(shape: Shape, itemsize: int) -> int:

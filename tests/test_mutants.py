@@ -1728,56 +1728,31 @@ def test_is_rejected_on_matrix_units(name: str) -> None:
     reject(MATRIX[name], CASES)
 
 
+# Of each kernel with cases of its own.
+OWN = {
+    "depthwise": (DEPTHWISE, DEPTHWISE_CASES),
+    "gather": (GATHER, GATHER_CASES),
+    "streaming": (STREAMING, STREAMING_CASES),
+    "plain": (PLAIN, PLAIN_CASES),
+}
+
+
 @pytest.mark.emulator
-@pytest.mark.parametrize("name", DEPTHWISE_CASES)
-def test_the_depthwise_kernel_is_right(name: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "name"), [(kernel, name) for kernel, (_, own) in OWN.items() for name in own]
+)
+def test_the_kernel_is_right(kernel: str, name: str) -> None:
     """In the cases in which its mutants are not."""
-    assert verdict(EmulatorBackend("depthwise"), DEPTHWISE_CASES[name]) is None
+    assert verdict(EmulatorBackend(kernel), OWN[kernel][1][name]) is None
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("name", DEPTHWISE)
-def test_is_rejected_with_one_input_channel(name: str) -> None:
-    reject(DEPTHWISE[name], DEPTHWISE_CASES)
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("name", GATHER_CASES)
-def test_the_gathering_kernel_is_right(name: str) -> None:
-    """In the cases in which its mutants are not."""
-    assert verdict(EmulatorBackend("gather"), GATHER_CASES[name]) is None
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("name", GATHER)
-def test_is_rejected_where_inputs_are_gathered(name: str) -> None:
-    reject(GATHER[name], GATHER_CASES)
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("name", STREAMING_CASES)
-def test_the_streaming_kernel_is_right(name: str) -> None:
-    """In the cases in which its mutants are not."""
-    assert verdict(EmulatorBackend("streaming"), STREAMING_CASES[name]) is None
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("name", STREAMING)
-def test_is_rejected_where_there_is_one_tap(name: str) -> None:
-    reject(STREAMING[name], STREAMING_CASES)
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("name", PLAIN_CASES)
-def test_the_kernel_for_few_products_is_right(name: str) -> None:
-    """In the cases in which its mutants are not."""
-    assert verdict(EmulatorBackend("plain"), PLAIN_CASES[name]) is None
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("name", PLAIN)
-def test_is_rejected_with_few_products(name: str) -> None:
-    reject(PLAIN[name], PLAIN_CASES)
+@pytest.mark.parametrize(
+    ("kernel", "name"), [(kernel, name) for kernel, (own, _) in OWN.items() for name in own]
+)
+def test_is_rejected_by_its_cases(kernel: str, name: str) -> None:
+    mutants, cases = OWN[kernel]
+    reject(mutants[name], cases)
 
 
 @pytest.mark.emulator

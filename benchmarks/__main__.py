@@ -54,6 +54,14 @@ def parser() -> argparse.ArgumentParser:
         help="run convolutions on this kernel where it can take them, to compare kernels; default: "
         "the planner's choice",
     )
+    add(
+        "--beside",
+        nargs="+",
+        default=[],
+        choices=KERNELS,
+        metavar="KERNEL",
+        help="time convolutions on these kernels too, where they can take them, in the same run",
+    )
     add("--no-peer", action="store_true", help="without PyTorch")
     add("--compile", action="store_true", help="torch.compile too, for the fused operation")
     add("--positive", action="store_true", help="inputs and weights in [0, 1), not [-1, 1)")
@@ -150,6 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             compiled=options.compile,
             positive=options.positive,
             kernel=options.kernel,
+            beside=options.beside,
         ),
         save=(lambda report: report.write(options.json)) if options.json else (lambda report: None),
     )

@@ -21,8 +21,8 @@ from .reference import Exact
 SAMPLES = 4096  # outputs of a convolution that are compared
 
 
-class WrongResult(Exception):
-    """A result that must not be timed."""
+class NotTimed(Exception):
+    """A call that must not be timed, as its result is wrong or another kernel gave it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Job:
         Inputs, by the names of the call's arguments.
     call : callable
         Runs our function, which writes `out`.
+    kernel : callable
+        Names the kernel that it runs on.
     sample : callable
         Takes from a result, ours or a peer's, what is compared, in float64.
     exact : Exact
@@ -46,6 +48,7 @@ class Job:
     arrays: dict[str, Array]
     out: Array
     call: Callable[[], Any]
+    kernel: Callable[[], str]
     sample: Callable[[Array], Array]
     exact: Exact
 
@@ -55,18 +58,18 @@ class Job:
         self.call()
         unwritten = count_nan(self.out)
         if unwritten:
-            raise WrongResult(f"{unwritten} of {self.out.size} outputs are NaN or were not written")
+            raise NotTimed(f"{unwritten} of {self.out.size} outputs are NaN or were not written")
         values = self.sample(self.out)
         wrong = reference.complaint(values, self.exact)
         if wrong:
-            raise WrongResult(wrong)
+            raise NotTimed(wrong)
         return values
 
     def check_again(self, before: Array) -> None:
         """Raise unless our last call gave the same bits as the checked one."""
         after = self.sample(self.out)
         if not (after == before).all():
-            raise WrongResult("repeated calls gave different results")
+            raise NotTimed("repeated calls gave different results")
 
 
 def prepare(case: Case, precision: Precision, seed: int, low: float) -> Job:
@@ -111,6 +114,7 @@ def _convolution(
         {"input": x, "weight": w, "bias": bias},
         out,
         call=lambda: function(x, w, bias, **options),
+        kernel=lambda: cupyconv.explain(function, x, w, bias, **options).kernel,
         sample=lambda y: y[where].astype(np.float64),
         exact=Exact(sums.values, reference.bound(sums, precision), precision.error),
     )
@@ -137,28 +141,26 @@ def _fused(case: Fused, precision: Precision, rng: np.random.Generator, low: flo
         given = {"mean": mean, "var": var}
     exact = reference.fused_rest(case, convolved, mean, var, parameters, cupy)
 
-    def call() -> Array:
-        return cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
-            x,
-            w,
-            **parameters,
-            **given,
-            num_groups=case.num_groups,
-            stride=case.stride,
-            padding=case.padding,
-            output_padding=case.output_padding,
-            groups=case.groups,
-            eps=reference.EPS,
-            precision=precision.mode,
-            out=out,
-        )
-
+    function = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
+    options: dict[str, Any] = {
+        **parameters,
+        **given,
+        "num_groups": case.num_groups,
+        "stride": case.stride,
+        "padding": case.padding,
+        "output_padding": case.output_padding,
+        "groups": case.groups,
+        "eps": reference.EPS,
+        "precision": precision.mode,
+        "out": out,
+    }
     return Job(
         case,
         precision,
         {"input": x, "weight": w, **parameters, **given},
         out,
-        call,
+        call=lambda: function(x, w, **options),
+        kernel=lambda: cupyconv.explain(function, x, w, **options).kernel,
         sample=lambda y: y.astype(np.float64),
         exact=Exact(exact, None, raised * precision.error),
     )

@@ -43,6 +43,8 @@ class Options:
         Whether inputs and weights are positive.
     kernel : str
         The kernel that dense convolutions are forced to run on, or ``"auto"``.
+    beside : sequence of str
+        Kernels that our calls are timed on as well.
     """
 
     seed: int
@@ -52,6 +54,7 @@ class Options:
     compiled: bool = False
     positive: bool = False
     kernel: str = AUTO
+    beside: Sequence[str] = ()
 
     @property
     def low(self) -> float:
@@ -138,8 +141,10 @@ def measure(
         _free(peer)
         job = jobs.prepare(case, precision, options.seed, options.low)
         sample = job.checked()
-        calls: dict[str, Call] = {"ours": job.call}
+        calls: dict[str, Call] = {}
         timings = {"ours": Timing(error=reference.relative_error(sample, job.exact.values))}
+        _add_kernels(job, options.beside, calls, timings)
+        calls["ours"] = job.call  # the last one to write `job.out`
         if peer is not None:
             _add_peers(peer, job, options.compiled, calls, timings)
         if options.repeats is None:
@@ -168,6 +173,31 @@ def measure(
         ours=timings.pop("ours"),
         peers=timings,
     )
+
+
+def _add_kernels(
+    job: Job, kernels: Sequence[str], calls: dict[str, Call], timings: dict[str, Timing]
+) -> None:
+    """Check our call on each of these kernels, and add it to the calls where it is right."""
+    for kernel in kernels:
+        try:
+            with forced(kernel):
+                taker = job.kernel()
+                if taker != kernel:
+                    raise jobs.NotTimed(f"{taker} takes it")
+                error = reference.relative_error(job.checked(), job.exact.values)
+        except Exception as reason:
+            timings[kernel] = Timing(failure=_reason(reason))
+        else:
+            calls[kernel], timings[kernel] = _on(kernel, job.call), Timing(error=error)
+
+
+def _on(kernel: str, call: Call) -> Call:
+    def forced_call() -> None:
+        with forced(kernel):
+            call()
+
+    return forced_call
 
 
 def _add_peers(
@@ -230,7 +260,7 @@ def _cuda_version(number: int) -> str:
 def _reason(error: Exception) -> str:
     """Return an exception in one line."""
     text = str(error).strip().partition("\n")[0]
-    return text if isinstance(error, jobs.WrongResult) else f"{type(error).__name__}: {text}"[:200]
+    return text if isinstance(error, jobs.NotTimed) else f"{type(error).__name__}: {text}"[:200]
 
 
 def _free(torch: peers.Torch | None) -> None:

@@ -28,7 +28,8 @@ from benchmarks.cases import Convolution, Fused
 from benchmarks.limits import Ceilings
 from benchmarks.precisions import PRECISIONS, RATES
 from benchmarks.report import HostRow, Report, Row, Timing
-from cupyconv import _plan
+from cupyconv import _explain, _plan
+from cupyconv._chips import CHIPS
 
 ROOT = Path(__file__).parents[1]
 ALL = cases.load()
@@ -640,6 +641,7 @@ def job(case: Convolution, name: str = "float32") -> jobs.Job:
         lambda: getattr(cupyconv, case.function)(
             x, w, bias, groups=case.groups, out=out, **options
         ),
+        lambda: _plan.forced_kernel() or "direct",
         lambda y: y[where].astype(np.float64),
         reference.Exact(sums.values, reference.bound(sums, precision), precision.error),
     )
@@ -833,6 +835,40 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch, fault: str
     assert expected[fault] in str(row.ours.failure)
     assert (row.ours.ms, row.of_limit, row.repeats, row.peers) == (None, None, 0, {})
     assert stopwatch.rounds == (7 if fault == "unsteady" else 0)
+
+
+@pytest.mark.usefixtures("no_gpu_memory")
+def test_kernels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = job(convolution(SHAPES["stride"], False))
+    entered: list[str | None] = []
+
+    def call() -> Any:
+        entered.append(kernel := _plan.forced_kernel())
+        one.call()
+        if kernel == "portable":
+            np.multiply(one.out, np.float32(1.01), out=one.out)
+        if kernel == "plain":  # right, but of other bits
+            np.multiply(one.out, np.float32(1 + 2e-7), out=one.out)
+        return one.out
+
+    def kernel() -> str:
+        asked = _plan.forced_kernel()
+        return "direct" if asked in (None, "hopper") else asked
+
+    row, stopwatch = measured(
+        monkeypatch,
+        replace(one, call=call, kernel=kernel),
+        Peer(),
+        beside=["plain", "portable", "hopper"],
+    )
+    assert (row.ours.failure, stopwatch.rounds) == (None, 7)
+    # In turn: the kernel that gave a right result, ours, the peer.
+    assert (row.peers["plain"].ms, row.ours.ms, row.peers["torch"].ms) == (1.0, 2.0, 3.0)
+    assert entered == [None, "plain", "portable", "plain", None]
+    assert row.peers["plain"].error != row.ours.error
+    assert "in norm, above 1.0e-06" in str(row.peers["portable"].failure)
+    assert row.peers["hopper"] == Timing(failure="direct takes it")
+    assert list(row.peers) == ["plain", "portable", "hopper", "broken", "torch"]
 
 
 @pytest.fixture
@@ -1106,6 +1142,19 @@ def test_a_run_of_own_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert f"drawn: {tmp_path / 'own-roofline.svg'}" in printed.splitlines()
 
 
+@pytest.mark.usefixtures("numpy_for_cupy")
+@pytest.mark.parametrize("line", OWN.values())
+def test_the_kernel_of_a_case(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    """A case says on which kernel a GPU would run it."""
+    monkeypatch.setattr(_explain, "current", lambda: CHIPS["sm_90a"])
+    (case,) = mine.load([line])
+    one = jobs.prepare(case, PRECISIONS["float32"], 5, -1.0)
+    chosen = one.kernel()
+    with _plan.forced("direct"):
+        assert one.kernel().split(" + ")[0] == "direct"
+    assert one.kernel() == chosen
+
+
 def test_without_a_gpu() -> None:
     done = command("1/65", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 2
@@ -1120,6 +1169,7 @@ def test_wrong_arguments() -> None:
         ("--repeats", "0"): "--repeats must be positive",
         ("--json", "benchmarks/run.json"): "must not lie among the cases",
         ("--kernel", "cudnn"): "argument --kernel: invalid choice",
+        ("--beside", "cudnn"): "argument --beside: invalid choice",
         ("--mine", "conv2d 1x2"): "error: --mine 'conv2d 1x2': conv2d: needs two shapes",
         ("--draw", "run.pdf"): "'run.pdf' must end in .svg or .png",
         ("--draw", "nowhere/run.svg"): "there is no folder 'nowhere'",
@@ -1163,6 +1213,9 @@ def test_the_kernel_of_a_run(
     arguments = ["1/65", "--json", str(path := tmp_path / "run.json")]
     program.main([*arguments, *(["--kernel", kernel] if kernel != "auto" else [])])
     assert [options.kernel for options in asked] == [kernel] == [Report.read(path).kernel]
+    program.main([*arguments, "--beside", "plain", kernel if kernel != "auto" else "direct"])
+    assert asked[0].beside == []
+    assert asked[1].beside == ["plain", kernel if kernel != "auto" else "direct"]
 
 
 def test_reading_a_record(report: Report, tmp_path: Path) -> None:

@@ -87,10 +87,10 @@ class Explanation:
     multiprocessors : int
         Multiprocessors of the GPU.
     kernel : str
-        What does the work: ``"hopper"``, ``"portable"``, ``"streaming"``, ``"depthwise"``,
-        ``"gather"``, ``"plain"`` or ``"direct"`` for convolutions, ``"fused"``, ``"normalize"``,
-        ``"max_pool2d"``, several of them joined by ``" + "``, or ``"none"`` for a result without
-        elements.
+        What does the work: ``"hopper"``, ``"portable"``, ``"spans"``, ``"streaming"``,
+        ``"depthwise"``, ``"gather"``, ``"plain"`` or ``"direct"`` for convolutions, ``"fused"``,
+        ``"normalize"``, ``"max_pool2d"``, several of them joined by ``" + "``, or ``"none"`` for a
+        result without elements.
     refused : dict of str to str
         Kernels that come before it, each with the reason why it does not take the call.
     plans : tuple of str

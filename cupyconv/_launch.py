@@ -447,12 +447,12 @@ class KernelPath:
             )
         ]
         fold = astuple(sum.fold)
-        order = (sum.channels, sum.blocks, sum.depth, sum.halves, sum.axes[2].apart)
+        order = (sum.depth, sum.halves, sum.axes[2].apart)
         pack_constants = packed_words(
             (
                 *(g.groups, g.rows, *strides.weight),
                 *(sum.phases, tiling.row_tiles, tiling.shape.slabs, sum.steps, plan.splits),
-                *order,
+                *(sum.channels, sum.spans * sum.blocks, *order),
                 *fold,
                 *axes,
             )
@@ -483,7 +483,7 @@ class KernelPath:
                 *(value for axis in sum.taps for value in astuple(axis)),
                 *axes,
                 *fold,
-                *order,
+                *(sum.channels, sum.blocks, *order),
                 *(sum.phases, sum.steps),
                 *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
                 *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
@@ -504,12 +504,16 @@ class KernelPath:
         address = self.device.address
         byte = np.dtype(np.uint8)
         lines = lines_of(g, strides, element)
+        several = sum.spans > 1
+        of_spans = sum.spans, long_reciprocal(sum.spans), tiling.apart
+        workspace = plan.packed + plan.partial + 4 * plan.arrived
 
         def convolve(
             input: Array, weight: Array, bias: Array | None, out: Array | None, *more: int
         ) -> None:
-            packed = self.device.workspace((plan.packed,), byte)
-            weights = address(weight), address(packed)
+            memory = self.device.workspace((workspace,), byte)
+            partial = address(memory)
+            weights = address(weight), partial + plan.partial
             source, result = address(input), 0 if out is None else address(out)
             if scaled:
                 found = weights[1] + shifts[0], weights[1] + shifts[1]
@@ -517,6 +521,10 @@ class KernelPath:
                 more = (*found, *more)
             else:
                 looked_at = packed_words((source, lines))
+            if several:
+                arrived = weights[1] + plan.packed
+                looked_at += packed_words((arrived, plan.arrived))
+                more = (*more, partial, arrived, *of_spans)
             pack(packed_words(weights) + pack_constants + looked_at)
             addresses = source, *weights, result, 0 if bias is None else address(bias)
             paired = input_pairs and source % (2 * element) == 0

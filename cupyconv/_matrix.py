@@ -18,6 +18,7 @@ SLAB_ROWS = 64
 SLOT = 16  # bytes
 SECTOR = 32  # bytes that memory is written by
 TEAM = 128  # threads
+MOST_PARTIAL = 2**25  # bytes of sums of spans
 MAX_STAGES = 16
 MAX_STEPS = 2048  # of a stage, as far as the table of distances goes
 _AHEAD = 8  # distances behind those of a stage, which are read but not used
@@ -156,6 +157,11 @@ class Shape:
         """Outputs of a team, in each row."""
         return self.segment * self.segments
 
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of the sums of a tile."""
+        return 4 * self.rows * self.columns
+
 
 def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
     """Return the shapes that kernels are built for.
@@ -177,6 +183,13 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
         for slabs in (1, 2)
     ]
     return large[0], small[0], large[1], small[1], *large[2:]
+
+
+def span_shapes(mode: Mode) -> tuple[Shape, ...]:
+    """Return the shapes for sums that are divided into spans (Hopper's matrix units)."""
+    small = Shape(2, 1, 64, 1) if mode.parts == 2 else Shape(1, 2, 64, 1)
+    large = Shape(2, 1, 128, 1) if mode.parts == 2 else Shape(2, 2, 128, 2)
+    return large, Shape(2, 2, 128, 1), small, Shape(1, 1, 32, 1)
 
 
 def pool_shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
@@ -322,13 +335,15 @@ class Sum:
     axes : tuple of Axis
         z, y and x as computed, x perhaps folded.
     blocks : int
-        K blocks of channels.
+        K blocks of channels, of a span.
     depth : int
         K blocks of a stage.
     group : int
         Steps of a group of weights.
     halves : int
         Halves of K that are channels: 2, or 1 where a step has two taps of x.
+    spans : int
+        Sums of which this one is the sum, in order: each of so many K blocks.
     """
 
     taps: tuple[AxisTaps, ...]
@@ -341,6 +356,7 @@ class Sum:
     depth: int
     group: int
     halves: int
+    spans: int = 1
 
     @property
     def stacked(self) -> int:
@@ -355,7 +371,7 @@ class Sum:
     @property
     def steps(self) -> int:
         """Steps of the phase that has most."""
-        return self.blocks * self.axes[0].most_taps * self.steps_inside
+        return self.spans * self.blocks * self.axes[0].most_taps * self.steps_inside
 
     @property
     def unit(self) -> int:
@@ -365,7 +381,7 @@ class Sum:
 
     @property
     def mean_steps(self) -> float:
-        """Steps of a phase in the mean."""
+        """Steps of a span, for a phase in the mean."""
         taps = math.prod(axis.taps.kernel for axis in self.axes) / self.phases
         return self.blocks * taps * self._steps_a_tap
 
@@ -387,7 +403,7 @@ class Sum:
             return math.prod(axis.kernel / axis.phases for axis in axes)
 
         useful = self.rows * self.fold.count * self.channels * taps(self.taps)
-        channels = self.blocks * self.mode.block * self._steps_a_tap
+        channels = self.spans * self.blocks * self.mode.block * self._steps_a_tap
         computed = _slab_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
         return useful / computed if computed else 0.0  # no phase that has outputs has a tap
 
@@ -512,6 +528,14 @@ def sum_of(
     return Sum(taps, axes, folded[1], mode, g.channels, g.rows, blocks, depth, group, halves)
 
 
+def spanned(sum: Sum, spans: int) -> Sum:
+    """Return the sum as that of so many spans; these must divide its K blocks."""
+    blocks = sum.blocks // spans
+    depth = min(sum.depth, blocks)
+    group = _evenly(max(1, depth * sum.steps_inside), sum.mode.group)
+    return replace(sum, spans=spans, blocks=blocks, depth=depth, group=group)
+
+
 def one_by_one(sum: Sum) -> Sum | None:
     """Return the sum whose inputs are staged one by one, None where pairs take no room.
 
@@ -551,6 +575,8 @@ class Tiling:
     shared: int
     stacked: int
     stores_most: bool  # whether to store a tile takes about as long as its products
+    spans: int  # of a sum
+    apart: bool  # whether they are those of blocks beside each other, not of one in turn
     cycles: float  # of the model
 
     @property
@@ -561,10 +587,12 @@ class Tiling:
     def __str__(self) -> str:
         samples, z, y, x = self.tile
         box = " x ".join(map(str, (samples, z, y * self.stacked, x)))
+        order = "apart" if self.apart else "in turn"
         return (
             f"tiles of {self.shape.rows} rows x ({box}) outputs in {self.shape.columns} columns, "
             f"{self.slots} slots, {self.stages} + {self.weight_stages} stages"
             f"{', weights stay' if self.resident else ''}"
+            f"{f', {self.spans} spans {order}' if self.spans > 1 else ''}"
         )
 
 
@@ -588,6 +616,7 @@ _STAGED_A_CYCLE = 4 / 7  # values that a staging warp brings in a cycle, as pair
 _SINGLE = 1.5  # how much longer others take
 _SECTOR_CYCLES = 1.6  # in which a multiprocessor stores a sector, about its share of memory's rate
 _POOLED_A_CYCLE = 6  # sums that a block pools
+_PASSED_A_CYCLE = 64  # bytes of sums of spans that a multiprocessor writes to the L2 cache or reads
 
 
 def tiling(
@@ -604,12 +633,15 @@ def tiling(
     With a `window` of 2, outputs are pooled two by two along y and x, and no window lies in two
     tiles.
     """
-    find = shapes if window == 1 else pool_shapes
+    if sum.spans > 1:
+        found_shapes = span_shapes(sum.mode)
+    else:
+        found_shapes = (shapes if window == 1 else pool_shapes)(sum.mode, engine)
     # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
     for samples in (min(batch, _MOST_SAMPLES), 1):
         found = [
             candidate
-            for shape in find(sum.mode, engine)
+            for shape in found_shapes
             for candidate in _candidates(
                 sum, shape, batch, samples, groups, engine, shared, multiprocessors, window
             )
@@ -742,9 +774,9 @@ def _candidates(
         if sum.axes[2].in_odd_lattices:
             tables += slots * 4  # where pairs of inputs are staged
         fixed = tables + _static(shape, mode, engine, window)
-        # Where there is but one tile of rows, and room, its weights stay.
+        # Where there is but one tile of rows, of whole sums, and room, its weights stay.
         stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
-        one_row_tile = row_tiles * groups * sum.phases == 1
+        one_row_tile = row_tiles * groups * sum.phases * sum.spans == 1
         staying = stages_of_sum if one_row_tile else 0
         for group, stages, weight_stages in _rings(sum, shape.slabs, inside, staying):
             weights = weight_stages * group * shape.slabs * mode.slab_bytes
@@ -775,6 +807,7 @@ def _candidates(
             stores = shape.rows * shape.columns / _POOLED_A_CYCLE
         deep = _deep(sum, stages)
         chunk = math.lcm(sum.depth, deep)
+        cycles, apart = _cycles(sum, shape, count, multiprocessors, products, staged, stores)
         yield Tiling(
             shape=shape,
             tile=tuple(tile),
@@ -796,14 +829,38 @@ def _candidates(
             shared=shared_bytes,
             stacked=sum.stacked,
             stores_most=window == 1 and stores > 1.3 * products,
-            cycles=_cycles(shape, -(-count // multiprocessors), products, staged, stores),
+            spans=sum.spans,
+            apart=apart,
+            cycles=cycles,
         )
 
 
-def _cycles(shape: Shape, tiles: int, products: float, staged: float, stores: float) -> float:
-    """Return the cycles that a multiprocessor takes for so many tiles."""
+def _cycles(
+    sum: Sum,
+    shape: Shape,
+    tiles: int,
+    multiprocessors: int,
+    products: float,
+    staged: float,
+    stores: float,
+) -> tuple[float, bool]:
+    """Return the cycles of so many tiles, and whether their spans are computed apart for that.
+
+    Products and staging are those of a span.
+    """
     hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
-    return tiles * (hidden + _TILE_CYCLES + stores) * (_ONE_TEAM if shape.teams == 1 else 1)
+    slower = _ONE_TEAM if shape.teams == 1 else 1
+    own, waves = hidden + _TILE_CYCLES, -(-tiles // multiprocessors)
+    if sum.spans == 1:
+        return waves * (own + stores) * slower, False
+    # A span's sums are written, and read by whom they are added up by.
+    passed = shape.partial_bytes / _PASSED_A_CYCLE
+    apart_waves = -(-tiles * sum.spans // multiprocessors)
+    apart = apart_waves * (own + passed) + waves * (sum.spans * passed + stores)
+    together = waves * (sum.spans * (own + 2 * passed) + stores)
+    if apart < together and tiles * sum.spans * shape.partial_bytes <= MOST_PARTIAL:
+        return apart * slower, True
+    return together * slower, False
 
 
 def _deep(sum: Sum, stages: int) -> int:

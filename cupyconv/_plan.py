@@ -36,8 +36,9 @@ TARGETS = tuple(SHARED)
 
 # The kernels for convolutions: for everything, for one input channel in each group, for the same
 # where an input serves few outputs, for few products of an output, for one tap and for few on the
-# matrix units of compute capability 9.0, for all taps on those since 8.0, and on those of 9.0.
-KERNELS = ("direct", "depthwise", "gather", "plain", "streaming", "portable", "hopper")
+# matrix units of compute capability 9.0, for all taps on those since 8.0, and on those of 9.0; the
+# last one also with sums of several spans, where a sample has few tiles.
+KERNELS = ("direct", "depthwise", "gather", "plain", "streaming", "spans", "portable", "hopper")
 
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
@@ -215,6 +216,8 @@ class MatrixPlan:
         Bytes of the packed weights, and of shifts where floats are multiplied as float16 numbers.
     splits : int
         Blocks of the first kernel that share some rows: each packs a part of their steps.
+    partial, arrived : int
+        Bytes of the sums of spans, and numbers by which these are counted.
     sum : Sum
         What is summed, and in which order.
     tiling : Tiling
@@ -225,6 +228,8 @@ class MatrixPlan:
     launch: Launch
     packed: int
     splits: int
+    partial: int
+    arrived: int
     sum: Sum
     tiling: Tiling
 
@@ -370,6 +375,8 @@ def candidates(
         yield "plain", many or plan_plain(geometry, dtype, processor)
     if kernel == "streaming":  # which no rule chooses yet
         yield "streaming", _plan_streaming(geometry, dtype, precision, processor)
+    if kernel == "spans":  # which no rule chooses yet
+        yield "spans", _plan_spans(geometry, dtype, precision, processor)
     if kernel in (None, "portable", "hopper"):
         engine = kernel or _engine(processor)
         mode = _matrix.mode(dtype.name, precision, engine, geometry, kernel is not None)
@@ -677,11 +684,12 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
 
 
 def _matrix_instances(
-    mode: Mode, shape: _matrix.Shape, engine: str, window: int = 1
+    mode: Mode, shape: _matrix.Shape, engine: str, window: int = 1, spanned: bool = False
 ) -> tuple[Instance, Instance]:
     """Return the kernels that pack weights and that convolve, and pool where there are windows."""
     operand = (("OPERAND", mode.operand),) if mode.scaled else ()
-    macros = (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)))
+    spans = (("SPANS", "1"),) if spanned else ()
+    macros = (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)), *spans)
     shaped = (
         ("ENGINE", {"portable": "MmaEngine", "hopper": "WgmmaEngine"}[engine]),
         ("TEAMS", str(shape.teams)),
@@ -696,12 +704,42 @@ def _matrix_instances(
     )
 
 
+_MOST_SPANS = 16
 _PACK_STEPS = 16  # that a block packs of its rows at least, where several share these
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 
+def _plan_spans(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
+) -> MatrixPlan | Refusal:
+    """Return the plan with sums of several spans, or why there is none.
+
+    How many there are follows from the cycles of a single sample.
+    """
+    mode = _matrix.mode(dtype.name, precision, "hopper", geometry, True)
+    if mode is None:
+        return _no_mode(dtype)
+    whole = _plan_matrix(geometry, mode, processor, "hopper")
+    if isinstance(whole, str):
+        return whole
+    blocks, found = whole.sum.blocks, []
+    for spans in (n for n in range(2, min(blocks, _MOST_SPANS) + 1) if blocks % n == 0):
+        plan = _plan_matrix(replace(geometry, batch=1), mode, processor, "hopper", spans=spans)
+        if not isinstance(plan, str):
+            found.append((plan.tiling.cycles, spans))
+    if not found:
+        return f"it has {blocks} blocks of channels, of which there are no spans"
+    _, spans = min(found)
+    return _plan_matrix(geometry, mode, processor, "hopper", spans=spans)
+
+
 def _plan_matrix(
-    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str, window: int = 1
+    geometry: ConvGeometry,
+    mode: Mode,
+    processor: Processor,
+    engine: str,
+    window: int = 1,
+    spans: int = 1,
 ) -> MatrixPlan | Refusal:
     """Return the plan on matrix units, or why there is none.
 
@@ -729,6 +767,8 @@ def _plan_matrix(
         >= INT32_LIMIT // 8
     ):
         return _LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
+    if spans > 1:
+        sum = _matrix.spanned(sum, spans)
 
     def tiled(sum: Sum, batch: int) -> Tiling | None:
         return _matrix.tiling(sum, batch, g.groups, engine, shared, multiprocessors, window)
@@ -743,9 +783,12 @@ def _plan_matrix(
         return "no tile fits shared memory"
     shape = tiling.shape
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
-    pack, convolve = _matrix_instances(mode, shape, engine, window)
+    pack, convolve = _matrix_instances(mode, shape, engine, window, spans > 1)
     blocks = multiprocessors * (1 if sum.phases == 1 else _TURNS_OF_PHASES)
-    tiles = tiling.count * g.groups
+    partial = shape.partial_bytes
+    if spans > 1:
+        blocks = min(blocks, _matrix.MOST_PARTIAL // partial)
+    tiles = tiling.count * g.groups * (spans if tiling.apart else 1)
     blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
         return _LARGE
@@ -765,6 +808,7 @@ def _plan_matrix(
         packs += g.batch
         workspace = 2 * workspace + 8 * rows + 4 * g.batch
     packs = -(-min(packs, 16 * multiprocessors) // sum.phases) * sum.phases
+    warps = shape.threads(engine) // 32
     return MatrixPlan(
         Launch(pack, packs, 512 if mode.scaled else 256, unit=sum.phases),
         # Where statistics are kept for each block, their number is no longer free.
@@ -778,6 +822,8 @@ def _plan_matrix(
         ),
         workspace,
         splits,
+        (tiles * sum.phases if tiling.apart else blocks) * partial if spans > 1 else 0,
+        tiling.count * g.groups * sum.phases * warps if tiling.apart else 0,
         sum,
         tiling,
     )
@@ -1030,6 +1076,13 @@ def instances(target: str) -> tuple[Instance, ...]:
         for shape in _matrix.shapes(mode, engine)
         for instance in _matrix_instances(mode, shape, engine)
     )
+    spans = (
+        instance
+        for mode in _matrix.modes("hopper")
+        if target == "sm_90a"
+        for shape in _matrix.span_shapes(mode)
+        for instance in _matrix_instances(mode, shape, "hopper", spanned=True)
+    )
     pooled = (
         instance
         for engine in engines
@@ -1054,6 +1107,7 @@ def instances(target: str) -> tuple[Instance, ...]:
         *plain,
         *streaming,
         *matrix,
+        *spans,
         *pooled,
         *pooled_norms,
         *norm_kernels,

@@ -50,7 +50,7 @@ SHAPES = {
     ),
     (2, 1): (
         *(Shape(32, 4), Shape(64, 3), Shape(96, 2), Shape(128, 2)),
-        *(Shape(64, 3, 1), Shape(64, 2, 2)),
+        *(Shape(64, 2, 1), Shape(64, 2, 2)),
     ),
 }
 _TAPPED = {

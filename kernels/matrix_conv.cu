@@ -31,6 +31,14 @@
 // Where floats are multiplied as float16 numbers, a block takes its tiles in two sweeps (windows.cuh, and "sweeps
 // and passes" below).
 //
+// With SPANS the sum of an output is that of several sums, in order, each of as many K blocks: of few tiles they are
+// divided among blocks that lie beside each other, and the warp that is the last one there adds them up:
+//
+//     block   0 1 2 3 | 4 5 6 7 | ...        the spans of a tile, each with its own sums in memory; the block that
+//     tile    0       | 1       |            counts the last one adds all of them up, and stores the tile
+//
+// of many tiles a block has all spans of a tile in turn, and keeps what it has added up in memory. Both give the same bits.
+//
 // Infinities and NaN: a slot that holds an absent input is zero, and zero times an infinite weight is
 // NaN; an infinite input splits into inf and NaN; a number near the largest rounds to infinity. None of
 // that is lost in a sum: what should be finite, or infinite, is then infinite or NaN. So an output that
@@ -42,6 +50,7 @@
 //     SLABS        slabs of 64 rows of a block: 1, which its teams share, or 2, one for each of two teams
 //                  or both for a single one
 //     POOLS        1 where sums are not stored but pooled (matrix_pool.cuh)
+//     SPANS        1 where there are several (sum.blocks is the number of K blocks of one)
 //
 // Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_matrix.py), and, where
 // the GPU can, before pack_weights.cu has ended: what that kernel writes is waited for here.
@@ -49,6 +58,10 @@
 // fastest, then x, y, planes (z, then samples), then groups.
 
 #include "matrix_engine.cuh"
+
+#ifndef SPANS
+#define SPANS 0
+#endif
 
 constexpr int THREADS = (TEAMS + ENGINE::STAGING_TEAMS) * TEAM;
 constexpr int ROWS = SLABS * SLAB_ROWS;
@@ -128,6 +141,12 @@ struct Arguments {
     Parameter scale, shift, mean, var;
     double eps;
     int64 pooled_batch, pooled_row, pooled_pitch;
+#endif
+#if SPANS
+    float* partial;     // sums of spans, as threads hold them: of each span of a tile, or of each block
+    unsigned* arrived;  // of each warp of a tile, how many of its spans are there
+    int64 spans, spans_reciprocal;
+    int64 apart;        // whether they are those of blocks beside each other
 #endif
 };
 
@@ -227,6 +246,11 @@ struct Tile {
     int group, row_tile;
     int start[4];  // of the outputs of the phase, along samples, z, y and x
     int size[4];   // of these that exist from there on
+#if SPANS
+    int span;  // of their sums
+#else
+    static constexpr int span = 0;
+#endif
 };
 
 __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border);
@@ -294,7 +318,8 @@ struct Worker {
     const Phase& phase;
     const int taps, z_taps;  // steps of y and x; taps of z, 0 where a phase has none
     const int blocks, depth;
-    const int first_tile, tile_step, tile_count, own_tiles;
+    const int first_tile, tile_step;
+    const int tile_count, own_tiles;  // spans apart are tiles of their own
     int weight_windows = 1;
 
     __device__ __forceinline__ Worker(const Arguments& p, Shared& shared, unsigned char* memory = nullptr,
@@ -310,8 +335,30 @@ struct Worker {
           depth(int(p.sum.depth)),
           first_tile(blockIdx.x / int(p.phases)),
           tile_step(gridDim.x / int(p.phases)),
-          tile_count(int(p.row_tiles * p.tiles[0] * p.tiles[1] * p.tiles[2] * p.tiles[3] * p.groups)),
+          tile_count(int(p.row_tiles * p.tiles[0] * p.tiles[1] * p.tiles[2] * p.tiles[3] * p.groups)
+#if SPANS
+                     * (p.apart ? int(p.spans) : 1)
+#endif
+                         ),
           own_tiles(first_tile < tile_count ? (tile_count - first_tile + tile_step - 1) / tile_step : 0) {}
+
+    // ---- spans ----
+
+    __device__ int spans() const {
+#if SPANS
+        return int(p.spans);
+#else
+        return 1;
+#endif
+    }
+    // Of how many a block has the sums of a tile in turn. Each span of a tile is numbered like a tile.
+    __device__ int together() const {
+#if SPANS
+        return p.apart ? 1 : int(p.spans);
+#else
+        return 1;
+#endif
+    }
 
     // ---- sweeps and passes ----
 
@@ -323,12 +370,13 @@ struct Worker {
 #if SCALED
         if (sweep > 0 && uniform(shared.wide_count) <= MOST_WIDE) return uniform(shared.wide_count);
 #endif
-        return own_tiles;
+        return own_tiles * together();
     }
     __device__ int tile_of(int sweep, int i) const {
 #if SCALED
         if (sweep > 0 && uniform(shared.wide_count) <= MOST_WIDE) return uniform(shared.wide_tiles[i]);
 #endif
+        if (SPANS) return (first_tile + i / together() * tile_step) * together() + i % together();
         return first_tile + i * tile_step;
     }
     // Passes are numbered by windows of weights, and in each by those of inputs, the smallest numbers last.
@@ -368,6 +416,11 @@ struct Worker {
 
     // Describes a tile by its number. Whether it has outputs: phases differ in theirs.
     __device__ __forceinline__ bool describe(int index, Tile& tile) const {
+#if SPANS
+        const int whole = long_quotient(index, p.spans_reciprocal);
+        tile.span = index - whole * spans();
+        index = whole;
+#endif
         const int next = long_quotient(index, p.tile_reciprocals[0]);
         tile.row_tile = index - next * int(p.row_tiles);
         index = next;
@@ -427,9 +480,10 @@ struct Worker {
 
     // ---- weights, by one warp ----
 
-    // Those of a tile.
+    // Those of a tile, from its span's first ones on.
     __device__ __forceinline__ void bring_weights(const unsigned char* from, Turn& turn, int& filled) const {
         const int64 step_bytes = SLABS * SLAB_BYTES;
+        const int64 others = (spans() - 1) * blocks * taps * step_bytes;  // those of a tap of z
         const int lane = threadIdx.x % 32;
         for (int stage = 0, block = 0; stage < stages_of_tap() * z_taps; ++stage) {
             int left = steps_of(block);
@@ -458,6 +512,7 @@ struct Worker {
                 left -= steps;
                 turn.advance(int(p.weight_stages));
             }
+            if (SPANS && block == 0) from += others;
         }
     }
     __device__ __forceinline__ void bring_weights() const {
@@ -471,7 +526,8 @@ struct Worker {
                 Tile tile;
                 if (!describe(tile_of(sweep, i), tile)) continue;
                 const unsigned char* const weights =
-                    p.packed + ((tile.group * p.phases + phase_index) * p.row_tiles + tile.row_tile) * p.steps * step_bytes;
+                    p.packed + ((tile.group * p.phases + phase_index) * p.row_tiles + tile.row_tile) * p.steps * step_bytes +
+                    tile.span * blocks * taps * step_bytes;
                 for (int pass = first_pass(sweep); pass >= 0; pass = next_pass(sweep, pass))
                     bring_weights(weights + weights_of_pass(pass) * window_bytes, turn, filled);
             }
@@ -564,7 +620,12 @@ struct Worker {
         const bool odd;      // lattices
         int number, pass;    // of the tile among those of the sweep
         int begun;           // tiles
-        int block, tap;      // of the chunk
+        int block, tap;      // of the chunk, in its span
+#if SPANS
+        int before;          // K blocks in front of the span
+#else
+        static constexpr int before = 0;
+#endif
         int unit, units;     // the round's first one, those of the chunk
         int blocks;          // K blocks of the chunk
         const Bits* input;   // the chunk's first
@@ -617,6 +678,9 @@ struct Worker {
                 if (worker.z_taps == 0 || number >= worker.tiles_of(SWEEP)) return false;
             } while (!worker.describe(worker.tile_of(SWEEP, number), tile));
             begun += other;
+#if SPANS
+            before = tile.span * worker.blocks;
+#endif
             blocks = most(worker.blocks - block, int(p.chunk));
             units = (blocks + deep - 1) / deep * groups;
             first[0] = tile.start[0];
@@ -630,7 +694,7 @@ struct Worker {
                 inside &= (start >= 0) & (start + int(p.reach[a + 1]) < int(p.axis[a].taps.size_in));
             }
             input = (const Bits*)p.input + tile.group * p.input_group + first[0] * p.input_batch +
-                    block * BLOCK * p.input_channel;
+                    (before + block) * BLOCK * p.input_channel;
 #pragma unroll
             for (int a = 0; a < 3; ++a) input += worker.element_of(a, first[a + 1]) * p.input_axis[a];
             return true;
@@ -670,7 +734,7 @@ struct Worker {
                            (unsigned(first[2] + from[2]) < unsigned(p.axis[1].taps.size_in)) &
                            (unsigned(first[3] + from[3]) < unsigned(p.axis[2].taps.size_in));
             }
-            channels = present ? int(p.sum.channels) - (block + own) * BLOCK : 0;
+            channels = present ? int(p.sum.channels) - (before + block + own) * BLOCK : 0;
             at = input + own * BLOCK * p.input_channel + (present ? offset : 0);
 #if SCALED
             if (present) shift = p.sample_shifts[first[0] + (worker.dynamic.from[slot] >> Packed::Z)];
@@ -1031,6 +1095,69 @@ struct Worker {
     }
 #endif
 
+#if SPANS
+    // Adds the sums of a thread to those of the other spans. Whether all are there: the warp has those of the tile then.
+    __device__ __forceinline__ bool add_spans(ENGINE& engine, const Scale& scale, int index, int span, int team) const {
+        constexpr int COUNT = ENGINE::ROWS * ENGINE::COLUMNS * 4 * TEAM;  // floats of a team
+        const int place = (p.apart ? index * int(p.phases) + phase_index : int(blockIdx.x)) * TEAMS + team;
+        Neighbours* const own = (Neighbours*)(p.partial + int64(place) * COUNT) + threadIdx.x % TEAM;
+        if (p.apart || span == 0)
+            each_pair(engine, [&](int i, int r, int half, int c, float&, float&) {
+                own[i * TEAM] = scale.of(engine, r, half, c);
+            });
+        else
+            each_pair(engine, [&](int i, int r, int half, int c, float& first, float& second) {
+                const Neighbours sums = scale.of(engine, r, half, c), kept = own[i * TEAM];
+                first = kept.first + sums.first, second = kept.second + sums.second;
+            });
+        if (!p.apart) {
+            if (span == spans() - 1) return true;
+            if (span > 0)
+                each_pair(engine, [&](int i, int, int, int, float& first, float& second) {
+                    own[i * TEAM] = {first, second};
+                });
+            return false;
+        }
+        // Who counts the last one sees what all others have written in front of counting.
+        __syncwarp();
+        unsigned before = 0;
+        if (threadIdx.x % 32 == 0)
+            before = count_one(&p.arrived[((index - span) / spans() * int(p.phases) + phase_index) * (THREADS / 32) +
+                                          threadIdx.x / 32]);
+        if (uniform(before) != spans() - 1) return false;
+        __syncwarp();
+        const int64 next = int(p.phases) * TEAMS * int64(COUNT) / 2;  // from a span to the next
+        const Neighbours* const all = own - span * next;
+        for (int s = 0; s < spans(); ++s)
+            each_pair(engine, [&](int i, int, int, int, float& first, float& second) {
+                const Neighbours kept = all[s * next + i * TEAM];
+                first = s ? first + kept.first : kept.first, second = s ? second + kept.second : kept.second;
+            });
+        return true;
+    }
+    // use(number, row, half, column, sum, the one beside it) for a thread's sums.
+    template <typename Use>
+    __device__ __forceinline__ static void each_pair(ENGINE& engine, Use use) {
+#pragma unroll
+        for (int r = 0; r < ENGINE::ROWS; ++r)
+#pragma unroll
+            for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    use((r * ENGINE::COLUMNS + c) * 2 + half, r, half, c, engine.value(r, c, 2 * half),
+                        engine.value(r, c, 2 * half + 1));
+    }
+    // Where sums are what they are.
+    __device__ Scale unscaled(int team) const {
+        Scale scale;
+#if SCALED
+        scale.columns = shared.powers[0][team];
+        for (int r = 0; r < ENGINE::ROWS; ++r) scale.rows[r][0] = scale.rows[r][1] = 1;
+#endif
+        return scale;
+    }
+#endif
+
     template <typename Epilogue>
     __device__ __forceinline__ void compute(int team) const {
         const int stages = stages_of_tap(), all = stages * z_taps;
@@ -1040,6 +1167,7 @@ struct Worker {
         ENGINE engine;
 #if SCALED
         Sums sums;
+        unsigned windows = 0;  // of the tile's spans, in the first sweep
 #endif
         ENGINE::begin(team);
         Turn input = {0, 0}, weight = {0, 0};
@@ -1076,9 +1204,11 @@ struct Worker {
                 engine.finish();
 #if SCALED
                 if (sweep == 0) {
-                    const unsigned windows = uniform(take_windows(done++));
+                    const unsigned own = uniform(take_windows(done++));
+                    windows = tile.span % together() ? windows | own : own;
                     if (windows) {
-                        if (threadIdx.x == 0) note(index, windows);
+                        if (threadIdx.x == 0 && (tile.span + 1) % together() == 0)
+                            for (int s = together() - 1; s >= 0; --s) note(index - s, windows);
                         continue;
                     }
                 }
@@ -1087,7 +1217,12 @@ struct Worker {
 #else
                 const Scale scale = {};
 #endif
+#if SPANS
+                if (!add_spans(engine, scale, index, tile.span, team)) continue;
+                Epilogue::finish(*this, engine, unscaled(team), tile, output, index, team, border);
+#else
                 Epilogue::finish(*this, engine, scale, tile, output, index, team, border);
+#endif
             }
         ENGINE::end(team);
         Epilogue::put_away(*this, team, row_tile, group);
@@ -1323,6 +1458,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
             two |= worker.row_shifts(group)[i].second != NO_SHIFT;
     worker.weight_windows = uniform(__syncthreads_or(two)) ? 2 : 1;
 #else
+    if (SPANS) wait_for_grids();  // for what counts spans
     __syncthreads();
 #endif
     const int team = uniform(threadIdx.x / TEAM);

@@ -91,17 +91,21 @@ struct Channels {  // 16-bit numbers as they are
             slots[0].words[i] = byte_select(values[2 * i], values[2 * i + 1], pixel ? 0x7632 : 0x5410);
     }
 };
+// A float's parts: the nearest tf32 number, and the nearest of the rest, 22 bits together.
+__device__ inline unsigned tf32_part(unsigned bits, int part) {
+    const float value = __uint_as_float(bits);
+    const unsigned high = tf32_from_float(value);
+    return part == 0 ? high : tf32_from_float(value - __uint_as_float(high));
+}
 template <>
-struct Channels<float, float> {  // the nearest tf32 number, and the nearest of the rest: 22 bits together
+struct Channels<float, float> {
     template <int SWEEP, typename Loads>
     __device__ static void fill(Slot (&slots)[PARTS], const Loads (&values)[4], int pixel, const Placing&, Range&) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const float value = __uint_as_float(pixel_of(values[i], pixel));
-            slots[0].words[i] = tf32_from_float(value);
-            if (PARTS == 2)
-                slots[PARTS - 1].words[i] = tf32_from_float(value - __uint_as_float(slots[0].words[i]));
-        }
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part)
+                slots[part].words[i] = tf32_part(pixel_of(values[i], pixel), part);
     }
 };
 template <>

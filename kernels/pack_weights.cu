@@ -10,7 +10,7 @@
 // Where floats become float16 numbers (windows.cuh), what lies in the second window follows as a whole, and
 // with the shifts of the weights of each row those of the inputs of each sample are found.
 //
-// Macros: those of matrix_tile.cuh.
+// Macros: those of matrix_tile.cuh. SPANS: 1 where those of a sum are counted, by what is set to zero here.
 // Launch: any multiple of `phases` blocks of THREADS threads, for fewer than 2**21 steps (small_quotient). A block
 // packs SIDE rows of phase blockIdx % phases at a time, or, of `splits` blocks that share them, its part of
 // their steps:
@@ -19,6 +19,10 @@
 //              slot 0   | slot 1    | slot 2     along the steps, whose weights mostly do
 
 #include "matrix_tile.cuh"
+
+#ifndef SPANS
+#define SPANS 0
+#endif
 
 struct Arguments {
     const Element* weight;
@@ -37,6 +41,10 @@ struct Arguments {
     RowShifts* row_shifts;
     int* sample_shifts;
     int64 batch, input_channels, input_size[3], input_batch, input_channel, input_axis[3];
+#endif
+#if SPANS
+    unsigned* arrived;  // set to zero, so many
+    int64 counted;
 #endif
 };
 
@@ -248,6 +256,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
     // Nothing here waits for these, but what follows this kernel would.
     for (int64 line = blockIdx.x * THREADS + threadIdx.x; line < p.lines; line += gridDim.x * THREADS)
         prefetch((const char*)p.input + line * 128);
+#if SPANS
+    for (int64 i = blockIdx.x * THREADS + threadIdx.x; i < p.counted; i += gridDim.x * THREADS) p.arrived[i] = 0;
+#endif
     const int steps = int(p.steps), slabs = int(p.slabs), splits = int(p.splits);
     // What a phase has in common takes long to find out: a block stays in one.
     __shared__ Phase phase;

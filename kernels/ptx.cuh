@@ -398,6 +398,20 @@ __device__ inline void wait_for_grids() {
 #endif
 }
 
+// ---- what blocks hand over to each other ----
+
+// Counts one more in global memory, and returns how many there were. What a thread has written in front of this, and
+// what others have that it has waited for, is there for those who count later.
+__device__ inline unsigned count_one(unsigned* global) {
+#ifdef __CUDACC__
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(global) : "memory");
+    return before;
+#else
+    return emulator::count_one(global);
+#endif
+}
+
 // ---- barriers of a part of the block ----
 
 // Barrier `id` (1 to 15) of `threads` threads, a multiple of 32.

@@ -149,10 +149,9 @@ __device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, f
     for (int step = 0; step < STEPS; ++step)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const float value = __uint_as_float(number_of(inputs[step][i / 2], i % 2));
-            operands[0][0][step][i] = tf32_from_float(value);
-            if (PARTS == 2)
-                operands[PARTS - 1][0][step][i] = tf32_from_float(value - __uint_as_float(operands[0][0][step][i]));
+            const unsigned bits = number_of(inputs[step][i / 2], i % 2);
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) operands[part][0][step][i] = tf32_part(bits, part);
         }
 }
 template <typename Sixteen>
@@ -196,7 +195,7 @@ struct Worker {
     float* const biases;
     Term* const terms;      // of each product, and where its weight is
     int64* const weight_at;
-    const int chunks, group, first_row;  // chunks of the rows of a group
+    const int group_units, group, first_row;  // units of a group
 
     __device__ __forceinline__ Worker(const Arguments& p, unsigned char* memory)
         : p(p),
@@ -204,9 +203,9 @@ struct Worker {
           biases((float*)(memory + int(p.passes) * int(p.chunks) * CHUNK_BYTES)),
           terms((Term*)(biases + int(p.passes) * SLAB_ROWS)),
           weight_at((int64*)(terms + int(p.chunks) * CHANNELS)),
-          chunks((int(p.rows) + int(p.passes) * SLAB_ROWS - 1) / (int(p.passes) * SLAB_ROWS)),
-          group(blockIdx.x % int(p.units) / chunks),
-          first_row((blockIdx.x % int(p.units) - group * chunks) * int(p.passes) * SLAB_ROWS) {}
+          group_units((int(p.rows) + int(p.passes) * SLAB_ROWS - 1) / (int(p.passes) * SLAB_ROWS)),
+          group(blockIdx.x % int(p.units) / group_units),
+          first_row((blockIdx.x % int(p.units) - group * group_units) * int(p.passes) * SLAB_ROWS) {}
 
     // Each product, of a group, in the order of channels, z, y and x.
     __device__ void describe_terms() const {
@@ -256,9 +255,9 @@ struct Worker {
         }
     }
 
-    // Which channels a thread has: its first one, and how far the next one is from the i-th of a step.
+    // Which channels a thread has: its first one, and how far the i-th of a step is behind it.
     __device__ static int first_channel() { return threadIdx.x % 4 * (sizeof(Element) == 4 ? 1 : 2); }
-    __device__ static int to_next(int i) { return sizeof(Element) == 4 ? 4 : i % 2 == 0 ? 1 : 7; }
+    __device__ static int behind_first(int i) { return sizeof(Element) == 4 ? i * 4 : i % 2 + i / 2 * 8; }
     // And which positions: neighbours, or, one by one, each beside those of the next threads.
     template <bool TOGETHER>
     __device__ static int64 position_of(int tile, int i) {
@@ -281,6 +280,31 @@ struct Worker {
         return {place.input + at[2] * p.input_axis[2], place.out + at[2] * p.out_axis[2]};
     }
 
+    template <bool TOGETHER>
+    __device__ __forceinline__ void find(Spots<TOGETHER>& spots, int tile) const {
+        constexpr int COUNT = TAPS ? PLACES : Spots<TOGETHER>::COUNT;
+#if TAPS
+        spots.chunk = 0;
+#else
+        spots.channel = first_channel();
+#endif
+#pragma unroll
+        for (int s = 0; s < COUNT; ++s) {
+            const int64 position = position_of<TOGETHER>(tile, s);
+            const bool exists = position < p.positions;
+            int at[3];
+            const Place place = place_of(exists ? position : 0, at);
+            if (s < spots.COUNT) spots.out[s] = exists ? p.out + place.out : nullptr;
+            spots.from[s] = (const Bits*)p.input + place.input;
+#if TAPS
+            spots.absent[s] = exists ? absent_at(at) : ~0u;
+#else
+            spots.from[s] += spots.channel * p.input_channel;
+            spots.channels[s] = exists ? int(p.products) : 0;
+#endif
+        }
+    }
+
 #if TAPS
     // The taps that have no input for an output at these coordinates.
     __device__ unsigned absent_at(const int (&at)[3]) const {
@@ -295,21 +319,6 @@ struct Worker {
         return absent;
     }
 
-    template <bool TOGETHER>
-    __device__ __forceinline__ void find(Spots<TOGETHER>& spots, int tile) const {
-        spots.chunk = 0;
-#pragma unroll
-        for (int s = 0; s < PLACES; ++s) {
-            const int64 position = position_of<TOGETHER>(tile, s);
-            const bool exists = position < p.positions;
-            int at[3];
-            const Place place = place_of(exists ? position : 0, at);
-            spots.from[s] = (const Bits*)p.input + place.input;
-            spots.absent[s] = exists ? absent_at(at) : ~0u;
-            if (s < spots.COUNT) spots.out[s] = exists ? p.out + place.out : nullptr;
-        }
-    }
-
     // Issues the loads of a chunk.
     template <bool TOGETHER>
     __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots) const {
@@ -318,7 +327,7 @@ struct Worker {
         for (int step = 0; step < STEPS; ++step)
 #pragma unroll
             for (int i = 0; i < OWN; ++i) {
-                const Term term = own[step * BLOCK + (sizeof(Element) == 4 ? i * 4 : i % 2 + i / 2 * 8)];
+                const Term term = own[step * BLOCK + behind_first(i)];
 #pragma unroll
                 for (int s = 0; s < PLACES; ++s) {
                     inputs[step][i][s] = 0;
@@ -327,21 +336,6 @@ struct Worker {
             }
     }
 #else
-    template <bool TOGETHER>
-    __device__ __forceinline__ void find(Spots<TOGETHER>& spots, int tile) const {
-        spots.channel = first_channel();
-#pragma unroll
-        for (int s = 0; s < spots.COUNT; ++s) {
-            const int64 position = position_of<TOGETHER>(tile, s);
-            const bool exists = position < p.positions;
-            int at[3];
-            const Place place = place_of(exists ? position : 0, at);
-            spots.from[s] = (const Bits*)p.input + place.input + spots.channel * p.input_channel;
-            spots.out[s] = exists ? p.out + place.out : nullptr;
-            spots.channels[s] = exists ? int(p.products) : 0;
-        }
-    }
-
     // Issues the loads of a chunk.
     template <bool TOGETHER>
     __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots) const {
@@ -350,6 +344,7 @@ struct Worker {
             Bits values[OWN][PLACES];
 #pragma unroll
             for (int i = 0; i < OWN; ++i) {
+                const int next = behind_first(i + 1) - behind_first(i);
                 inputs[step][i] = {0, 0};
                 if (TOGETHER)
                     load_bits(inputs[step][i], (const Bits64*)spots.from[0], spots.channel, spots.channels[0]);
@@ -357,9 +352,9 @@ struct Worker {
                 for (int s = 0; s < spots.COUNT; ++s) {
                     values[i][s] = 0;
                     if (!TOGETHER) load_bits(values[i][s], spots.from[s], spots.channel, spots.channels[s]);
-                    spots.from[s] += to_next(i) * p.input_channel;
+                    spots.from[s] += next * p.input_channel;
                 }
-                spots.channel += to_next(i);
+                spots.channel += next;
             }
 #pragma unroll
             for (int i = 0; i < OWN && !TOGETHER; ++i) inputs[step][i] = joined(values[i]);

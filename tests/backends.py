@@ -120,13 +120,19 @@ STREAMING = [
     ),
 ]
 
+SPANS = [
+    pytest.param(EmulatorBackend("spans"), id="emulator-spans", marks=pytest.mark.emulator),
+    pytest.param(CupyBackend("spans"), id="cupy-spans", marks=[pytest.mark.gpu, pytest.mark.wgmma]),
+]
+
 # Tests of convolutions run on these as well, each with one kernel for all that it can take. The
-# gathering and the streaming kernel take few of them; they have cases of their own.
+# gathering and the streaming kernel, and sums of several spans, take few of them; they have cases
+# of their own.
 FORCED = [
     *(
         pytest.param(EmulatorBackend(kernel), id=f"emulator-{kernel}", marks=pytest.mark.emulator)
         for kernel in _plan.KERNELS
-        if kernel not in ("gather", "streaming")
+        if kernel not in ("gather", "streaming", "spans")
     ),
     pytest.param(CupyBackend("direct"), id="cupy-direct", marks=pytest.mark.gpu),
     pytest.param(CupyBackend("depthwise"), id="cupy-depthwise", marks=pytest.mark.gpu),

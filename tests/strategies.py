@@ -509,6 +509,32 @@ def streaming_convolutions(draw: st.DrawFn) -> Convolution:
 
 
 @st.composite
+def deep_convolutions(draw: st.DrawFn) -> Convolution:
+    """Calls of two blocks of channels and more in a group, on small images."""
+    rank = draw(st.sampled_from([1, 2, 2, 3]))
+    transposed = draw(st.booleans())
+    dtype, precision = draw(st.sampled_from(MODES))
+    geometries = conv_transpose_geometries if transposed else conv_geometries
+    lengths, kernel, options = draw(geometries(rank))
+    assume(math.prod(kernel) <= 30)
+    groups, rows, samples = (draw(st.integers(1, most)) for most in (2, 80, 5))
+    channels = draw(st.sampled_from([17, 32, 33, 48, 60, 70]))
+    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
+    arrays = draw(
+        drawn_values(
+            [(samples, groups * channels, *lengths), (*weight, *kernel), (groups * rows,)],
+            [dtype, dtype, bias_dtype(draw, dtype, dtype)],
+            draw(st.sampled_from(STYLES)),
+        )
+    )
+    return Convolution(
+        "conv_transpose" if transposed else "conv",
+        dict(zip(("input", "weight", "bias"), arrays, strict=True)),
+        {**options, "groups": groups, "precision": precision},
+    )
+
+
+@st.composite
 def pointwise_convolutions(draw: st.DrawFn) -> Convolution:
     """Calls of one tap and no padding, with some or with many channels in a group."""
     rank = draw(st.sampled_from([1, 2, 2, 3]))

@@ -19,6 +19,7 @@ from backends import (
     BACKENDS,
     DEPTHWISE,
     GATHER,
+    SPANS,
     STREAMING,
     NumpyBackend,
     every_backend,
@@ -32,6 +33,7 @@ from strategies import (
     Convolution,
     convolution,
     convolutions,
+    deep_convolutions,
     exact_convolutions,
     inner,
     one_channel_convolutions,
@@ -161,6 +163,12 @@ def test_definition_where_there_is_one_tap(backend: NumpyBackend, case: Convolut
 @pytest.mark.parametrize("backend", STREAMING)
 @given(case=streaming_convolutions())
 def test_definition_where_there_are_few_products(backend: NumpyBackend, case: Convolution) -> None:
+    check(backend, case)
+
+
+@pytest.mark.parametrize("backend", SPANS)
+@given(case=deep_convolutions())
+def test_definition_where_sums_have_spans(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
 
 
@@ -305,6 +313,24 @@ def test_special_values_of_few_products(backend: NumpyBackend, mode: Mode, geome
     dtype, precision = mode
     case = convolution(function, input_shape, weight_shape, dtype, precision=precision, **options)
     check(backend, special(case))
+
+
+@pytest.mark.parametrize("backend", SPANS)
+@every_mode
+@pytest.mark.parametrize("geometry", ["padded", "phases", "three axes"])
+def test_special_values_in_spans(backend: NumpyBackend, mode: Mode, geometry: str) -> None:
+    """In one of them or in several."""
+    function, input_shape, weight_shape, options = {
+        "padded": ("conv2d", (4, 70, 6, 7), (70, 70, 3, 3), {"padding": 2}),
+        "phases": ("conv_transpose2d", (4, 40, 4, 5), (40, 70, 3, 4), {"stride": 2}),
+        "three axes": ("conv3d", (4, 80, 3, 4, 5), (20, 40, 2, 3, 3), {"groups": 2}),
+    }[geometry]
+    dtype, precision = mode
+    case = convolution(function, input_shape, weight_shape, dtype, precision=precision, **options)
+    case = special(case)
+    x = case["input"].copy()
+    x[3, -1] = -x[0, 0]
+    check(backend, case.with_arrays(input=x))
 
 
 @pytest.mark.parametrize("backend", BACKENDS + STREAMING)

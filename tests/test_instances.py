@@ -42,7 +42,8 @@ GATHER = [i for i in INSTANCES if i.source == "gather_conv.cu"]
 STREAMING = [i for i in INSTANCES if i.source == "streaming_conv.cu"]
 PLAIN = [i for i in INSTANCES if i.function == "plain_conv"]
 POOLED = [i for i in INSTANCES if ("POOLS", "1") in i.defines]
-MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu" and i not in POOLED]
+SPANS = [i for i in INSTANCES if i.source == "matrix_conv.cu" and ("SPANS", "1") in i.defines]
+MATRIX = [i for i in INSTANCES if i.source == "matrix_conv.cu" and i not in POOLED + SPANS]
 HAVE_OWN_TESTS = ("_conv.cu", "pack_weights.cu", "pooled_norm.cu")
 OTHERS = [i for i in INSTANCES if not i.source.endswith(HAVE_OWN_TESTS)]
 
@@ -550,6 +551,48 @@ def test_matrix_instance(instance: Instance) -> None:
     assert ("phases" in kind or "transposed" in kind) == (sum.phases > 1)
     assert ("fold" in kind) == (sum.fold.count > 1)
     assert ("three" in kind) == (sum.axes[0].most_taps > 1)
+
+
+# What sums of several spans tell apart, by the channels c and the rows r of a group.
+SPAN_KINDS: dict[str, Any] = {
+    "apart": lambda c, r: ("conv2d", (1, 2 * c, 5, 9), (2 * r, c, 3, 2), {"padding": 1}),
+    "together": lambda c, r: (
+        "conv_transpose2d", (9, 2 * c, 5, 13), (2 * c, r, 3, 3), {"stride": (2, 1)},
+    ),
+    "three axes": lambda c, r: ("conv3d", (2, 2 * c, 4, 5, 7), (2 * r, c, 2, 1, 3), {}),
+}  # fmt: skip
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("kind", SPAN_KINDS)
+@pytest.mark.parametrize("instance", SPANS, ids=str)
+def test_spans_instance(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups, and three spans, the last one with a ragged block of channels."""
+    _, dtype, precision, mode, shape = parts_of(instance)
+    monkeypatch.setattr(_matrix, "span_shapes", lambda mode: (shape,))
+    monkeypatch.setattr(_matrix, "mode", lambda *arguments: mode)
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    cycles = _matrix._cycles
+    apart = kind != "together"
+    monkeypatch.setattr(_matrix, "_cycles", lambda *arguments: (cycles(*arguments)[0], apart))
+    function, input_shape, weight_shape, options = SPAN_KINDS[kind](
+        9 * mode.block - 5, shape.rows + 9
+    )
+    case = convolution(
+        function, input_shape, weight_shape, dtype_of(_plan._ELEMENTS[dtype]),
+        bias=True, groups=2, precision=precision, **options,
+    )  # fmt: skip
+    backend = Recorder("spans")
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert backend.launches == [plan.pack, plan.launch]
+    assert plan.launch.instance == instance
+    sum, tiling = plan.sum, plan.tiling
+    assert sum.spans in (3, 9) and sum.channels % mode.block
+    assert tiling.apart == apart and not tiling.resident
+    assert tiling.row_tiles > 1
+    tiles = 2 * tiling.count * sum.phases
+    assert plan.launch.grid < tiles * (sum.spans if apart else 1), "each block has one tile"
 
 
 @pytest.mark.emulator

@@ -140,6 +140,12 @@ def named_barriers(rng: np.random.Generator) -> Case:
     return Case(128, a, a, np.empty_like(a), a[:, ::-1], 0)
 
 
+def counts(rng: np.random.Generator) -> Case:
+    a = rng.integers(2**20, size=(4, 32), dtype=np.uint32)
+    expected = np.concatenate([a[:, ::-1].reshape(-1), a.sum(0, np.uint32), [4]]).astype(np.uint32)
+    return Case(128, a, a, np.empty(161, np.uint32), expected, 0)
+
+
 def mbarriers(rng: np.random.Generator) -> Case:
     a = rng.integers(2**32, size=(6, 64), dtype=np.uint32)
     return Case(128, a, a, np.empty_like(a), a[:, ::-1], 0)
@@ -287,6 +293,7 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "load_matrix": load_matrix,
     "asynchronous_copies": asynchronous_copies,
     "named_barriers": named_barriers,
+    "counts": counts,
     "mbarriers": mbarriers,
     "bulk_copies": bulk_copies,
     "warpgroup_tf32": warpgroup_matrix("tf32", 16),
@@ -392,6 +399,24 @@ MISTAKES = {
         "named_barrier_arrive(2, 128);",
         "",
         "hangs",
+    ),
+    "no order in front of a count": (
+        "counts",
+        "    __syncwarp();\n    unsigned before = 0;",
+        "    unsigned before = 0;",
+        "reads what another thread wrote",
+    ),
+    "no order behind a count": (
+        "counts",
+        "!= 3) return;\n    __syncwarp();",
+        "!= 3) return;",
+        "reads what another thread wrote",
+    ),
+    "a count without a beginning": (
+        "counts",
+        "    if (thread == 0) *count = 0;\n",
+        "",
+        "reads global memory that nothing wrote",
     ),
     "no wait for a full stage": (
         "mbarriers",

@@ -948,11 +948,11 @@ STREAMING = {
         "out of bounds|between the elements|wrong", by="streaming", case="odd",
     ),
     "channels of a step one too far": Mutant(
-        STREAMING_CONV, "4 : i % 2 == 0 ? 1 : 7;", "4 : i % 2 == 0 ? 1 : 8;",
+        STREAMING_CONV, "i * 4 : i % 2 + i / 2 * 8;", "i * 4 : i % 2 + i / 2 * 9;",
         "wrong|out of bounds|between the elements", by="streaming", case="halves",
     ),
     "channels of the first thread": Mutant(
-        STREAMING_CONV, "place.input + spots.channel * p.input_channel;", "place.input;",
+        STREAMING_CONV, "            spots.from[s] += spots.channel * p.input_channel;\n", "",
         "wrong", by="streaming", case="image",
     ),
     "positions of a warp in those of another one": Mutant(
@@ -1728,8 +1728,120 @@ def test_is_rejected_on_matrix_units(name: str) -> None:
     reject(MATRIX[name], CASES)
 
 
+SPANS_CASES = {
+    "apart": convolution("conv2d", (2, 70, 5, 7), (70, 70, 3, 3), bias=True, padding=1),
+    "tiles apart": convolution("conv2d", (9, 70, 5, 7), (70, 70, 3, 3), "float16", padding=1),
+    "lines apart": convolution("conv1d", (5, 64, 20), (40, 64, 3), "bfloat16", padding=1),
+    "phases apart": convolution(
+        "conv_transpose2d", (1, 70, 2, 3), (70, 40, 5, 5), "float16", stride=3, dilation=2
+    ),
+    "together": convolution(
+        "conv_transpose2d", (9, 70, 5, 7), (70, 70, 3, 3), "bfloat16", bias=True, stride=2
+    ),
+    "three axes": convolution("conv3d", (2, 40, 3, 4, 5), (20, 40, 3, 1, 2), precision="tf32"),
+}
+for name, function, options in (
+    ("wide apart", "conv2d", {"padding": 1}),
+    ("wide together", "conv_transpose2d", {"stride": 2}),
+):
+    case = convolution(function, (9, 70, 5, 7), (70, 70, 3, 3), precision="tf32", **options)
+    x = case["input"].copy()
+    x[:1, 16:32] *= np.exp2(np.linspace(-30, 0, 16, dtype=np.float32))[:, None, None]
+    SPANS_CASES[name] = case.with_arrays(input=x)
+
+SPANS = {
+    "inputs of the first span": Mutant(
+        MATRIX_CONV, "before = tile.span * worker.blocks;", "before = 0;",
+        "wrong", by="spans", case="apart",
+    ),
+    "channels counted from the first span": Mutant(
+        MATRIX_CONV, "int(p.sum.channels) - (before + block + own) * BLOCK",
+        "int(p.sum.channels) - (block + own) * BLOCK",
+        "out of bounds|between the elements|wrong", by="spans", case="apart",
+    ),
+    "weights of the first span": Mutant(
+        MATRIX_CONV, " +\n                    tile.span * blocks * taps * step_bytes;", ";",
+        "wrong", by="spans", case="together",
+    ),
+    "weights of z as if there were one span": Mutant(
+        MATRIX_CONV, "            if (SPANS && block == 0) from += others;\n", "",
+        "wrong", by="spans", case="three axes",
+    ),
+    "no order of a warp in front of a count": Mutant(
+        MATRIX_CONV, "        __syncwarp();\n        unsigned before = 0;",
+        "        unsigned before = 0;",
+        "another thread", by="spans", case="tiles apart",
+    ),
+    "no order of a warp behind a count": Mutant(
+        MATRIX_CONV, "!= spans() - 1) return false;\n        __syncwarp();",
+        "!= spans() - 1) return false;",
+        "another thread", by="spans", case="lines apart",
+    ),
+    "the first span is the last one": Mutant(
+        MATRIX_CONV, "if (uniform(before) != spans() - 1)", "if (uniform(before) != 0)",
+        "nothing wrote", by="spans", case="apart",
+    ),
+    "tiles are counted as one": Mutant(
+        MATRIX_CONV, "&p.arrived[((index - span) / spans() * int(p.phases) + phase_index)",
+        "&p.arrived[phase_index",
+        "nobody wrote|nothing wrote|another thread", by="spans", case="tiles apart",
+    ),
+    "phases are counted as one": Mutant(
+        MATRIX_CONV, "/ spans() * int(p.phases) + phase_index) * (THREADS",
+        "/ spans() * int(p.phases)) * (THREADS",
+        "nobody wrote|nothing wrote|another thread", by="spans", case="phases apart",
+    ),
+    "sums of all phases in one place": Mutant(
+        MATRIX_CONV, "(p.apart ? index * int(p.phases) + phase_index : int(blockIdx.x))",
+        "(p.apart ? index : int(blockIdx.x))",
+        "another thread|out of bounds", by="spans", case="phases apart",
+    ),
+    "sums of all blocks in one place": Mutant(
+        MATRIX_CONV, "+ phase_index : int(blockIdx.x))", "+ phase_index : 0)",
+        "another thread", by="spans", case="together",
+    ),
+    "sums of both teams in one place": Mutant(
+        MATRIX_CONV, "int(blockIdx.x)) * TEAMS + team;", "int(blockIdx.x)) * TEAMS;",
+        "another thread", by="spans", case="together",
+    ),
+    "a span's sums are not added": Mutant(
+        MATRIX_CONV, "if (p.apart || span == 0)", "if (p.apart || span <= 1)",
+        "wrong", by="spans", case="together",
+    ),
+    "own sums are added twice": Mutant(
+        MATRIX_CONV, "first = s ? first + kept.first : kept.first", "first = first + kept.first",
+        "wrong", by="spans", case="apart",
+    ),
+    "sums are scaled again": Mutant(
+        MATRIX_CONV, "engine, unscaled(team), tile", "engine, scale, tile",
+        "wrong", by="spans", case="apart",
+    ),
+    "counts begin anywhere": Mutant(
+        "pack_weights.cu", "p.arrived[i] = 0;", "{}",
+        "nothing wrote", by="spans", case="apart",
+    ),
+    "no wait in front of a count": Mutant(
+        MATRIX_CONV, "    if (SPANS) wait_for_grids();  // for what counts spans\n", "",
+        "does not wait", by="spans", case="phases apart",
+    ),
+    "windows of the last span alone": Mutant(
+        MATRIX_CONV, "windows = tile.span % together() ? windows | own : own;", "windows = own;",
+        "wrong", by="spans", case="wide together",
+    ),
+    "the last span alone is done again": Mutant(
+        MATRIX_CONV, "for (int s = together() - 1; s >= 0; --s) note(index - s, windows);",
+        "note(index, windows);",
+        "wrong|nobody wrote", by="spans", case="wide together",
+    ),
+    "spans that are wide are not done again": Mutant(
+        MATRIX_CONV, "(tile.span + 1) % together() == 0)", "tile.span == 0)",
+        "nobody wrote|wrong", by="spans", case="wide apart",
+    ),
+}  # fmt: skip
+
 # Of each kernel with cases of its own.
 OWN = {
+    "spans": (SPANS, SPANS_CASES),
     "depthwise": (DEPTHWISE, DEPTHWISE_CASES),
     "gather": (GATHER, GATHER_CASES),
     "streaming": (STREAMING, STREAMING_CASES),

@@ -189,7 +189,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 260
+    assert 1 <= len(compiled) <= 290
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (
@@ -466,7 +466,7 @@ def dense_geometries(draw: st.DrawFn) -> ConvGeometry:
 
 
 modes = st.sampled_from(MODES)
-matrix_kernels = st.sampled_from(["portable", "hopper"])
+matrix_kernels = st.sampled_from(["portable", "hopper", "spans"])
 # What all targets have as long as they can run the kernel.
 CAPABLE = {
     "direct": TARGETS,
@@ -474,6 +474,7 @@ CAPABLE = {
     "gather": TARGETS,
     "plain": TARGETS,
     "streaming": ("sm_90a",),
+    "spans": ("sm_90a",),
     "portable": tuple(target for target in TARGETS if target != "sm_75"),
     "hopper": ("sm_90a",),
 }
@@ -493,7 +494,7 @@ def test_matrix_plans(
     processor = Processor(target, data.draw(st.sampled_from([1, 2, 30, 132])))
     plan = plan_of(geometry, *mode, processor, kernel)
     if isinstance(plan, DirectPlan):
-        return  # there is no room for its inputs in shared memory
+        return  # there is no room for its inputs in shared memory, or there are no spans
     again = _plan._plan_conv.__wrapped__(geometry, *mode, processor, kernel)
     assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
     printed(plan, plan.pack, plan.launch)
@@ -511,7 +512,9 @@ def test_matrix_plans(
     # Each block stays in its phase, and has a tile to begin with.
     assert plan.launch.unit == sum.phases
     assert plan.launch.grid % sum.phases == 0
-    assert plan.launch.grid <= sum.phases * tiling.count * geometry.groups <= MOST
+    tiles = sum.phases * tiling.count * geometry.groups
+    numbered = tiles * (sum.spans if tiling.apart else 1)
+    assert plan.launch.grid <= numbered <= MOST
     # Each output of a tile has a column.
     samples, depth, height, width = tiling.tile
     for plane in range(samples * depth):
@@ -538,6 +541,18 @@ def test_matrix_plans(
     assert tiling.chunk % sum.depth == 0
     # The packed weights are those of all phases, rows and steps; as float16 numbers they lie in two
     # windows, and each row has two shifts and each sample one.
+    # Spans are whole blocks of channels. Their sums are kept, a tile's or a block's, and counted by
+    # each warp; how many there are does not depend on the batch.
+    blocks = -(-geometry.channels // sum.mode.block)
+    assert sum.spans == tiling.spans and sum.spans * sum.blocks == blocks
+    assert (sum.spans > 1) == (kernel == "spans") and tiling.apart <= (sum.spans > 1)
+    kept = numbered if tiling.apart else plan.launch.grid if sum.spans > 1 else 0
+    assert plan.partial == 4 * kept * shape.rows * shape.columns <= 2**25
+    assert plan.arrived == (tiles * plan.launch.block // 32 if tiling.apart else 0)
+    if sum.spans > 1:
+        single = plan_of(replace(geometry, batch=1), *mode, processor, kernel)
+        assert isinstance(single, MatrixPlan) and single.sum == sum
+        assert not tiling.resident
     slabs = geometry.groups * sum.phases * tiling.row_tiles * shape.slabs
     weights = slabs * sum.steps * sum.mode.slab_bytes
     shifts = 8 * slabs * _matrix.SLAB_ROWS + 4 * geometry.batch
@@ -1194,8 +1209,16 @@ def test_the_direct_kernel_takes_the_rest(name: str, kernel: str | None) -> None
 @pytest.mark.parametrize("kernel", CAPABLE)
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
-    """Each takes one input channel in each group, though it may not be what is chosen for it."""
+    """Each takes one input channel in each group, though it may not be what is chosen for it.
+
+    But for sums of several spans, which take two blocks of channels and more.
+    """
     geometry = CHOSEN["depthwise_conv.cu"][1]
+    if kernel == "spans":
+        assert isinstance(
+            plan_of(geometry, processor=Processor(target, 132), kernel=kernel), DirectPlan
+        )
+        geometry = conv((8, 64, 14, 14), (64, 64, 3, 3), padding=1)
     plan = plan_of(geometry, processor=Processor(target, 132), kernel=kernel)
     kinds = {
         "direct": DirectPlan,

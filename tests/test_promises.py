@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from backends import (
     BACKENDS,
+    SPANS,
     STREAMING,
     NumpyBackend,
     every_backend,
@@ -94,6 +95,20 @@ for case in STILL[::2]:  # what is not finite is computed again, and nothing bes
     case["input"][2, 5, 1, ::3] = np.inf
 
 
+# Many channels on small images: sums of several spans, whose samples alone have few tiles.
+DEEP = [
+    convolution(function, input_shape, weight_shape, dtype, precision=precision, bias=True, **more)
+    for dtype, precision in MODES
+    for function, input_shape, weight_shape, more in (
+        ("conv2d", (7, 70, 7, 9), (70, 70, 3, 3), {"padding": 1}),
+        ("conv_transpose2d", (5, 80, 5, 7), (80, 40, 3, 4), {"stride": 2, "groups": 2}),
+    )
+]
+for case in DEEP[::2]:
+    case["input"][1, :, 3] = np.nan
+    case["input"][2, 5, 1, ::3] = np.inf
+
+
 def contiguous(a: Array) -> Array:
     return np.array(a, order="C")
 
@@ -123,6 +138,12 @@ def test_matrix_units(backend: NumpyBackend, case: Case) -> None:
 @pytest.mark.parametrize("backend", BACKENDS + STREAMING)
 @pytest.mark.parametrize("case", STILL, ids=str)
 def test_one_tap(backend: NumpyBackend, case: Case) -> None:
+    check_promises(backend, case)
+
+
+@pytest.mark.parametrize("backend", SPANS)
+@pytest.mark.parametrize("case", DEEP, ids=str)
+def test_sums_of_spans(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)
 
 

@@ -201,7 +201,7 @@ class EmulatedDevice:
         low, high = ctypes.c_void_p(), ctypes.c_void_p()
         library.emulated_shared_range(ctypes.byref(low), ctypes.byref(high))
         runtime().emulator_clear_arrays()
-        for memory in self.arrays:
+        for memory in dict.fromkeys(self.arrays):  # each once, whoever asked for its address again
             memory.state &= ~np.uint8(PENDING)
             if launch.early:  # than the end of the launch that has written these
                 memory.state[memory.writer != 0] |= PENDING

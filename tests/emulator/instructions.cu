@@ -53,6 +53,23 @@ __device__ inline void half_a_matrix(const Arguments& p) {
 KERNEL(half_a_matrix_float16) { half_a_matrix<false>(p); }
 KERNEL(half_a_matrix_bfloat16) { half_a_matrix<true>(p); }
 
+// 128 threads: those of a, each warp turned around; the warp that counts the last one adds up all of them.
+KERNEL(counts) {
+    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    unsigned* const count = p.out + 160;
+    if (thread == 0) *count = 0;
+    __syncthreads();
+    p.out[warp * 32 + lane] = p.a[warp * 32 + 31 - lane];
+    __syncwarp();
+    unsigned before = 0;
+    if (lane == 0) before = count_one(count);
+    if (__shfl_sync(~0u, before, 0) != 3) return;
+    __syncwarp();
+    unsigned sum = 0;
+    for (int w = 0; w < 4; ++w) sum += p.out[w * 32 + 31 - lane];
+    p.out[128 + lane] = sum;
+}
+
 // 32 threads: a (8, 4) times b (4, 8) of float64.
 KERNEL(matrix_float64) {
     const int lane = threadIdx.x, g = lane / 4, t = lane % 4;

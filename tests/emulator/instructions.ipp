@@ -433,6 +433,24 @@ int atomic(int* address, int value, int (*operation)(int, int)) {
     return old;
 }
 
+unsigned count_one(unsigned* address) {
+    Fiber& self = *launch.current;
+    check(uintptr_t(address), 4, false);
+    Clocks& known = launch.counted[uintptr_t(address)];
+    join(self.clocks, known);
+    for (size_t i = 2 * launch.threads; i < known.size(); ++i) {
+        const Count& count = launch.counts[i - 2 * launch.threads];
+        if (known[i] && count.block == launch.block_number) join(self.clocks, count.clocks);
+    }
+    launch.counts.push_back({launch.block_number, self.clocks});
+    self.clocks.resize(2 * launch.threads + launch.counts.size());
+    self.clocks.back() = 1;
+    known = self.clocks;
+    std::fill_n(known.begin(), 2 * launch.threads, 0);  // those of this block's threads
+    tick(self);
+    return (*address)++;
+}
+
 void mbarrier_init(unsigned long long* barrier, int arrivals) {
     const uintptr_t address = uintptr_t(barrier);
     if (address % 8) fail("misaligned: %s puts an mbarrier at %p", place(), static_cast<void*>(barrier));

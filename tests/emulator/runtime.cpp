@@ -33,13 +33,15 @@ typedef std::vector<Clock> Clocks;
 
 // These are most of the work at barriers. Without the vectors' checks the compiler vectorises them.
 void join(Clocks& clocks, const Clocks& others) {
+    if (clocks.size() < others.size()) clocks.resize(others.size());
     Clock* const a = clocks.data();
     const Clock* const b = others.data();
-    for (size_t i = 0, size = clocks.size(); i < size; ++i) a[i] = std::max(a[i], b[i]);
+    for (size_t i = 0, size = others.size(); i < size; ++i) a[i] = std::max(a[i], b[i]);
 }
 void take_least(Clocks& clocks, const Clocks& others) {
     Clock* const a = clocks.data();
     const Clock* const b = others.data();
+    if (clocks.size() > others.size()) clocks.resize(others.size());
     for (size_t i = 0, size = clocks.size(); i < size; ++i) a[i] = std::min(a[i], b[i]);
 }
 bool any_later(const Clock* a, const Clock* b, int threads) {
@@ -179,6 +181,13 @@ struct Warpgroup {
     std::list<Accumulators> accumulators;
 };
 
+// When a thread of a block counted, for those of other blocks. Who knows of it has a one behind the clocks of its own
+// block's threads, at the count's number.
+struct Count {
+    uint32_t block;
+    Clocks clocks;
+};
+
 struct Launch {
     Index grid, block, at;
     int threads = 0;
@@ -195,6 +204,8 @@ struct Launch {
     std::map<int, Rendezvous> named;
     std::map<uintptr_t, Mbarrier> mbarriers;
     std::map<uintptr_t, Clocks> atomics;  // when a word was changed so
+    std::vector<Count> counts;
+    std::map<uintptr_t, Clocks> counted;  // what is known to who counts next
     std::vector<Array> arrays;
     Shared shared[2];  // the kernel's own, and what the launch asks for
     std::deque<std::vector<Clock>> reads;  // of cells with many
@@ -299,12 +310,17 @@ void check_array(Array& array, uintptr_t address, size_t size, bool write) {
         return;
     const uint32_t first = launch.block_number * uint32_t(launch.threads) + 1, self = first + fiber.thread;
     if (write && !array.changed()) array.clocks.reset(new Clock[array.high - array.low]);
-    // Whether what this thread does comes after another one's write: one of its own block.
+    // Whether nothing puts what this thread does behind another one's write.
     const auto unordered = [&](size_t i) {
-        const uint32_t writer = array.writer[i];
+        const uint32_t writer = array.writer[i], threads = uint32_t(launch.threads);
         if (!writer || writer == self) return false;
-        if (writer < first || writer >= first + uint32_t(launch.threads)) return true;
-        return array.clocks[i] > fiber.clocks[writer - first];
+        if (writer >= first && writer < first + threads) return array.clocks[i] > fiber.clocks[writer - first];
+        const uint32_t block = (writer - 1) / threads, thread = (writer - 1) % threads;
+        for (size_t known = 2 * threads; known < fiber.clocks.size(); ++known) {
+            const Count& count = launch.counts[known - 2 * threads];
+            if (fiber.clocks[known] && count.block == block && array.clocks[i] <= count.clocks[thread]) return false;
+        }
+        return true;
     };
     for (size_t i = address - array.low; i < address - array.low + size; ++i) {
         if (!(array.state[i] & VALID))
@@ -589,6 +605,8 @@ extern "C" const char* emulator_run(void (*call)(const void*), const void* argum
     launch.call = call;
     launch.arguments = arguments;
     launch.failed = false;
+    launch.counts.clear();
+    launch.counted.clear();
     launch.image_low = image_low;
     launch.image_high = image_high;
     launch.dynamic.assign(dynamic + ALIGNMENT, 0);

@@ -14,8 +14,8 @@
 //                 them a write, something has put an order: vector clocks, passed on by barriers
 //                 (Flanagan and Freund, "FastTrack", PLDI 2009)
 //     outputs     no byte of global memory is written by two threads of a launch, or read by one
-//                 thread after another wrote it, unless both are of one block and something has put
-//                 an order
+//                 thread after another wrote it, unless something has put an order: as above, or
+//                 between blocks a count
 //     barriers    all threads reach a barrier, and the same one
 //     waiting     what an asynchronous instruction writes is there only after the wait for it, and
 //                 what it reads is read as late as that; shared memory that ordinary stores wrote is
@@ -71,6 +71,7 @@ inline void prefetch(const void*) {}
 void wait_for_grids();
 void named_barrier(int id, int threads, bool wait);
 int atomic(int* address, int value, int (*operation)(int, int));
+unsigned count_one(unsigned* address);
 void mbarrier_init(unsigned long long* barrier, int arrivals);
 void mbarrier_init_fence();
 void mbarrier_arrive(unsigned long long* barrier, int bytes);

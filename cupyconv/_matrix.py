@@ -91,8 +91,10 @@ _SCALED = {"float32": Mode("float", "float16", 2), "tf32": Mode("float", "float1
 _SIXTEEN = {name: Mode(name, name, 1) for name in ("float16", "bfloat16")}
 # Up to so many channels leave half of a float16 step empty even where it has two taps.
 _FEW_CHANNELS = 4
-# From so many tf32 products of a sum on, half as many are worth what it takes to place numbers.
-_MANY_PRODUCTS = 50
+# From so many tf32 products of a sum on, half as many are worth what it takes to place numbers. In
+# the tf32 mode fewer are for large samples, above all with strides, which stage more for a product.
+_MANY_PRODUCTS, _SOME_PRODUCTS, _STRIDED_PRODUCTS = 50, 36, 24
+_LARGE_SAMPLE = 2**28  # products
 
 
 def mode(
@@ -108,9 +110,11 @@ def mode(
     g, tf32 = geometry, plain
     taps = math.prod(axis.kernel / axis.phases for axis in g.axes)
     products = -(-g.channels // tf32.block) * taps * tf32.products
-    scaled = (
-        engine == "hopper" and g.channels > _FEW_CHANNELS and (forced or products >= _MANY_PRODUCTS)
-    )
+    least = _MANY_PRODUCTS
+    sample = taps * g.groups * g.channels * g.rows * math.prod(axis.size_out for axis in g.axes)
+    if tf32.products == 1 and sample >= _LARGE_SAMPLE:
+        least = _STRIDED_PRODUCTS if g.axes[-1].step > 1 else _SOME_PRODUCTS
+    scaled = engine == "hopper" and g.channels > _FEW_CHANNELS and (forced or products >= least)
     return _SCALED[precision] if scaled else tf32
 
 

@@ -370,13 +370,14 @@ def candidates(
         yield "gather", staged or _plan_gather(geometry, dtype, processor)
     if kernel in (None, "depthwise"):
         yield "depthwise", _plan_depthwise(geometry, dtype, processor)
+    if kernel in (None, "streaming"):
+        slow = _too_slow(geometry, dtype, precision, processor) if kernel is None else None
+        yield "streaming", slow or _plan_streaming(geometry, dtype, precision, processor)
     if kernel in (None, "plain"):
         many = _too_many(geometry, dtype, precision, processor) if kernel is None else None
         yield "plain", many or plan_plain(geometry, dtype, processor)
-    if kernel == "streaming":  # which no rule chooses yet
-        yield "streaming", _plan_streaming(geometry, dtype, precision, processor)
-    if kernel == "spans":  # which no rule chooses yet
-        yield "spans", _plan_spans(geometry, dtype, precision, processor)
+    if kernel in (None, "spans"):
+        yield "spans", _plan_spans(geometry, dtype, precision, processor, kernel is not None)
     if kernel in (None, "portable", "hopper"):
         engine = kernel or _engine(processor)
         mode = _matrix.mode(dtype.name, precision, engine, geometry, kernel is not None)
@@ -560,6 +561,22 @@ _NO_PHASES, _EVEN_PHASES, _ODD_PHASES = 0.9, 1.1, 1.65
 _NOMINAL_BATCH = 64  # for which they are compared, as the choice must not depend on the batch
 
 
+def _nominal(geometry: ConvGeometry) -> ConvGeometry:
+    """Return a convolution for which kernels are compared, whatever the batch is.
+
+    Where axes without taps lie as one they may have been joined before, and a choice must not
+    depend on that: here they always are.
+    """
+    g = replace(geometry, batch=_NOMINAL_BATCH)
+    if any(axis.kernel > 1 for axis in g.axes):
+        return g
+    axes = tuple(replace(axis, dilation=1, offset_step=1) for axis in g.axes)
+    g = replace(g, axes=axes, dilation=(1,) * g.rank)
+    for axis in reversed(range(g.rank - 1)):
+        g = _plain.joined(g, axis) or g
+    return g
+
+
 def _too_many(
     geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
 ) -> Refusal | None:
@@ -571,15 +588,12 @@ def _too_many(
     small = _small(each * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes))
     if small:
         return small
-    g = replace(g, batch=_NOMINAL_BATCH)
-    if all(axis.kernel == 1 for axis in g.axes):
-        # Where axes lie as one they may have been joined before: the choice must not depend on it.
-        axes = tuple(replace(axis, dilation=1, offset_step=1) for axis in g.axes)
-        g = replace(g, axes=axes, dilation=(1,) * g.rank)
-        for axis in reversed(range(g.rank - 1)):
-            g = _plain.joined(g, axis) or g
-        if math.prod(axis.size_out for axis in g.axes) >= _plain.MOST_POSITIONS:
-            return _LARGE
+    g = _nominal(g)
+    if (
+        all(axis.kernel == 1 for axis in g.axes)
+        and math.prod(axis.size_out for axis in g.axes) >= _plain.MOST_POSITIONS
+    ):
+        return _LARGE
     engine = _engine(processor)
     mode = _matrix.mode(dtype.name, precision, engine, g, False)
     if mode is None or _too_few(g, mode, processor):
@@ -643,6 +657,57 @@ def _plan_streaming(
     return StreamingPlan(launch, layout)
 
 
+# From here on weights are better packed: channels of one tap, which are loaded again for each 64
+# rows or two times so many; those of single products of tf32 numbers, and others. And channels with
+# several taps, of which each loads its inputs.
+_MANY_CHANNELS = {True: 512, False: 256}
+_MANY_CHANNELS_WITH_TAPS = 16
+# How the models compare: what it may take of the dense kernel's cycles, by how far that strides,
+# which leaves its model behind; and cycles in which the kernel for few products begins.
+_OF_DENSE = {1: 0.88, 2: 1.05}
+_OF_DENSE_FAR = 1.5
+_PLAIN_BEGINS = 63_000
+
+
+def _too_slow(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
+) -> Refusal | None:
+    """Return why other kernels are faster than the streaming one, None where they are not.
+
+    The batch does not count, nor how arrays lie.
+    """
+    g = _nominal(geometry)
+    plan = _plan_streaming(g, dtype, precision, processor)
+    mode = _matrix.plain_mode(dtype.name, precision)
+    if isinstance(plan, str) or mode is None:
+        return None  # which is said by its own plan
+    products = _streaming.products(g)
+    small = _small(products * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes))
+    if small:
+        return small
+    if _streaming.has_one_tap(g):
+        most = _MANY_CHANNELS[mode.itemsize == 4 and mode.products == 1]
+        if mode.itemsize == 2 and g.axes[-1].size_out % 4:
+            return "its lines do not consist of four outputs together"
+    else:
+        most = _MANY_CHANNELS_WITH_TAPS
+    if g.channels > most:
+        return f"its groups have {g.channels} input channels, more than {most}"
+    plain = plan_plain(g, dtype, processor)
+    if not isinstance(plain, str) and plain.layout.cycles + _PLAIN_BEGINS < plan.layout.cycles:
+        return "plain multiply-adds take less time"
+    if _streaming.has_one_tap(g):
+        return None
+    dense_mode = _matrix.mode(dtype.name, precision, "hopper", g)
+    if dense_mode is None or _too_few(g, dense_mode, processor):
+        return None
+    dense = _plan_matrix(g, dense_mode, processor, "hopper")
+    share = _OF_DENSE.get(g.axes[-1].step, _OF_DENSE_FAR)
+    if not isinstance(dense, str) and plan.layout.cycles > share * dense.tiling.cycles:
+        return "the dense kernel takes less time"
+    return None
+
+
 # From here on the matrix units are worth the packing of the weights: products at each place, and of
 # one sample.
 _DENSE_PLACE = 40
@@ -704,31 +769,44 @@ def _matrix_instances(
     )
 
 
-_MOST_SPANS = 16
+# Spans of a sum, and steps of one: fewer do not pay for the sums that are handed over.
+_MOST_SPANS, _LEAST_STEPS = 16, 64
 _PACK_STEPS = 16  # that a block packs of its rows at least, where several share these
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 
 def _plan_spans(
-    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor, forced: bool
 ) -> MatrixPlan | Refusal:
     """Return the plan with sums of several spans, or why there is none.
 
-    How many there are follows from the cycles of a single sample.
+    They are for samples of few tiles and long sums, unless the kernel is `forced`. How many there
+    are follows from the cycles of a single sample.
     """
-    mode = _matrix.mode(dtype.name, precision, "hopper", geometry, True)
+    mode = _matrix.mode(dtype.name, precision, "hopper", geometry, forced)
     if mode is None:
         return _no_mode(dtype)
-    whole = _plan_matrix(geometry, mode, processor, "hopper")
+    few = None if forced else _too_few(geometry, mode, processor)
+    if few:
+        return few
+    sample = replace(geometry, batch=1)
+    whole = _plan_matrix(sample, mode, processor, "hopper")
     if isinstance(whole, str):
         return whole
-    blocks, found = whole.sum.blocks, []
-    for spans in (n for n in range(2, min(blocks, _MOST_SPANS) + 1) if blocks % n == 0):
-        plan = _plan_matrix(replace(geometry, batch=1), mode, processor, "hopper", spans=spans)
-        if not isinstance(plan, str):
-            found.append((plan.tiling.cycles, spans))
+    sum, tiling = whole.sum, whole.tiling
+    smallest = _matrix.span_shapes(mode)[-1]
+    tiles = tiling.count * geometry.groups * sum.phases
+    tiles *= tiling.shape.partial_bytes // smallest.partial_bytes
+    if not forced and tiles > processor.multiprocessors // 2:
+        return f"a sample has {tiles} small tiles, more than half as many as multiprocessors"
+    least, found = 1 if forced else _LEAST_STEPS, []
+    for spans in range(2, min(sum.blocks, sum.steps // least, _MOST_SPANS) + 1):
+        if sum.blocks % spans == 0:
+            plan = _plan_matrix(sample, mode, processor, "hopper", spans=spans)
+            if not isinstance(plan, str):
+                found.append((plan.tiling.cycles, spans))
     if not found:
-        return f"it has {blocks} blocks of channels, of which there are no spans"
+        return f"sums of {sum.steps} steps, in {sum.blocks} blocks of channels, have no spans"
     _, spans = min(found)
     return _plan_matrix(geometry, mode, processor, "hopper", spans=spans)
 

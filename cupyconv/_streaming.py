@@ -63,7 +63,14 @@ TAPPED = {
 }
 # What a tile's loads take, and the weights of a pass, in the time that a team takes for a pass.
 _LOADS, _WEIGHTS = 2, 2
-_PRODUCT = 32  # cycles of one of 64 positions by 64 rows
+# Cycles of a position in a multiprocessor, fitted to times on an H200: to load the input of a
+# product, longer where neighbours of several taps lie apart; to store a byte, and so many times as
+# long where neighbours do not lie together, by the bytes of an element; to find absent taps; and
+# with several taps for 16-bit elements, of which each is loaded by itself.
+_LOAD, _FAR = 0.12, 1.5
+_STORE, _SCATTERED = 0.05, {4: 2.6, 2: 6.0}
+_PADDED, _SIXTEEN = 3.5, 5.0
+_BEGIN = 5000  # cycles in which a block brings its weights, behind another one
 
 
 @dataclass(frozen=True)
@@ -88,8 +95,8 @@ class Layout:
         What blocks stay with: so many rows of a group.
     shared : int
         Bytes of shared memory.
-    cycles : int
-        That the products take on the matrix units.
+    cycles : float
+        Of the model.
     """
 
     shape: Shape
@@ -100,7 +107,7 @@ class Layout:
     passes: int
     units: int
     shared: int
-    cycles: int
+    cycles: float
 
     def __str__(self) -> str:
         return (
@@ -125,6 +132,11 @@ def _takes_one(axis: AxisTaps) -> bool:
     return axis.kernel == axis.phases == 1 and axis.origin == 0 and is_inside(axis)
 
 
+def has_one_tap(geometry: ConvGeometry) -> bool:
+    """Whether each output takes one input of a channel."""
+    return all(map(_takes_one, geometry.axes))
+
+
 def places(shape: Shape, itemsize: int) -> int:
     """Return how many positions a thread has: 8 bytes of them, or two."""
     return 2 if shape.taps else 8 // itemsize
@@ -140,7 +152,7 @@ def suits(geometry: ConvGeometry) -> bool:
     g = geometry
     if g.channels == 0 or any(axis.phases > 1 for axis in g.axes):
         return False
-    if all(map(_takes_one, g.axes)):
+    if has_one_tap(g):
         return True
     bits = sum(axis.kernel for axis in g.axes) + 3 - g.rank
     return bits <= _MOST_BITS and products(g) <= _MOST_PRODUCTS
@@ -151,7 +163,7 @@ def layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int
     g = geometry
     slabs, each = -(-g.rows // SLAB_ROWS), products(g)
     positions = g.batch * math.prod(axis.size_out for axis in g.axes)
-    every = shapes(mode, taps=not all(map(_takes_one, g.axes)))
+    every = shapes(mode, taps=not has_one_tap(g))
     alone = [shape for shape in every if not shape.held and shape.channels >= each][:1]
     found = []
     for shape in alone or [shape for shape in every if shape.held]:
@@ -168,8 +180,23 @@ def layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int
             blocks, waves = max(1, multiprocessors // units), -(-units // multiprocessors)
             rounds = -(-tiles // (blocks * shape.teams)) * waves
             time = rounds * (_LOADS + passes) + _WEIGHTS * passes
-            work = waves * -(-tiles // blocks) * passes * chunks * shape.channels // mode.block
-            cycles = work * mode.products * pairs * _PRODUCT
+            cycles = positions * units / multiprocessors
+            cycles *= _cycles(g, shape, mode, chunks * shape.channels, passes)
+            cycles += (waves - 1) * _BEGIN
             one = Layout(shape, each, chunks, positions, tiles, passes, units, size, cycles)
             found.append((time, one))
     return min(found, key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def _cycles(geometry: ConvGeometry, shape: Shape, mode: Mode, products: int, passes: int) -> float:
+    """Return the cycles of a position, of arrays without gaps, in so many passes."""
+    g, size, last = geometry, mode.itemsize, geometry.axes[-1]
+    rows = passes * SLAB_ROWS
+    loads = _LOAD * products * (_FAR if shape.taps and last.step > 1 else 1)
+    multiplied = rows * products * mode.products / mode.rate
+    stores = _STORE * min(rows, g.rows) * size
+    if last.size_out % places(shape, size):
+        stores *= _SCATTERED[size]
+    if shape.taps:
+        loads += _PADDED * (not all(map(is_inside, g.axes))) + _SIXTEEN * (size == 2)
+    return loads + multiplied + stores

@@ -148,18 +148,28 @@ def test_kernels_and_reasons() -> None:
         found = explain(*args, **{"target": "sm_90a", **options})
         return found.kernel, found.refused
 
+    many = "it has phases, many taps, or more products than tables are made of"
     few = {
         "gather": "its groups have 64 input channels",
         "depthwise": "its groups have 64 input channels",
+        "streaming": many,
         "plain": "its outputs have 576 products each, more than 110",
+        "spans": "a sample has 108 small tiles, more than half as many as multiprocessors",
     }
     dense = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3))
     assert kernel_of(*dense) == ("hopper", few)
-    assert kernel_of(*dense, target="sm_80") == ("portable", few)
-    turing = "sm_75 has not the instructions"
-    assert kernel_of(*dense, target="sm_75") == ("direct", {**few, "portable": turing})
-    double = {**few, "hopper": "matrix units do not multiply float64"}
+    ampere = {**few, "spans": "sm_80 has not the instructions"}
+    assert kernel_of(*dense, target="sm_80") == ("portable", ampere)
+    turing = dict.fromkeys(("spans", "portable"), "sm_75 has not the instructions")
+    assert kernel_of(*dense, target="sm_75") == ("direct", {**few, **turing})
+    no_double = "matrix units do not multiply float64"
+    double = {**few, **dict.fromkeys(("streaming", "spans", "hopper"), no_double)}
     assert kernel_of(*dense, dtype="float64") == ("direct", double)
+    small = (cupyconv.conv2d, (8, 512, 7, 7), (512, 512, 3, 3))
+    assert kernel_of(*small, padding=1)[0] == "spans"
+    pointwise = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 1, 1))
+    assert kernel_of(*pointwise)[0] == "streaming"
+    assert kernel_of(*pointwise, target="sm_80")[0] == "portable"
     one = (cupyconv.conv2d, (8, 64, 112, 112), (64, 1, 3, 3))
     staged = {"gather": "the depthwise kernel takes less time"}
     assert kernel_of(*one, groups=64) == ("depthwise", staged)
@@ -169,13 +179,17 @@ def test_kernels_and_reasons() -> None:
         {
             "gather": "its groups have 2 input channels",
             "depthwise": "its groups have 2 input channels",
+            "streaming": "a sample has 288 products, fewer than 262144",
             "plain": "a sample has 288 products, fewer than 262144",
+            "spans": "a group has 8 products at each place, fewer than 40",
             "hopper": "a group has 8 products at each place, fewer than 40",
         },
     )
-    image = kernel_of(cupyconv.conv2d, (8, 3, 224, 224), (16, 3, 3, 3))
+    kernel, refused = kernel_of(cupyconv.conv2d, (8, 3, 512, 512), (4, 3, 3, 3))
     three = "its groups have 3 input channels"
-    assert image == ("plain", {"gather": three, "depthwise": three})
+    slow = "plain multiply-adds take less time"
+    assert kernel == "plain"
+    assert refused == {"gather": three, "depthwise": three, "streaming": slow}
     kernel, refused = kernel_of(cupyconv.conv, (2, 8, 4, 4, 4, 4), (8, 8, 2, 2, 2, 2))
     assert kernel == "direct"
     assert refused["hopper"] == "it has more than three spatial axes"

@@ -348,7 +348,7 @@ MATRIX = {
     ),
     "parts as far apart as with both halves": Mutant(
         MATRIX_CONV, "int(p.sum.halves * p.slots);", "int(2 * p.slots);",
-        "wrong|nothing wrote", by="hopper", case="few",
+        "wrong|nothing wrote|nothing puts an order", by="hopper", case="few",
     ),
     "neighbours in each other's place": Mutant(
         MATRIX_CONV, "fill<SWEEP>(parts, values[half], own, placing, range);",
@@ -381,7 +381,7 @@ MATRIX = {
         "out of bounds|between the elements|wrong", by="hopper", case="many samples",
     ),
     "a channel too many": Mutant(
-        MATRIX_CONV, "(block + own) * BLOCK : 0", "(block + own) * BLOCK + 1 : 0",
+        MATRIX_CONV, "(before + block + own) * BLOCK : 0", "(block + own) * BLOCK + 1 : 0",
         "out of bounds|between the elements|wrong", by="portable", case="three axes",
     ),
     "no skew of odd starts": Mutant(
@@ -505,7 +505,7 @@ MATRIX = {
     ),
     "no barrier behind the tables": Mutant(
         MATRIX_CONV,
-        "#else\n    __syncthreads();\n#endif\n    const int team", "#endif\n    const int team",
+        "    __syncthreads();\n#endif\n    const int team", "#endif\n    const int team",
         "race|nothing wrote", by="portable", case="odd",
     ),
     "no order behind the pass to rows": Mutant(
@@ -586,7 +586,7 @@ MATRIX = {
         "wrong", by="hopper", case="wide",
     ),
     "tiles that are done once": Mutant(
-        MATRIX_CONV, "if (threadIdx.x == 0) note(index, windows);", ";",
+        MATRIX_CONV, "note(index - s, windows);", ";",
         "wrong|nobody wrote", by="hopper", case="wide",
     ),
     "one window of the second sweep": Mutant(

@@ -1033,10 +1033,11 @@ def test_what_lies_as_one_does_not_choose_the_kernel(
 
 def test_few_products_in_arrays_as_large_as_memory() -> None:
     many = (32768, 2, 2), (16384, 2, 3, 3)
-    plans = [plan_of(conv((n, *many[0]), many[1], padding=1, groups=16384)) for n in (1, 2**16)]
+    geometries = [conv((n, *many[0]), many[1], padding=1, groups=16384) for n in (1, 2**16)]
+    plans = [plan_of(geometry, kernel="plain") for geometry in geometries]
     assert all(isinstance(plan, PlainPlan) and plan.launch.grid <= MOST for plan in plans)
     assert isinstance(plan_of(conv((1, 2, 1, 1), (2**31 + 8, 2, 1, 1))), DirectPlan)
-    assert isinstance(plan_of(conv((0, 3, 256, 256), (8, 3, 3, 3))), PlainPlan)
+    assert isinstance(plan_of(conv((0, 2, 256, 256), (3, 2, 3, 3)), kernel="plain"), PlainPlan)
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 0.99), (64, 0.66), (200, 0.39)])
@@ -1121,13 +1122,20 @@ CHOSEN = {
     "matrix_conv.cu": [
         conv((1, 64, 56, 56), (64, 64, 3, 3), padding=1),
         conv((1, 128, 56, 56), (128, 128, 1, 1), padding=1),
-        conv((1, 16, 100, 100), (128, 16, 1, 1)),
         conv_transpose((1, 64, 32, 32), (64, 32, 4, 4), stride=2, padding=1),
         conv((1, 512, 1000), (512, 512, 9), dilation=4),
         conv((1, 32, 16, 16, 16), (64, 32, 3, 3, 3)),
         conv((1, 128, 28, 28), (128, 64, 3, 3), groups=2),
         conv((8, 4, 512, 512), (64, 4, 5, 5)),
-        conv((1, 3, 64, 64, 64), (64, 3, 3, 3, 3)),
+        conv((1, 512, 7, 7), (512, 512, 3, 3), padding=1),
+    ],
+    "streaming_conv.cu": [
+        conv((1, 16, 100, 100), (128, 16, 1, 1)),
+        conv((8, 256, 56, 56), (64, 256, 1, 1)),
+        conv((8, 128, 32, 32), (256, 64, 1, 1), groups=2, stride=2),
+        conv_transpose((1, 96, 3000), (96, 24, 1)),
+        conv((8, 3, 224, 224), (768, 3, 8, 8), stride=8),
+        conv((8, 3, 227, 227), (96, 3, 11, 11), stride=4),
     ],
     "depthwise_conv.cu": [
         conv((8, 64, 112, 112), (64, 1, 5, 5), groups=64),
@@ -1151,8 +1159,7 @@ CHOSEN = {
     "plain_conv.cu": [
         conv((8, 64, 112, 112), (32, 2, 3, 3), groups=32),
         conv((1, 64, 112, 112), (64, 2, 3, 3), groups=32),
-        conv((8, 3, 512, 512), (3, 3, 1, 1)),
-        conv((8, 16, 512, 512), (2, 16, 1, 1)),
+        conv((8, 2, 1024, 1024), (2, 2, 3, 3), padding=1),
         conv_transpose((1, 32, 64, 64), (32, 8, 3, 3), stride=3, padding=1, groups=4),
     ],
     "direct_conv.cu": [
@@ -1170,6 +1177,7 @@ CHOSEN = {
 def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
     able = {
         "matrix_conv.cu": dtype in [own for own, _ in MODES] and target != "sm_75",
+        "streaming_conv.cu": dtype in [own for own, _ in MODES] and target == "sm_90a",
         "depthwise_conv.cu": dtype in FLOATS,
         "gather_conv.cu": dtype in FLOATS,
         "plain_conv.cu": dtype.name in ("float32", "float16", "bfloat16"),
@@ -1182,6 +1190,8 @@ def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
                 plan = plan_of(geometry, dtype, precision, Processor(target, 132))
                 instance = plan.launch.instance
                 others = {"direct_conv.cu", *["plain_conv.cu"] * able["plain_conv.cu"]}
+                if source == "streaming_conv.cu" and able["matrix_conv.cu"]:
+                    others.add("matrix_conv.cu")
                 assert instance.source in ({source} if able[source] else others)
                 if instance.source == "matrix_conv.cu":
                     assert dict(instance.defines)["ENGINE"] == engine
@@ -1283,6 +1293,10 @@ def test_the_batch_does_not_choose_the_kernel(
             assert plan.launch.instance == one.launch.instance
         elif isinstance(one, PlainPlan):
             assert isinstance(plan, PlainPlan)
+        elif isinstance(one, StreamingPlan):
+            assert isinstance(plan, StreamingPlan)
+            chunks = {(p.layout.chunks, p.layout.shape.channels) for p in (one, plan)}
+            assert len(chunks) == 1
         else:
             assert isinstance(plan, MatrixPlan)
             assert plan.sum == one.sum

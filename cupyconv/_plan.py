@@ -789,7 +789,7 @@ def _plan_spans(
     few = None if forced else _too_few(geometry, mode, processor)
     if few:
         return few
-    sample = replace(geometry, batch=1)
+    sample = replace(_nominal(geometry), batch=1)
     whole = _plan_matrix(sample, mode, processor, "hopper")
     if isinstance(whole, str):
         return whole

@@ -1250,6 +1250,39 @@ def test_the_dilation_of_a_single_tap_does_not_choose_the_kernel(target: str) ->
     assert type(plans[0]) is type(plans[1]) is not DirectPlan
 
 
+@given(
+    channels=st.sampled_from([3, 16, 17, 64, 200, 256, 512, 2048, 4096]),
+    rows=st.integers(1, 600),
+    image=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    mode=modes,
+    multiprocessors=st.sampled_from([30, 132]),
+)
+@example(4096, 512, (7, 7), MODES[2], 132)
+def test_axes_that_lie_as_one_do_not_choose_the_kernel(
+    channels: int,
+    rows: int,
+    image: tuple[int, int],
+    mode: tuple[np.dtype[Any], str],
+    multiprocessors: int,
+) -> None:
+    """Nor, therefore, does the layout of an array; what is added up stays the same."""
+    apart = conv((8, channels, *image), (rows, channels, 1, 1))
+    one = _plain.joined(apart, 0)
+    assert one
+    plans = [plan_of(g, *mode, Processor("sm_90a", multiprocessors)) for g in (apart, one)]
+
+    def order(plan: ConvPlan) -> tuple[Any, ...]:
+        if isinstance(plan, MatrixPlan):
+            s = plan.sum
+            return s.mode, s.spans, s.blocks, s.depth, s.halves
+        if isinstance(plan, StreamingPlan):
+            return plan.layout.chunks, plan.layout.shape.channels
+        return ()
+
+    assert type(plans[0]) is type(plans[1])
+    assert order(plans[0]) == order(plans[1])
+
+
 def test_unknown_kernels_are_refused() -> None:
     with pytest.raises(ValueError, match=r"kernel must be one of .*'hopper'.*, got 'wgmma'"):
         plan_of(CHOSEN["matrix_conv.cu"][0], kernel="wgmma")

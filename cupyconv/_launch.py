@@ -506,12 +506,11 @@ class KernelPath:
         lines = lines_of(g, strides, element)
         several = sum.spans > 1
         of_spans = sum.spans, long_reciprocal(sum.spans), tiling.apart
-        workspace = plan.packed + plan.partial + 4 * plan.arrived
 
         def convolve(
             input: Array, weight: Array, bias: Array | None, out: Array | None, *more: int
         ) -> None:
-            memory = self.device.workspace((workspace,), byte)
+            memory = self.device.workspace((plan.workspace,), byte)
             partial = address(memory)
             weights = address(weight), partial + plan.partial
             source, result = address(input), 0 if out is None else address(out)

@@ -233,6 +233,11 @@ class MatrixPlan:
     sum: Sum
     tiling: Tiling
 
+    @property
+    def workspace(self) -> int:
+        """Bytes of memory beside the arrays."""
+        return self.partial + self.packed + 4 * self.arrived
+
     def __str__(self) -> str:
         return f"{self.pack}; {self.launch}: {self.tiling}"
 

@@ -25,11 +25,14 @@ CALLS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
 }
 
 
-@pytest.mark.parametrize("kernel", ["portable", pytest.param("hopper", marks=pytest.mark.wgmma)])
+@pytest.mark.parametrize(
+    "kernel",
+    ["portable", *(pytest.param(name, marks=pytest.mark.wgmma) for name in ("hopper", "spans"))],
+)
 @pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
 @pytest.mark.parametrize("function", CALLS)
 def test_workspace(function: str, mode: tuple[np.dtype[Any], str], kernel: str) -> None:
-    """The packed weights, and no copy of an input or an output."""
+    """The packed weights, sums of spans, and no copy of an input or an output."""
     import cupy
 
     describe, input_shape, weight_shape, options = CALLS[function]
@@ -48,7 +51,7 @@ def test_workspace(function: str, mode: tuple[np.dtype[Any], str], kernel: str) 
                 getattr(cupyconv, function)(x, w, **options, out=out)
             assert pool.used_bytes() == before[0], "a call keeps memory"
             # A new pool takes from the device what is in use at once.
-            assert pool.total_bytes() - before[1] == -(-plan.packed // UNIT) * UNIT
+            assert pool.total_bytes() - before[1] == -(-plan.workspace // UNIT) * UNIT
 
 
 @pytest.mark.parametrize("kernel", ["portable", pytest.param("hopper", marks=pytest.mark.wgmma)])

@@ -262,6 +262,12 @@ class Axis:
     spread: int = 1
 
     @property
+    def has_idle_phase(self) -> bool:
+        """Whether a phase that has outputs has no taps."""
+        phases = range(min(self.taps.phases, self.taps.size_out))
+        return any(self.taps.progression(phase)[1] == 0 for phase in phases)
+
+    @property
     def in_odd_lattices(self) -> bool:
         """Whether pairs of inputs lie in an odd number of lattices, their places in a table."""
         return self.pairs and self.lattices > 1 and self.lattices % 2 == 1

@@ -799,6 +799,8 @@ def _plan_spans(
     if isinstance(whole, str):
         return whole
     sum, tiling = whole.sum, whole.tiling
+    if any(axis.has_idle_phase for axis in sum.axes):
+        return "it has phases without taps, in which nothing keeps the teams of a block together"
     smallest = _matrix.span_shapes(mode)[-1]
     tiles = tiling.count * geometry.groups * sum.phases
     tiles *= tiling.shape.partial_bytes // smallest.partial_bytes

@@ -1283,6 +1283,14 @@ def test_axes_that_lie_as_one_do_not_choose_the_kernel(
     assert order(plans[0]) == order(plans[1])
 
 
+def test_phases_without_taps_have_no_spans() -> None:
+    """There a team may be any number of tiles ahead of the other one."""
+    sizes = (4, 140, 5, 6), (140, 73, 1, 2)
+    for stride, dilation, kind in ((3, 3, DirectPlan), (1, 3, MatrixPlan)):
+        geometry = conv_transpose(*sizes, stride=stride, dilation=dilation, groups=2)
+        assert isinstance(plan_of(geometry, processor=HOPPER, kernel="spans"), kind)
+
+
 def test_unknown_kernels_are_refused() -> None:
     with pytest.raises(ValueError, match=r"kernel must be one of .*'hopper'.*, got 'wgmma'"):
         plan_of(CHOSEN["matrix_conv.cu"][0], kernel="wgmma")

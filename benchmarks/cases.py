@@ -108,7 +108,7 @@ class Convolution:
         direction = "transposed" if self.transposed else "standard"
         names = {self.id, self.section, self.kind, direction, f"{self.rank}d"}
         if math.prod(self.weight[2:]) == 1:
-            names.add("streaming")
+            names.add("pointwise")
         if self.section == KERNELBENCH and self.kind == "dense":
             names.add(MATRIX)
         return frozenset(names)

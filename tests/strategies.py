@@ -479,12 +479,37 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
     )
 
 
+def drawn_convolution(
+    draw: st.DrawFn,
+    transposed: bool,
+    sizes: tuple[int, int, int, int],
+    lengths: Sequence[int],
+    kernel: Sequence[int],
+    options: dict[str, Any],
+) -> Convolution:
+    """A call for matrix units, of so many samples, groups, and channels and rows of a group."""
+    samples, groups, channels, rows = sizes
+    dtype, precision = draw(st.sampled_from(MODES))
+    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
+    arrays = draw(
+        drawn_values(
+            [(samples, groups * channels, *lengths), (*weight, *kernel), (groups * rows,)],
+            [dtype, dtype, bias_dtype(draw, dtype, dtype)],
+            draw(st.sampled_from(STYLES)),
+        )
+    )
+    return Convolution(
+        "conv_transpose" if transposed else "conv",
+        dict(zip(("input", "weight", "bias"), arrays, strict=True)),
+        {**options, "groups": groups, "precision": precision},
+    )
+
+
 @st.composite
 def streaming_convolutions(draw: st.DrawFn) -> Convolution:
     """Calls of few products of an output and one phase, with several taps."""
     rank = draw(st.sampled_from([1, 2, 2, 3]))
     transposed = draw(st.booleans())
-    dtype, precision = draw(st.sampled_from(MODES))
     geometries = conv_transpose_geometries if transposed else conv_geometries
     lengths, kernel, options = draw(geometries(rank))
     if transposed:
@@ -493,19 +518,8 @@ def streaming_convolutions(draw: st.DrawFn) -> Convolution:
     most = max(1, 300 // math.prod(kernel))
     groups, rows, samples = (draw(st.integers(1, most)) for most in (3, 80, 3))
     channels = draw(st.integers(1, min(most, 40)))
-    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
-    arrays = draw(
-        drawn_values(
-            [(samples, groups * channels, *lengths), (*weight, *kernel), (groups * rows,)],
-            [dtype, dtype, bias_dtype(draw, dtype, dtype)],
-            draw(st.sampled_from(STYLES)),
-        )
-    )
-    return Convolution(
-        "conv_transpose" if transposed else "conv",
-        dict(zip(("input", "weight", "bias"), arrays, strict=True)),
-        {**options, "groups": groups, "precision": precision},
-    )
+    sizes = samples, groups, channels, rows
+    return drawn_convolution(draw, transposed, sizes, lengths, kernel, options)
 
 
 @st.composite
@@ -513,25 +527,13 @@ def deep_convolutions(draw: st.DrawFn) -> Convolution:
     """Calls of two blocks of channels and more in a group, on small images."""
     rank = draw(st.sampled_from([1, 2, 2, 3]))
     transposed = draw(st.booleans())
-    dtype, precision = draw(st.sampled_from(MODES))
     geometries = conv_transpose_geometries if transposed else conv_geometries
     lengths, kernel, options = draw(geometries(rank))
     assume(math.prod(kernel) <= 30)
     groups, rows, samples = (draw(st.integers(1, most)) for most in (2, 80, 5))
     channels = draw(st.sampled_from([17, 32, 33, 48, 60, 70]))
-    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
-    arrays = draw(
-        drawn_values(
-            [(samples, groups * channels, *lengths), (*weight, *kernel), (groups * rows,)],
-            [dtype, dtype, bias_dtype(draw, dtype, dtype)],
-            draw(st.sampled_from(STYLES)),
-        )
-    )
-    return Convolution(
-        "conv_transpose" if transposed else "conv",
-        dict(zip(("input", "weight", "bias"), arrays, strict=True)),
-        {**options, "groups": groups, "precision": precision},
-    )
+    sizes = samples, groups, channels, rows
+    return drawn_convolution(draw, transposed, sizes, lengths, kernel, options)
 
 
 @st.composite
@@ -539,25 +541,12 @@ def pointwise_convolutions(draw: st.DrawFn) -> Convolution:
     """Calls of one tap and no padding, with some or with many channels in a group."""
     rank = draw(st.sampled_from([1, 2, 2, 3]))
     transposed = draw(st.booleans())
-    dtype, precision = draw(st.sampled_from(MODES))
     lengths = [draw(st.integers(1, most)) for most in (20, 20, 4)[:rank]]
     groups, rows, samples = (draw(st.integers(1, most)) for most in (3, 80, 3))
     channels = draw(st.one_of(st.integers(1, 40), st.sampled_from([64, 65, 100, 129, 150])))
     stride = 1 if transposed else tuple(draw(st.sampled_from([1, 1, 2])) for _ in range(rank))
-    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
-    arrays = draw(
-        drawn_values(
-            [(samples, groups * channels, *lengths), (*weight, *(1,) * rank), (groups * rows,)],
-            [dtype, dtype, bias_dtype(draw, dtype, dtype)],
-            draw(st.sampled_from(STYLES)),
-        )
-    )
-    options = {"stride": stride, "groups": groups, "precision": precision}
-    return Convolution(
-        "conv_transpose" if transposed else "conv",
-        dict(zip(("input", "weight", "bias"), arrays, strict=True)),
-        options,
-    )
+    sizes = samples, groups, channels, rows
+    return drawn_convolution(draw, transposed, sizes, lengths, (1,) * rank, {"stride": stride})
 
 
 def bias_dtype(draw: st.DrawFn, *dtypes: Any) -> np.dtype[Any]:

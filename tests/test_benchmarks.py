@@ -84,7 +84,7 @@ def test_kinds_of_kernelbench() -> None:
     assert len(kernelbench) == 36
     for kind, numbers in level1.items():
         assert chosen(kind) & kernelbench == {f"1/{number}" for number in numbers.split()}
-    assert chosen("streaming") & kernelbench == {"1/86b", "1/87"}
+    assert chosen("pointwise") & kernelbench == {"1/86b", "1/87"}
     assert chosen("fused") >= {"2/11", "2/11-given"}
     assert chosen("transposed") & chosen("1d") & kernelbench == {"1/64", "1/74", "1/79"}
     assert chosen("matrix") == chosen("dense") & kernelbench

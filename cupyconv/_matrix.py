@@ -161,6 +161,14 @@ class Shape:
         """Outputs of a team, in each row."""
         return self.segment * self.segments
 
+    def loads(self, mode: Mode, engine: str) -> int:
+        """Return the registers in which a staging thread has loads under way.
+
+        Small tiles are for small calls, in which every instruction is waited for.
+        """
+        sums = self.rows * self.columns // (self.teams * TEAM) * mode.parts
+        return 16 if engine == "hopper" and sums <= 64 else 32
+
     @property
     def partial_bytes(self) -> int:
         """Bytes of the sums of a tile."""
@@ -170,7 +178,8 @@ class Shape:
 def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
     """Return the shapes that kernels are built for.
 
-    These are by turns a large and a small one, then large ones of narrower segments.
+    These are by turns a large and a small one, then large ones of narrower segments, and of half
+    the columns.
     """
     small = {
         "portable": (Shape(2, 1, 64, 1), Shape(2, 2, 64, 1)),
@@ -186,7 +195,8 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
         for segment in ((128, 120, 104) if engine == "hopper" else (128,))
         for slabs in (1, 2)
     ]
-    return large[0], small[0], large[1], small[1], *large[2:]
+    half = (Shape(2, 2, 128, 1),) if engine == "hopper" and segments == 2 else ()
+    return large[0], small[0], large[1], small[1], *large[2:], *half
 
 
 def span_shapes(mode: Mode) -> tuple[Shape, ...]:
@@ -614,7 +624,6 @@ _RINGS = (
     *((6, 4), (5, 4), (4, 4), (6, 3), (5, 3), (4, 3)),
     *((3, 4), (3, 3), (2, 4), (2, 3), (4, 2), (3, 2), (2, 2)),
 )
-_LOADS = 32  # registers in which a staging thread has loads under way
 _MOST_SAMPLES = 32  # of a tile
 _CHUNK = 64  # K blocks of which rounds are made up: few of them are not full
 # What a block takes beside its products, in cycles: to describe and store a tile.
@@ -622,6 +631,7 @@ _TILE_CYCLES = 1500
 # How much of the lesser of products and staging is not hidden behind the greater.
 _IN_THE_WAY = 0.15
 _ONE_TEAM = 1.06  # how much longer tiles of one team take
+_SHORT_TURNS = 1.4  # and products of two teams that have one instruction in a step
 _STAGED_A_CYCLE = 4 / 7  # values that a staging warp brings in a cycle, as pairs
 _SINGLE = 1.5  # how much longer others take
 _SECTOR_CYCLES = 1.6  # in which a multiprocessor stores a sector, about its share of memory's rate
@@ -804,7 +814,9 @@ def _candidates(
         products = (
             sum.mean_steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
         )
-        products *= max(1.1, 128 / shape.segment)  # an instruction takes some time anyway
+        # An instruction takes some time anyway, and so does a turn.
+        short = engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
+        products *= max(_SHORT_TURNS if short else 1.1, 128 / shape.segment)
         present = tile[0] * tile[1] * math.prod(extent) * lattices  # slots with an input
         staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps
         staged /= _STAGED_A_CYCLE * (4 * shape.staging_teams("hopper") - 1)  # for any engine
@@ -815,7 +827,7 @@ def _candidates(
         stores = sectors * _SECTOR_CYCLES
         if window > 1:
             stores = shape.rows * shape.columns / _POOLED_A_CYCLE
-        deep = _deep(sum, stages)
+        deep = _deep(sum, shape.loads(mode, engine), stages)
         chunk = math.lcm(sum.depth, deep)
         cycles, apart = _cycles(sum, shape, count, multiprocessors, products, staged, stores)
         yield Tiling(
@@ -873,14 +885,14 @@ def _cycles(
     return together * slower, False
 
 
-def _deep(sum: Sum, stages: int) -> int:
+def _deep(sum: Sum, loads: int, stages: int) -> int:
     """Return of how many K blocks a staging thread has the same slots in turn.
 
     It computes their addresses once. Half of the ring is staged while the other half is read.
     """
     pixels = 2 if sum.axes[2].pairs else 1
     words = -(-pixels * sum.mode.itemsize // 4)  # of a load
-    most = _LOADS // (sum.mode.block * words)
+    most = loads // (sum.mode.block * words)
     return max(1, min(most, sum.blocks, stages * sum.depth // 2))
 
 

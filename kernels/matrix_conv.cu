@@ -69,7 +69,6 @@ constexpr int ROW_TEAMS = SLABS < TEAMS ? SLABS : TEAMS, COLUMN_TEAMS = TEAMS / 
 constexpr int COLUMNS = COLUMN_TEAMS * TEAM_COLUMNS;
 constexpr int MAX_STAGES = 16;
 constexpr int STAGERS = ENGINE::STAGING_TEAMS * TEAM - 32;  // threads that stage inputs
-constexpr int LOADS = 32;                         // registers in which one has loads under way
 constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 // Outputs pass through a buffer of each warp, so that stores run along rows: 16 rows, a few tiles wide,
 // or 8 rows of pairs of folds. The padding spreads the lanes' rows over the banks.
@@ -80,7 +79,7 @@ constexpr int PASSED_COLUMNS = (TEAM_COLUMNS + PASS_TILES * 8 - 1) / (PASS_TILES
 constexpr int BURST = 32;      // outputs that a lane loads together
 constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
 constexpr int FIRST_POOL = 6;  // one for both
-constexpr int ALL_THREADS = 7;
+constexpr int ALL_THREADS = 7, INPUTS_DESCRIBED = 8, OUTPUTS_DESCRIBED = 9;
 constexpr int MOST_WIDE = 32;
 constexpr unsigned WIDE = 1u << 31;  // beside the bits of windows
 constexpr int MOST_TILES = 4 * MAX_STAGES;  // of which inputs are staged while others of them are in use
@@ -181,6 +180,11 @@ struct Shared {
 #else
     __align__(16) Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
 #endif
+};
+
+// Threads that share some work, of which this is one.
+struct Crew {
+    int own, size;
 };
 
 // The slots of two neighbouring inputs.
@@ -458,11 +462,11 @@ struct Worker {
 
     __device__ int skew() const { return p.axis[2].pairs ? phase.taps[2].offset & 1 : 0; }
 
-    // ---- what is the same for all tiles, by all threads ----
+    // ---- what is the same for all tiles, by the teams ----
 
-    __device__ __forceinline__ void describe_steps() const {
+    __device__ __forceinline__ void describe_steps(const Crew& crew) const {
         const int along_x = p.sum.along_x(phase.taps[2].count), halves = int(p.sum.halves);
-        for (int step = threadIdx.x; step < depth * taps; step += THREADS) {
+        for (int step = crew.own; step < depth * taps; step += crew.size) {
             const int block = small_quotient(step, taps), tap = step - block * taps;
             const int row = small_quotient(tap, along_x);
             const int x = p.sum.tap_of(tap - row * along_x, 0) * phase.taps[2].offset_step + skew();
@@ -475,7 +479,7 @@ struct Worker {
                     distance_of(p.axis[1], y) * int(p.row_pitch) + distance_of(p.axis[2], x);
             }
         }
-        if (threadIdx.x < 2 * AHEAD) dynamic.distance[depth * taps + threadIdx.x] = {};
+        if (crew.own < 2 * AHEAD) dynamic.distance[depth * taps + crew.own] = {};
     }
 
     // ---- weights, by one warp ----
@@ -537,12 +541,12 @@ struct Worker {
         }
     }
 
-    // ---- where inputs lie, by all threads ----
+    // ---- where inputs lie, by all threads but those who bring weights ----
 
     // Where the input of each slot lies.
-    __device__ __forceinline__ void describe_slots() const {
+    __device__ __forceinline__ void describe_slots(const Crew& crew) const {
         const int lattices_y = int(p.axis[1].lattices);
-        for (int slot = threadIdx.x; slot < int(p.slots); slot += THREADS) {
+        for (int slot = crew.own; slot < int(p.slots); slot += crew.size) {
             const int lattice = small_quotient(slot, int(p.lattice_slots));
             const int lattice_x = small_quotient(lattice, lattices_y);
             int place[4];
@@ -571,11 +575,11 @@ struct Worker {
     //     three lattices, inputs 0 ... 5      0 | 0 3        pairs (0, 1) (2, 3) (4, 5)
     //                                         1 | 1 4
     //                                         2 | 2 5
-    __device__ __forceinline__ void describe_pairs() const {
+    __device__ __forceinline__ void describe_pairs(const Crew& crew) const {
         const int lattices = int(p.axis[2].lattices), lattices_y = int(p.axis[1].lattices);
         const int own_slots = int(p.lattice_slots);
         if (!in_odd_lattices(p)) return;
-        for (int i = threadIdx.x; i < int(p.slots) / 2; i += THREADS) {
+        for (int i = crew.own; i < int(p.slots) / 2; i += crew.size) {
             const int turn = small_quotient(i, lattices), lattice_y = small_quotient(turn, own_slots / 2);
             int places[2];
 #pragma unroll
@@ -611,7 +615,8 @@ struct Worker {
     struct Stager {
         typedef typename BitsOf<PIXELS * sizeof(Element)>::type Loads;
         typedef Loads Values[DEPTH][CHUNK];
-        static constexpr int ROUND = SWEEP ? 1 : LOADS / (BLOCK * (int(sizeof(Loads) + 3) / 4));  // K blocks
+        static constexpr int TOGETHER = ENGINE::LOADS / (BLOCK * (int(sizeof(Loads) + 3) / 4));
+        static constexpr int ROUND = SWEEP || TOGETHER < 1 ? 1 : TOGETHER;  // K blocks
         static constexpr int WARPS = STAGERS / 32;
 
         const Worker& worker;
@@ -851,12 +856,17 @@ struct Worker {
             }
         }
 
-        // Returns the stage that is the next one.
+        // Returns the stage that is the next one. Of small tiles the code of a round stands once, as a block that begins
+        // waits for all of its code: in front of the first round there is nothing to store. Of others it stands twice: with
+        // no loads under way where a loop begins, compilers would wait for those of a round at its end.
         __device__ __forceinline__ Turn run() {
             Values values[ROUND] = {};
             int shifts[ROUND] = {};
-            bool more = advance();
-            if (more) load(values, shifts);
+            bool more = true;
+            if (!ENGINE::SMALL) {
+                more = advance();
+                if (more) load(values, shifts);
+            }
             while (more) {
                 const int stored = unit, next = stored + count * WARPS, end = units, all = blocks, taken = pass;
                 const int tile = begun - 1;
@@ -878,8 +888,8 @@ struct Worker {
     // ---- products and outputs, by the teams ----
 
     // Where the columns lie, from the first output of a tile on.
-    __device__ __forceinline__ void describe_columns() const {
-        for (int i = threadIdx.x; i < TEAMS * PASSED_COLUMNS; i += THREADS) {
+    __device__ __forceinline__ void describe_columns(const Crew& crew) const {
+        for (int i = crew.own; i < TEAMS * PASSED_COLUMNS; i += crew.size) {
             const int team = i / PASSED_COLUMNS, own = i % PASSED_COLUMNS, column = first_column(team) + own;
             int place[4];
             place_of(column / SEGMENT / STACKED * int(p.segment_pitch) + column % SEGMENT, place);
@@ -1378,7 +1388,7 @@ typedef Pool Epilogue;
 #else
 // What becomes of the sums of a tile: they are stored.
 struct Store {
-    __device__ static void describe(const Worker&) {}
+    __device__ static void describe(const Worker&, const Crew&) {}
     __device__ static void take_rows(const Worker&, int, const Tile&) {}
     __device__ static void put_away(const Worker&, int, int, int) {}
     __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scale& scale,
@@ -1445,11 +1455,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
     const int taps = uniform(phase.taps[1].count * p.sum.along_x(phase.taps[2].count));
     const int z_taps = uniform(taps ? phase.taps[0].count : 0);
     Worker worker(p, shared, memory, taps, z_taps);
-    worker.describe_steps();
-    worker.describe_slots();
-    worker.describe_pairs();
-    worker.describe_columns();
-    Epilogue::describe(worker);
+    // Who stages inputs begins when slots and pairs are described, while the teams describe the rest.
+    const bool multiplies = threadIdx.x < TEAMS * TEAM, brings = !multiplies && threadIdx.x < TEAMS * TEAM + 32;
+    if (!brings) {
+        const Crew others = {int(threadIdx.x) - (multiplies ? 0 : 32), THREADS - 32};
+        worker.describe_slots(others);
+        worker.describe_pairs(others);
+        if (!SCALED && multiplies) named_barrier_arrive(INPUTS_DESCRIBED, THREADS - 32);
+        if (!SCALED && !multiplies) named_barrier_wait(INPUTS_DESCRIBED, THREADS - 32);
+    }
+    if (multiplies) {
+        const Crew teams = {int(threadIdx.x), TEAMS * TEAM};
+        worker.describe_steps(teams);
+        worker.describe_columns(teams);
+        Epilogue::describe(worker, teams);
+        if (SPANS) wait_for_grids();  // for what counts spans
+        if (!SCALED) named_barrier_wait(OUTPUTS_DESCRIBED, TEAMS * TEAM);
+    }
 #if SCALED
     wait_for_grids();
     bool two = false;
@@ -1457,14 +1479,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
         for (int i = threadIdx.x; i < int(p.row_tiles) * ROWS; i += THREADS)
             two |= worker.row_shifts(group)[i].second != NO_SHIFT;
     worker.weight_windows = uniform(__syncthreads_or(two)) ? 2 : 1;
-#else
-    if (SPANS) wait_for_grids();  // for what counts spans
-    __syncthreads();
 #endif
     const int team = uniform(threadIdx.x / TEAM);
     if (team >= TEAMS) {
         ENGINE::give();
-        if (threadIdx.x < TEAMS * TEAM + 32)
+        if (brings)
             worker.bring_weights();
         else {
             const Turn turn = !p.input_pairs              ? Worker::Stager<1, false>(worker).run()

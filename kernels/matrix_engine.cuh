@@ -83,6 +83,10 @@ struct WgmmaEngine {
     static constexpr int TAKEN = PARTS == 1 && (!SCALED || SEGMENTS * SEGMENT == 256) ? 176 : 168;
     __device__ static void take() { take_registers<TAKEN>(); }
     __device__ static void give() { give_registers<256 - TAKEN>(); }
+    // Small tiles are for small calls, in which every instruction is waited for. And in how many registers a staging
+    // thread has loads under way.
+    static constexpr bool SMALL = PARTS * PIECES * SEGMENT / 2 <= 64;
+    static constexpr int LOADS = SMALL ? 16 : 32;
 
     __device__ void clear() {
 #pragma unroll
@@ -259,7 +263,8 @@ struct MmaEngineOf {
     __device__ static int row(int r) { return first_row(r) + threadIdx.x % 32 / 4; }
     __device__ static int column(int c) { return first_column(c) + threadIdx.x % 4 * 2; }
     __device__ float& value(int r, int c, int i) { return sum[r][c][i]; }
-    static constexpr int STAGING_TEAMS = 1;
+    static constexpr int STAGING_TEAMS = 1, LOADS = 32;
+    static constexpr bool SMALL = false;
     __device__ static void take() {}
     __device__ static void give() {}
 

@@ -69,27 +69,27 @@ struct Pool {
     }
     __device__ static int buffer_of(int team) { return ROW_TEAMS == 2 ? team : 0; }
 
-    // Fills the list of windows, by all threads, and empties the block's part of the statistics.
-    __device__ static void describe(const Worker& worker) {
+    // Fills the list of windows, and empties the block's part of the statistics.
+    __device__ static void describe(const Worker& worker, const Crew& crew) {
         const Arguments& p = worker.p;
         if (STACKED == 2)
-            for (int i = threadIdx.x; i < COLUMNS / 4; i += THREADS) {
+            for (int i = crew.own; i < COLUMNS / 4; i += crew.size) {
                 int place[4];  // in rows of windows
                 worker.place_of(i / (SEGMENT / 2) * int(p.segment_pitch) + i % (SEGMENT / 2) * 2, place);
                 worker.shared.window[i].offset =
                     place[0] * p.pooled_batch + place[2] * p.pooled_pitch + place[3] / 2;
             }
         else
-            describe_passed(worker);
+            describe_passed(worker, crew);
         const int64 channels = p.groups * p.rows;
         if (p.partial)
-            for (int64 i = threadIdx.x; i < channels; i += THREADS)
+            for (int64 i = crew.own; i < channels; i += crew.size)
                 p.partial[blockIdx.x * channels + i] = {0, 0, 0};
     }
-    __device__ static void describe_passed(const Worker& worker) {
+    __device__ static void describe_passed(const Worker& worker, const Crew& crew) {
         const Arguments& p = worker.p;
         const int height = int(p.tile[2]) / 2, width = int(p.tile[3]) / 2, windows = height * width;
-        for (int i = threadIdx.x; i < windows * int(p.tile[0]); i += THREADS) {
+        for (int i = crew.own; i < windows * int(p.tile[0]); i += crew.size) {
             const int place[4] = {i / windows, 0, i % windows / width * 2, i % width * 2};
             Window& window = worker.shared.window[i];
             window.offset = place[0] * p.pooled_batch + place[2] / 2 * p.pooled_pitch + place[3] / 2;

@@ -57,6 +57,7 @@ struct Weights {
     const Arguments& p;
     const Phase& phase;
     const int phase_index, blocks, along_x, folds;
+    const int inner, steps;  // of a K block in a tap of z, and of all
     const int64 tap_z, tap_y, tap_x, block;  // weights from one tap, or K block, to the next
 
     __device__ Weights(const Arguments& p, const Phase& phase, int phase_index)
@@ -66,6 +67,8 @@ struct Weights {
           blocks(int(p.sum.blocks)),
           along_x(p.sum.along_x(phase.taps[2].count)),
           folds(int(p.fold.count)),
+          inner(phase.taps[1].count * along_x),
+          steps(phase.taps[0].count * blocks * inner),
           tap_z(phase.taps[0].step * p.axis[0].weight_stride),
           tap_y(phase.taps[1].step * p.axis[1].weight_stride),
           tap_x((folds > 1 ? 1 : phase.taps[2].step) * p.axis[2].weight_stride),
@@ -90,13 +93,12 @@ struct Row {
     }
     // The weights of a step; those that do not exist keep their values.
     __device__ __forceinline__ void load(Bits (&values)[CHUNK], int step) const {
-        const int inner = w.phase.taps[1].count * w.along_x;
-        if (inner == 0) return;  // a phase without steps
-        const int outer = small_quotient(step, inner), z = small_quotient(outer, w.blocks), block = outer - z * w.blocks;
-        step -= outer * inner;
+        const int outer = small_quotient(step, w.inner), z = small_quotient(outer, w.blocks),
+                  block = outer - z * w.blocks;
+        step -= outer * w.inner;
         const int y = small_quotient(step, w.along_x), x = step - y * w.along_x;
         int tap = w.p.sum.tap_of(x, half);
-        bool exists = (z < w.phase.taps[0].count) & (tap < w.phase.taps[2].count) & present;
+        bool exists = (tap < w.phase.taps[2].count) & present;
         if (w.folds > 1) {
             const Fold& folding = w.p.fold;
             const int divisor = int(folding.divisor);
@@ -203,7 +205,7 @@ __device__ __forceinline__ void look(const Weights& w, int64 group, int row, int
     constexpr unsigned FIELD = 1u << 24;  // of twice a number, in which the sign is lost
     const unsigned most = limit * FIELD;
     unsigned high = 0, low = ~0u;
-    each_slot<4>(w, group, row + threadIdx.x / APART, threadIdx.x % APART, 0, int(w.p.steps),
+    each_slot<4>(w, group, row + threadIdx.x / APART, threadIdx.x % APART, 0, w.steps,
                  [&](const Bits (&values)[CHUNK], int) {
 #pragma unroll
                      for (int c = 0; c < CHUNK; ++c) {
@@ -259,7 +261,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
 #if SPANS
     for (int64 i = blockIdx.x * THREADS + threadIdx.x; i < p.counted; i += gridDim.x * THREADS) p.arrived[i] = 0;
 #endif
-    const int steps = int(p.steps), slabs = int(p.slabs), splits = int(p.splits);
+    const int slabs = int(p.slabs), splits = int(p.splits);
     // What a phase has in common takes long to find out: a block stays in one.
     __shared__ Phase phase;
     const int phases = int(p.phases), turn = blockIdx.x / phases, blocks = gridDim.x / phases;
@@ -285,15 +287,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
 #endif
         const int64 tile = (group * p.phases + weights.phase_index) * p.row_tiles + row / SLAB_ROWS / slabs;
         const int64 step_slots = slabs * (PARTS * DEPTH * SLAB_ROWS);
-        Slot* const packed = p.packed + tile * steps * step_slots +
+        Slot* const packed = p.packed + tile * p.steps * step_slots +
                              row / SLAB_ROWS % slabs * (PARTS * DEPTH * SLAB_ROWS) + first % DEPTH * SLAB_ROWS +
                              row % SLAB_ROWS;
-        const int begin = own * steps / splits, end = (own + 1) * steps / splits;
+        const int begin = own * weights.steps / splits, end = (own + 1) * weights.steps / splits;
 #if SCALED
         const RowShifts shifts = shared.shifts[threadIdx.x % SIDE];
         const PowerOfTwo power(shifts.first);
 #endif
-        each_slot<SCALED ? 2 : 1>(weights, group, row, first, begin, end, [&](const Bits (&values)[CHUNK], int step) {
+        each_slot<2>(weights, group, row, first, begin, end, [&](const Bits (&values)[CHUNK], int step) {
             Slot* const to = packed + step * step_slots;
 #if SCALED
             float floats[CHUNK];

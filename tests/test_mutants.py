@@ -626,6 +626,14 @@ MATRIX = {
         MATRIX_CONV, "    wait_for_grids();\n    bool two", "    bool two",
         "does not wait", by="hopper", case="wide",
     ),
+    "inputs staged before their slots are described": Mutant(
+        MATRIX_CONV, "named_barrier_wait(INPUTS_DESCRIBED, THREADS - 32);", "{}",
+        "race", by="hopper", case="odd",
+    ),
+    "products before their steps are described": Mutant(
+        MATRIX_CONV, "named_barrier_wait(OUTPUTS_DESCRIBED, TEAMS * TEAM);", "{}",
+        "race", by="portable", case="odd",
+    ),
     "one window of weights": Mutant(
         PACK, "wide &= !again && smallest <= largest - WINDOW;", "wide = false;",
         "wrong", by="hopper", case="wide weights",
@@ -635,7 +643,7 @@ MATRIX = {
         "wrong", by="hopper", case="late weights",
     ),
     "a block's steps those of the first one": Mutant(
-        PACK, "(own + 1) * steps / splits", "steps / splits",
+        PACK, "(own + 1) * weights.steps / splits", "weights.steps / splits",
         "wrong|nothing wrote", by="hopper", case="shared rows",
     ),
     "a quotient rounded away": Mutant(
@@ -1766,6 +1774,10 @@ SPANS = {
     "weights of z as if there were one span": Mutant(
         MATRIX_CONV, "            if (SPANS && block == 0) from += others;\n", "",
         "wrong", by="spans", case="three axes",
+    ),
+    "weights of one tap of z": Mutant(
+        PACK, "steps(phase.taps[0].count * blocks * inner)", "steps(blocks * inner)",
+        "nothing wrote|nobody wrote|wrong", by="spans", case="three axes",
     ),
     "no order of a warp in front of a count": Mutant(
         MATRIX_CONV, "        __syncwarp();\n        unsigned before = 0;",

@@ -152,7 +152,7 @@ def threads(instance: Instance) -> int:
         return constant(instance.source, "THREADS")
     engine = dict(instance.defines)["ENGINE"]
     teams = re.search(
-        rf"struct {engine}(?:Of)? {{.*?STAGING_TEAMS = (4 - TEAMS|1);",
+        rf"struct {engine}(?:Of)? {{.*?STAGING_TEAMS = (4 - TEAMS|1)[;,]",
         _compile.source(instance.source),
         re.DOTALL,
     )

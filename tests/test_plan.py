@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import operator
 import re
@@ -238,6 +239,28 @@ def test_limits_of_the_kernels() -> None:
     assert constant("streaming_conv.cu", "TEAM") == _streaming.TEAM
     for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK"):
         assert constant("plain_conv.cu", name) == getattr(_plain, name)
+
+
+@pytest.mark.parametrize("engine", ["portable", "hopper"])
+def test_loads_are_those_of_the_kernel(engine: str) -> None:
+    """A kernel that has fewer of them under way than its plan says would stage nothing."""
+    text = _compile.source("matrix_conv.cu")
+    hopper = re.search(
+        r"SMALL = PARTS \* PIECES \* SEGMENT / 2 <= (\d+);\s+"
+        r"static constexpr int LOADS = SMALL \? (\d+) : (\d+);",
+        text,
+    )
+    portable = re.search(r"STAGING_TEAMS = 1, LOADS = (\d+);", text)
+    assert hopper and portable
+    least, small, large = map(int, hopper.groups())
+    for mode in _matrix.modes(engine):
+        shapes = _matrix.shapes(mode, engine), _matrix.pool_shapes(mode, engine)
+        for shape in (*itertools.chain(*shapes), *_matrix.span_shapes(mode)):
+            pieces = max(1, shape.slabs // shape.teams) * shape.segments
+            sums = mode.parts * pieces * shape.segment // 2
+            loads = small if sums <= least else large
+            expected = int(portable[1]) if engine == "portable" else loads
+            assert shape.loads(mode, engine) == expected, shape
 
 
 # Geometries of any size, without arrays -----------------------------------------------------

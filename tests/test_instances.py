@@ -4,6 +4,7 @@ a ragged last tile, and sums that are longer than what the kernel has under way 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from functools import cache
@@ -494,9 +495,15 @@ def parts_of(instance: Instance) -> Parts:
 
 
 def kind_of(instance: Instance) -> str:
-    """All of them in turn, for each kernel; the large shapes have no room for a fold's lattices."""
-    index = MATRIX.index(instance)
-    return list(KINDS)[(index % 4 + index // 4 * 2) % len(KINDS)]
+    """All of them in turn, for each mode; the largest shapes have no room for a fold's lattices."""
+    before = 0
+    for _, same in itertools.groupby(MATRIX, lambda other: parts_of(other)[:4]):
+        own = list(same)
+        if instance in own:
+            place = own.index(instance)
+            break
+        before += len(own) // 4
+    return list(KINDS)[(place % 4 + (place // 4 + before) * 2) % len(KINDS)]
 
 
 def matrix_case(instance: Instance) -> Convolution:

@@ -479,6 +479,14 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
     )
 
 
+@st.composite
+def geometries_of_either_direction(draw: st.DrawFn) -> tuple[bool, Any, Any, dict[str, Any]]:
+    """Whether a call is transposed, and its lengths, kernel and options, on one to three axes."""
+    rank = draw(st.sampled_from([1, 2, 2, 3]))
+    transposed = draw(st.booleans())
+    return transposed, *draw((conv_transpose_geometries if transposed else conv_geometries)(rank))
+
+
 def drawn_convolution(
     draw: st.DrawFn,
     transposed: bool,
@@ -508,10 +516,7 @@ def drawn_convolution(
 @st.composite
 def streaming_convolutions(draw: st.DrawFn) -> Convolution:
     """Calls of few products of an output and one phase, with several taps."""
-    rank = draw(st.sampled_from([1, 2, 2, 3]))
-    transposed = draw(st.booleans())
-    geometries = conv_transpose_geometries if transposed else conv_geometries
-    lengths, kernel, options = draw(geometries(rank))
+    transposed, lengths, kernel, options = draw(geometries_of_either_direction())
     if transposed:
         assume(set(np.ravel(options["stride"])) == {1})
     assume(sum(kernel) <= 20)
@@ -525,10 +530,7 @@ def streaming_convolutions(draw: st.DrawFn) -> Convolution:
 @st.composite
 def deep_convolutions(draw: st.DrawFn) -> Convolution:
     """Calls of two blocks of channels and more in a group, on small images."""
-    rank = draw(st.sampled_from([1, 2, 2, 3]))
-    transposed = draw(st.booleans())
-    geometries = conv_transpose_geometries if transposed else conv_geometries
-    lengths, kernel, options = draw(geometries(rank))
+    transposed, lengths, kernel, options = draw(geometries_of_either_direction())
     assume(math.prod(kernel) <= 30)
     groups, rows, samples = (draw(st.integers(1, most)) for most in (2, 80, 5))
     channels = draw(st.sampled_from([17, 32, 33, 48, 60, 70]))

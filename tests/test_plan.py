@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import math
 import operator
 import re
@@ -254,8 +253,8 @@ def test_loads_are_those_of_the_kernel(engine: str) -> None:
     assert hopper and portable
     least, small, large = map(int, hopper.groups())
     for mode in _matrix.modes(engine):
-        shapes = _matrix.shapes(mode, engine), _matrix.pool_shapes(mode, engine)
-        for shape in (*itertools.chain(*shapes), *_matrix.span_shapes(mode)):
+        shapes = (*_matrix.shapes(mode, engine), *_matrix.pool_shapes(mode, engine))
+        for shape in (*shapes, *_matrix.span_shapes(mode)):
             pieces = max(1, shape.slabs // shape.teams) * shape.segments
             sums = mode.parts * pieces * shape.segment // 2
             loads = small if sums <= least else large

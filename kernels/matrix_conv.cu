@@ -282,37 +282,47 @@ struct SampleShifts {
 };
 #endif
 
-// What the sums of a thread are multiplied by, to be those of the convolution.
-struct Scale {
+// Sums of a thread that are those of the convolution.
+struct Unscaled {
+    template <bool AGAIN = false>
+    __device__ __forceinline__ static Neighbours powers_of(int) {
+        return {1, 1};
+    }
+    __device__ __forceinline__ static Neighbours of(ENGINE& engine, int r, int half, int c, const Neighbours&) {
+        return {engine.value(r, c, 2 * half), engine.value(r, c, 2 * half + 1)};
+    }
+    template <bool AGAIN = false>
+    __device__ __forceinline__ static Neighbours of(ENGINE& engine, int r, int half, int c) {
+        return of(engine, r, half, c, {1, 1});
+    }
+};
+
 #if SCALED
+// What they are multiplied by to be that.
+struct Scale {
     float rows[ENGINE::ROWS][2];
     const float* columns;
-#endif
+
     // Of a tile of columns. AGAIN, where what has been computed before is not kept.
     template <bool AGAIN = false>
     __device__ __forceinline__ Neighbours powers_of(int c) const {
-#if SCALED
         const float* const at = columns + ENGINE::column(c);
         const volatile float* const again = at;
         return AGAIN ? Neighbours{again[0], again[1]} : *(const Neighbours*)at;
-#else
-        return {1, 1};
-#endif
     }
     // Of a row in it.
     __device__ __forceinline__ Neighbours of(ENGINE& engine, int r, int half, int c, const Neighbours& powers) const {
-        const Neighbours sums = {engine.value(r, c, 2 * half), engine.value(r, c, 2 * half + 1)};
-#if SCALED
+        const Neighbours sums = Unscaled::of(engine, r, half, c);
         return {sums.first * rows[r][half] * powers.first, sums.second * rows[r][half] * powers.second};
-#else
-        return sums;
-#endif
     }
     template <bool AGAIN = false>
     __device__ __forceinline__ Neighbours of(ENGINE& engine, int r, int half, int c) const {
         return of(engine, r, half, c, powers_of<AGAIN>(c));
     }
 };
+#else
+typedef Unscaled Scale;
+#endif
 
 struct Worker {
     const Arguments& p;
@@ -606,12 +616,12 @@ struct Worker {
 
     // ---- inputs, by the other warps behind the teams ----
 
-    // A warp takes 32 times PIXELS slots at a time, a thread PIXELS of them (neighbours, or, if APART, those of a
-    // pair), of `deep` K blocks in turn: a unit. Of all units it takes
+    // A warp takes 32 times PIXELS slots at a time, a thread PIXELS of them (neighbours, or, if `apart`, one in each of
+    // two lattices), of `deep` K blocks in turn: a unit. Of all units it takes
     // every so many-th, one or a few in a round, which stays in a chunk of K blocks. While a round is stored
     // to shared memory, the loads of the next one are on their way, be it of another chunk or tile.
     // The second sweep takes slots one by one.
-    template <int PIXELS, bool APART, int SWEEP = 0>
+    template <int PIXELS, int SWEEP = 0>
     struct Stager {
         typedef typename BitsOf<PIXELS * sizeof(Element)>::type Loads;
         typedef Loads Values[DEPTH][CHUNK];
@@ -622,7 +632,8 @@ struct Worker {
         const Worker& worker;
         const int lane, warp, groups, deep;
         const int count;     // units of a round
-        const bool odd;      // lattices
+        const bool apart, odd;  // there are several lattices; an odd number, and a table says where pairs lie
+        const int turned;       // 1 where the second of two neighbours is stored first
         int number, pass;    // of the tile among those of the sweep
         int begun;           // tiles
         int block, tap;      // of the chunk, in its span
@@ -644,9 +655,11 @@ struct Worker {
               lane(threadIdx.x % 32),
               warp(uniform((threadIdx.x - TEAMS * TEAM) / 32 - 1)),
               groups(int(worker.p.slots) / (32 * PIXELS)),
-              deep(SWEEP ? 1 : int(worker.p.deep)),
-              count(ROUND / deep),
-              odd(APART && in_odd_lattices(worker.p)),
+              deep(ROUND == 1 ? 1 : int(worker.p.deep)),
+              count(ROUND == 1 ? 1 : ROUND / deep),
+              apart(PIXELS == 2 && worker.p.axis[2].lattices > 1),
+              odd(PIXELS == 2 && in_odd_lattices(worker.p)),
+              turned(PIXELS == 2 && !apart ? lane / 4 % 2 : 0),  // eight lanes store to all banks together
               number(-1),
               pass(0),
               begun(0),
@@ -714,13 +727,14 @@ struct Worker {
         }
         __device__ __forceinline__ int slot_of(int unit) const {
             const int group = unit - turns_of(unit) * groups;
-            return (group * 32 + lane) * (APART ? 1 : PIXELS);
+            return (group * 32 + lane) * (apart ? 1 : PIXELS);
         }
 
         // The slots of a thread's inputs, of which this is the first one or the number of a pair.
         __device__ __forceinline__ Places places_of(int slot) const {
-            if (APART && odd) return worker.dynamic.pairs[slot];
-            return {slot, slot + (APART ? int(worker.p.slots) / 2 : PIXELS - 1)};
+            Places places = {slot, slot + (apart ? int(worker.p.slots) / 2 : PIXELS - 1)};
+            if (odd) places = worker.dynamic.pairs[slot];
+            return places;
         }
 
         // Where a thread's inputs of a unit begin, and how many channels there are from there on, 0 where
@@ -763,8 +777,13 @@ struct Worker {
             for (int i = 0; i < BLOCK; ++i) values[i / CHUNK][i % CHUNK] = Loads();
         }
 
-        // Waits until the stages up to that of a K block of the chunk may be filled.
+        // Waits until the stages up to that of a K block of the chunk may be filled. Of single ones it is the stage that
+        // is stored: to wait for that again takes less than to know about it.
         __device__ __forceinline__ void enter(int own) {
+            if (ROUND == 1) {
+                mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);
+                return;
+            }
             for (; own >= entered; entered += worker.depth) {
                 mbarrier_wait(&worker.shared.inputs_empty[ahead.stage], ahead.parity ^ 1);
                 ahead.advance(int(worker.p.stages));
@@ -785,24 +804,21 @@ struct Worker {
             const int slots = int(worker.p.slots), halves = int(worker.p.sum.halves);
             // K blocks follow each other around the ring.
             const int ring = int(worker.p.stages) * worker.depth, behind = turn.stage * worker.depth + own - begin;
-            // Eight lanes store to all banks together. Of neighbours, four have the first one, four the second.
-            const int turned = PIXELS == 2 && !APART ? lane / 4 % 2 : 0;
             // A K block has both halves of its first part, then those of the second.
             Range range;
             Slot* const to = (Slot*)worker.dynamic.inputs +
-                             (behind < ring ? behind : behind - ring) * PARTS * halves * slots + places.first;
-            const int apart = APART ? places.second - places.first : 1;
+                             (behind < ring ? behind : behind - ring) * PARTS * halves * slots;
+            Slot* const at[2] = {to + places.first, to + places.second};
 #pragma unroll
             for (int half = 0; half < DEPTH; ++half) {
                 if (half >= halves) break;
 #pragma unroll
                 for (int pixel = 0; pixel < PIXELS; ++pixel) {
-                    const int own = pixel ^ turned;
                     Slot parts[PARTS];
-                    Channels<Element, Operand>::fill<SWEEP>(parts, values[half], own, placing, range);
+                    Channels<Element, Operand>::fill<SWEEP>(parts, values[half], pixel ^ turned, placing, range);
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part)
-                        to[(part * halves + half) * slots + own * apart] = parts[part];
+                        at[pixel][(part * halves + half) * slots] = parts[part];
                 }
             }
 #if SCALED
@@ -843,7 +859,9 @@ struct Worker {
             for (int i = 0; i < ROUND; ++i) {
                 if (i >= count * deep || own >= units) break;
                 if (left == 0) {
-                    places = places_of(slot_of(own)), block = block_of(own), left = deep;
+                    places = places_of(slot_of(own));
+                    if (turned) places = {places.second, places.first};
+                    block = block_of(own), left = deep;
                     leave(block);
                 }
                 if (block < blocks) {
@@ -1109,25 +1127,21 @@ struct Worker {
     // Adds the sums of a thread to those of the other spans. Whether all are there: the warp has those of the tile then.
     __device__ __forceinline__ bool add_spans(ENGINE& engine, const Scale& scale, int index, int span, int team) const {
         constexpr int COUNT = ENGINE::ROWS * ENGINE::COLUMNS * 4 * TEAM;  // floats of a team
+        const bool in_turn = !p.apart, last = span == spans() - 1;
         const int place = (p.apart ? index * int(p.phases) + phase_index : int(blockIdx.x)) * TEAMS + team;
         Neighbours* const own = (Neighbours*)(p.partial + int64(place) * COUNT) + threadIdx.x % TEAM;
-        if (p.apart || span == 0)
-            each_pair(engine, [&](int i, int r, int half, int c, float&, float&) {
-                own[i * TEAM] = scale.of(engine, r, half, c);
+        each_pair(engine, [&](int, int r, int half, int c, float& first, float& second) {
+            const Neighbours sums = scale.of(engine, r, half, c);
+            first = sums.first, second = sums.second;
+        });
+        if (in_turn && span > 0)
+            each_pair(engine, [&](int i, int, int, int, float& first, float& second) {
+                const Neighbours kept = own[i * TEAM];
+                first = kept.first + first, second = kept.second + second;
             });
-        else
-            each_pair(engine, [&](int i, int r, int half, int c, float& first, float& second) {
-                const Neighbours sums = scale.of(engine, r, half, c), kept = own[i * TEAM];
-                first = kept.first + sums.first, second = kept.second + sums.second;
-            });
-        if (!p.apart) {
-            if (span == spans() - 1) return true;
-            if (span > 0)
-                each_pair(engine, [&](int i, int, int, int, float& first, float& second) {
-                    own[i * TEAM] = {first, second};
-                });
-            return false;
-        }
+        if (in_turn && last) return true;
+        each_pair(engine, [&](int i, int, int, int, float& first, float& second) { own[i * TEAM] = {first, second}; });
+        if (in_turn) return false;
         // Who counts the last one sees what all others have written in front of counting.
         __syncwarp();
         unsigned before = 0;
@@ -1156,15 +1170,6 @@ struct Worker {
                 for (int half = 0; half < 2; ++half)
                     use((r * ENGINE::COLUMNS + c) * 2 + half, r, half, c, engine.value(r, c, 2 * half),
                         engine.value(r, c, 2 * half + 1));
-    }
-    // Where sums are what they are.
-    __device__ Scale unscaled(int team) const {
-        Scale scale;
-#if SCALED
-        scale.columns = shared.powers[0][team];
-        for (int r = 0; r < ENGINE::ROWS; ++r) scale.rows[r][0] = scale.rows[r][1] = 1;
-#endif
-        return scale;
     }
 #endif
 
@@ -1229,7 +1234,7 @@ struct Worker {
 #endif
 #if SPANS
                 if (!add_spans(engine, scale, index, tile.span, team)) continue;
-                Epilogue::finish(*this, engine, unscaled(team), tile, output, index, team, border);
+                Epilogue::finish(*this, engine, Unscaled(), tile, output, index, team, border);
 #else
                 Epilogue::finish(*this, engine, scale, tile, output, index, team, border);
 #endif
@@ -1247,42 +1252,27 @@ struct Worker {
     }
 
 #if !POOLS
+    typedef typename specials_of<Element>::type Special;
+
     // A thread holds pairs of neighbouring outputs: two columns of a row, or, where x is folded (ACROSS),
     // two folds of a column. They pass through shared memory, so that a warp's stores run along rows.
     // Mostly two of a pair, or four neighbours, lie together and are one store.
-    template <bool ACROSS>
-    __device__ __forceinline__ void store(ENGINE& engine, const Scale& scale, Bits* out, int row0, int index, int team,
+    template <bool ACROSS, typename Scaling>
+    __device__ __forceinline__ void store(ENGINE& engine, const Scaling& scale, Bits* out, int row0, int index, int team,
                                           int border) const {
-        constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
-        const int lane = threadIdx.x % 32;
         Pair* const pass = shared.pass[threadIdx.x / 32];
-        typename specials_of<Element>::type specials;
+        Special specials;
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
-            const float bias[2] = {shared.bias[team][ENGINE::row(r)], shared.bias[team][ENGINE::row(r) + 8]};
+            // Of folds and of spans the code of a buffer stands once, as they take long to compile. Which sums go there
+            // has to be known when compiling all the same.
+#pragma unroll(ACROSS || SPANS ? 1 : 8)
+            for (int first = 0; first < ENGINE::COLUMNS; first += PASS_TILES) {
 #pragma unroll
-            for (int c0 = 0; c0 < ENGINE::COLUMNS; c0 += PASS_TILES) {
-                // Loaded two tiles ahead, as no load passes the stores to shared memory.
-                Neighbours powers[2] = {scale.powers_of(c0), scale.powers_of(c0 + 1)};
+                for (int c0 = 0; c0 < ENGINE::COLUMNS; c0 += PASS_TILES)
+                    if (c0 == first) fill<ACROSS>(engine, scale, team, r, c0, specials);
                 __syncwarp();
-#pragma unroll
-                for (int c = 0; c < PASS_TILES && c0 + c < ENGINE::COLUMNS; ++c) {
-                    const Neighbours own = powers[c % 2];
-                    if (c + 2 < PASS_TILES && c0 + c + 2 < ENGINE::COLUMNS) powers[c % 2] = scale.powers_of(c0 + c + 2);
-                    const Neighbours upper = scale.of(engine, r, 0, c0 + c, own);
-                    const Neighbours lower = scale.of(engine, r, 1, c0 + c, own);
-                    const float value[4] = {upper.first + bias[0], upper.second + bias[0], lower.first + bias[1],
-                                            lower.second + bias[1]};
-                    Pair* const to = pass + lane / 4 * PITCH + (c * 8 + lane % 4 * 2) / (ACROSS ? 1 : 2);
-                    const Pair pairs[2] = {pair_of(value[0], value[ACROSS ? 2 : 1], Element()),
-                                           pair_of(value[ACROSS ? 1 : 2], value[3], Element())};
-                    to[0] = pairs[0];
-                    to[ACROSS ? 1 : 8 * PITCH] = pairs[1];
-                    specials.add(pairs[0]);
-                    specials.add(pairs[1]);
-                }
-                __syncwarp();
-                const int row = row0 + ENGINE::first_row(r), column = ENGINE::first_column(c0);
+                const int row = row0 + ENGINE::first_row(r), column = ENGINE::first_column(first);
                 if (!ACROSS && p.output_unit == 4)
                     empty<ACROSS>((const Quad*)pass, out, team, border, row, column);
                 else if (p.output_unit >= 2)
@@ -1292,6 +1282,35 @@ struct Worker {
             }
         }
         if (__any_sync(~0u, specials.found())) repair(p, shared, index, team, border);
+    }
+
+    // Fills a warp's buffer with the sums of its tiles of row r, from tile c0 on.
+    template <bool ACROSS, typename Scaling>
+    __device__ __forceinline__ void fill(ENGINE& engine, const Scaling& scale, int team, int r, int c0,
+                                         Special& specials) const {
+        constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
+        const int lane = threadIdx.x % 32;
+        Pair* const pass = shared.pass[threadIdx.x / 32];
+        const float bias[2] = {shared.bias[team][ENGINE::row(r)], shared.bias[team][ENGINE::row(r) + 8]};
+        // Loaded two tiles ahead, as no load passes the stores to shared memory.
+        Neighbours powers[2] = {scale.powers_of(c0), scale.powers_of(c0 + 1)};
+        __syncwarp();  // the buffer is empty
+#pragma unroll
+        for (int c = 0; c < PASS_TILES && c0 + c < ENGINE::COLUMNS; ++c) {
+            const Neighbours own = powers[c % 2];
+            if (c + 2 < PASS_TILES && c0 + c + 2 < ENGINE::COLUMNS) powers[c % 2] = scale.powers_of(c0 + c + 2);
+            const Neighbours upper = scale.of(engine, r, 0, c0 + c, own);
+            const Neighbours lower = scale.of(engine, r, 1, c0 + c, own);
+            const float value[4] = {upper.first + bias[0], upper.second + bias[0], lower.first + bias[1],
+                                    lower.second + bias[1]};
+            Pair* const to = pass + lane / 4 * PITCH + (c * 8 + lane % 4 * 2) / (ACROSS ? 1 : 2);
+            const Pair pairs[2] = {pair_of(value[0], value[ACROSS ? 2 : 1], Element()),
+                                   pair_of(value[ACROSS ? 1 : 2], value[3], Element())};
+            to[0] = pairs[0];
+            to[ACROSS ? 1 : 8 * PITCH] = pairs[1];
+            specials.add(pairs[0]);
+            specials.add(pairs[1]);
+        }
     }
 
     // Stores what lies in a warp's buffer, from row and column of a tile on, whose first output is `out`. Lanes run
@@ -1354,11 +1373,13 @@ struct Worker {
     }
 };
 
-// The sum of one output, as it is defined. NaN stays NaN, so there it may end.
+// The sum of one output, as it is defined. NaN stays NaN, so there it may end. Nothing is unrolled: it is seldom run
+// and often compiled.
 __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_out, int64 sample,
                                   const int64 (&o)[3]) {
     Progression taps[3];
     int64 start[3];  // inputs of the first taps
+#pragma unroll 1
     for (int a = 0; a < 3; ++a) {
         taps[a] = progression(p.taps[a], o[a] % p.taps[a].phases);
         start[a] = o[a] / p.taps[a].phases * p.taps[a].step + taps[a].offset;
@@ -1366,10 +1387,13 @@ __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_o
     const Element* input = p.input + sample * p.input_batch + group * p.input_group;
     const Element* weight = p.weight + group * p.weight_group + channel_out * p.weight_row;
     float sum = 0;
+#pragma unroll 1
     for (int64 channel = 0; channel < p.sum.channels && sum == sum; ++channel)
+#pragma unroll 1
         for (int64 j = 0; j < taps[0].count * taps[1].count * taps[2].count; ++j) {
             int64 rest = j, x = channel * p.input_channel, w = channel * p.weight_channel;
             bool present = true;
+#pragma unroll 1
             for (int a = 2; a >= 0; --a) {
                 const int64 tap = rest % taps[a].count, i = start[a] + tap * p.taps[a].offset_step;
                 rest /= taps[a].count;
@@ -1391,7 +1415,8 @@ struct Store {
     __device__ static void describe(const Worker&, const Crew&) {}
     __device__ static void take_rows(const Worker&, int, const Tile&) {}
     __device__ static void put_away(const Worker&, int, int, int) {}
-    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scale& scale,
+    template <typename Scaling>
+    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scaling& scale,
                                                   const Tile& tile, int64 output, int index, int team, int border) {
         Bits* const out = (Bits*)worker.p.out + output;
         const int row = worker.first_row(tile, team);
@@ -1486,10 +1511,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
         if (brings)
             worker.bring_weights();
         else {
-            const Turn turn = !p.input_pairs              ? Worker::Stager<1, false>(worker).run()
-                              : p.axis[2].lattices == 1 ? Worker::Stager<2, false>(worker).run()
-                                                        : Worker::Stager<2, true>(worker).run();
-            if (SWEEPS > 1 && worker.begins(1)) Worker::Stager<1, false, SWEEPS - 1>(worker, turn).run();
+            const Turn turn = p.input_pairs ? Worker::Stager<2>(worker).run() : Worker::Stager<1>(worker).run();
+            if (SWEEPS > 1 && worker.begins(1)) Worker::Stager<1, SWEEPS - 1>(worker, turn).run();
         }
     } else {
         ENGINE::take();

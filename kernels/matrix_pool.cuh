@@ -37,11 +37,13 @@ struct Pool {
     // The bits of a row's sums that are flipped so that the extremum is the largest: none or the sign's. ODD
     // are those where more counts than the order of the sums.
     static constexpr unsigned SIGN = 0x80000000u, ODD = 1;
+    __device__ __noinline__ static double of(const Parameter& parameter, int64 channel) {
+        return load_parameter<double>(parameter, channel);
+    }
     // A sum by the statistics that were given, in front of tanh.
     __device__ __noinline__ static double normalized(const Arguments& p, int64 channel, double sum) {
-        const double rate = 1 / sqrt(load_parameter<double>(p.var, channel) + p.eps);
-        return (sum - load_parameter<double>(p.mean, channel)) * rate * load_parameter<double>(p.scale, channel) +
-               load_parameter<double>(p.shift, channel);
+        const double rate = 1 / sqrt(of(p.var, channel) + p.eps);
+        return (sum - of(p.mean, channel)) * rate * of(p.scale, channel) + of(p.shift, channel);
     }
     __device__ static bool is_unusual(const Arguments& p, int64 channel) {
         return p.mean.data && is_special(normalized(p, channel, 0));
@@ -53,6 +55,7 @@ struct Pool {
         const bool unusual = is_unusual(p, channel);
         float kept = 0;
         double largest = 0;
+#pragma unroll 1
         for (int i = 0; i < 4; ++i) {
             const float sum = at[i / 2 * below + i % 2];
             const double value = unusual ? normalized(p, channel, sum) : fabs(double(sum));
@@ -118,7 +121,9 @@ struct Pool {
             if (row >= p.rows) continue;
             PartMoments& part = p.partial[(blockIdx.x * p.groups + group) * p.rows + row];
             Moments all = moments_of(part);
+#pragma unroll 1
             for (int other = team; other < team + COLUMN_TEAMS; ++other)
+#pragma unroll 1
                 for (int warp = 0; warp < ENGINE::COLUMN_WARPS; ++warp)
                     all = merge(all, shared.moments[other][warp][i]);
             part = part_of(all);
@@ -130,7 +135,7 @@ struct Pool {
         const Arguments& p = worker.p;
         for (int i = threadIdx.x % TEAM; i < TEAM_ROWS; i += TEAM) {
             const int64 row = worker.first_row(tile, team) + i, channel = tile.group * p.rows + row;
-            const double scale = row < p.rows ? load_parameter<double>(p.scale, channel) : 1;
+            const double scale = row < p.rows ? of(p.scale, channel) : 1;
             unsigned& flip = worker.shared.flip[team][i];
             flip = scale > 0 ? 0 : scale < 0 ? SIGN : ODD;
             if (row < p.rows && is_unusual(p, channel)) flip = ODD;
@@ -395,12 +400,14 @@ __device__ __noinline__ Moments look_again(const Arguments& p, Shared& shared, f
     const int row = worker.first_row(tile, team) + own;
     const int64 channel = tile.group * p.rows + row;
     double count = 0, sum = 0, squares = 0;
+#pragma unroll 1
     for (int i = 0; i < COUNT; ++i) {
         const int column = ENGINE::column(i / 2) + i % 2;
         if (present[column] == 0) continue;
         if (row < p.rows && is_special(sums[i])) sums[i] = sum_again(worker, tile, team, row, column);
         sum += sums[i], count += 1;
     }
+#pragma unroll 1
     for (int i = 0; i < COUNT / 2 && row < p.rows; i += 2) {
         if (present[ENGINE::column((COUNT / 2 + i) / 2) + 1] == 0) continue;
         const float* const at = sums + i;
@@ -411,6 +418,7 @@ __device__ __noinline__ Moments look_again(const Arguments& p, Shared& shared, f
     }
     count = sum_over<4>(count);
     const double mean = sum_over<4>(sum) / (count > 0 ? count : 1);
+#pragma unroll 1
     for (int i = 0; i < COUNT; ++i)
         if (present[ENGINE::column(i / 2) + i % 2] != 0) squares += (sums[i] - mean) * (sums[i] - mean);
     return {count, mean, sum_over<4>(squares)};

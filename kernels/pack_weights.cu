@@ -114,12 +114,12 @@ struct Row {
     }
 };
 
-// Uses the slots of some steps of a row that are a thread's, the first-th of all and every so many-th, a BATCH of
+// Uses the slots of some steps of a row that are a thread's, the first-th of all and every so many-th, two of
 // them loaded together.
-template <int BATCH, typename Use>
+template <typename Use>
 __device__ __forceinline__ void each_slot(const Weights& w, int64 group, int row, int first, int begin, int end,
                                           Use use) {
-    constexpr int STEPS = APART / DEPTH;
+    constexpr int STEPS = APART / DEPTH, BATCH = 2;
     const Row own(w, group, row, first % DEPTH);
 #pragma unroll 1
     for (int step = begin + first / DEPTH; step < end; step += BATCH * STEPS) {
@@ -199,32 +199,53 @@ __device__ inline void judge(const Arguments& p, int64 sample, int* shared) {
 }
 
 // The largest exponent field of the weights of a row, of those below a limit, and the smallest of all; zeros have
-// none. By all threads: so many side by side have a row.
+// none. By all threads: so many side by side have a row. Its weights are not looked at slot by slot, which would be
+// far more code, and a call waits for all of that: a thread has a tap, and every so many-th channel.
+//
+//     9 taps      thread   0 1 ... 8 | 9 ... 17 | ... | 117 ... 125 | 126 127
+//                 channel  0, 14 ... | 1, 15    | ... | 13, 27      | none
 __device__ __forceinline__ void look(const Weights& w, int64 group, int row, int limit, Shared& shared, int& largest,
                                      int& smallest) {
     constexpr unsigned FIELD = 1u << 24;  // of twice a number, in which the sign is lost
+    constexpr int LOADS = 20;             // under way together
     const unsigned most = limit * FIELD;
     unsigned high = 0, low = ~0u;
-    each_slot<4>(w, group, row + threadIdx.x / APART, threadIdx.x % APART, 0, w.steps,
-                 [&](const Bits (&values)[CHUNK], int) {
+    const Row own_row(w, group, row + threadIdx.x / APART, 0);
+    const int thread = threadIdx.x % APART, width = w.folds > 1 ? int(w.p.fold.kernel) : w.phase.taps[2].count;
+    const int plane = w.phase.taps[1].count * width, taps = w.phase.taps[0].count * plane;
+    const int together = 0 < taps && taps < APART ? small_quotient(APART, taps) : 1;
+    const int first = together > 1 ? small_quotient(thread, taps) : 0;
+    const int channels = own_row.present && first < together ? int(w.p.sum.channels) : 0;
+    const int64 pitch = together * w.p.weight_channel;
+#pragma unroll 1
+    for (int tap = thread - first * taps; tap < taps; tap += APART) {
+        const int z = small_quotient(tap, plane), y = small_quotient(tap - z * plane, width);
+        const Bits* at = own_row.weight + z * w.tap_z + y * w.tap_y + (tap - z * plane - y * width) * w.tap_x +
+                         first * w.p.weight_channel;
+#pragma unroll 1
+        for (int channel = first; channel < channels; channel += LOADS * together) {
+            Bits values[LOADS] = {};
 #pragma unroll
-                     for (int c = 0; c < CHUNK; ++c) {
-                         const unsigned twice = 2 * values[c], own = twice < most ? twice : 0;
-                         high = own > high ? own : high;
-                         low = twice - FIELD < low ? twice - FIELD : low;
-                     }
-                 });
+            for (int i = 0; i < LOADS; ++i, at += pitch) load_bits(values[i], at, channel + i * together, channels);
+#pragma unroll
+            for (int i = 0; i < LOADS; ++i) {
+                const unsigned twice = 2 * values[i], own = twice < most ? twice : 0;
+                high = own > high ? own : high;
+                low = twice - FIELD < low ? twice - FIELD : low;
+            }
+        }
+    }
     const int field = int((low + FIELD) / FIELD);
     const int own[2] = {largest_of_warp(int(high / FIELD)), -largest_of_warp(field ? -field : -SPECIAL_FIELD)};
     __syncthreads();  // nobody reads what has been found before
     if (threadIdx.x % 32 == 0) shared.largest[threadIdx.x / 32] = own[0], shared.smallest[threadIdx.x / 32] = own[1];
     __syncthreads();
-    const int first = threadIdx.x / APART * (APART / 32);
+    const int warps = threadIdx.x / APART * (APART / 32);  // from this one on
     largest = 0, smallest = SPECIAL_FIELD;
 #pragma unroll
     for (int i = 0; i < APART / 32; ++i) {
-        largest = shared.largest[first + i] > largest ? shared.largest[first + i] : largest;
-        smallest = shared.smallest[first + i] < smallest ? shared.smallest[first + i] : smallest;
+        largest = shared.largest[warps + i] > largest ? shared.largest[warps + i] : largest;
+        smallest = shared.smallest[warps + i] < smallest ? shared.smallest[warps + i] : smallest;
     }
 }
 
@@ -295,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
         const RowShifts shifts = shared.shifts[threadIdx.x % SIDE];
         const PowerOfTwo power(shifts.first);
 #endif
-        each_slot<2>(weights, group, row, first, begin, end, [&](const Bits (&values)[CHUNK], int step) {
+        each_slot(weights, group, row, first, begin, end, [&](const Bits (&values)[CHUNK], int step) {
             Slot* const to = packed + step * step_slots;
 #if SCALED
             float floats[CHUNK];

@@ -307,7 +307,9 @@ CASES = {
     ),
     "wide": test_windows.wide("plain", "float32", "slope", "none", 35),
     "wide weights": test_windows.silent("plain", "float32", 45),
-    "late weights": test_windows.late("float32"),
+    "late weights": test_windows.late("float32", 320, 288),
+    "late taps": test_windows.late_taps("float32"),
+    "even chunks": convolution("conv2d", (2, 148, 5, 8), (70, 148, 3, 3), padding=1),
     "samples apart": test_windows.wide("samples", "float32", "first axis", "none", 10),
     "shared rows": convolution("conv2d", (1, 64, 3, 5), (64, 64, 3, 3), "float16", padding=1),
 }
@@ -330,7 +332,7 @@ MATRIX = {
         "out of bounds|between the elements|wrong", by="hopper", case="few",
     ),
     "pairs of three lattices as of two": Mutant(
-        MATRIX_CONV, "if (APART && odd) return", "if (false) return",
+        MATRIX_CONV, "if (odd) places =", "if (false) places =",
         "misaligned|wrong|nothing wrote", by="hopper", case="three lattices",
     ),
     "inputs of a lattice's second slot in its first": Mutant(
@@ -351,7 +353,7 @@ MATRIX = {
         "wrong|nothing wrote|nothing puts an order", by="hopper", case="few",
     ),
     "neighbours in each other's place": Mutant(
-        MATRIX_CONV, "fill<SWEEP>(parts, values[half], own, placing, range);",
+        MATRIX_CONV, "fill<SWEEP>(parts, values[half], pixel ^ turned, placing, range);",
         "fill<SWEEP>(parts, values[half], pixel, placing, range);",
         "wrong", by="hopper", case="even",
     ),
@@ -408,6 +410,11 @@ MATRIX = {
         MATRIX_CONV,
         "mbarrier_wait(&worker.shared.inputs_empty[ahead.stage], ahead.parity ^ 1);", ";",
         "race|hangs|arrive", by="hopper", case="chunks",
+    ),
+    "no wait for room for single blocks of inputs": Mutant(
+        MATRIX_CONV,
+        "mbarrier_wait(&worker.shared.inputs_empty[turn.stage], turn.parity ^ 1);", ";",
+        "race|hangs|arrive", by="hopper", case="even chunks",
     ),
     "no wait for room for weights": Mutant(
         MATRIX_CONV, "mbarrier_wait(&shared.weights_empty[turn.stage], turn.parity ^ 1);", "",
@@ -509,8 +516,7 @@ MATRIX = {
     ),
     "no order before the next pass": Mutant(
         MATRIX_CONV,
-        "__syncwarp();\n#pragma unroll\n                for (int c = 0; c < PASS_TILES",
-        "#pragma unroll\n                for (int c = 0; c < PASS_TILES",
+        "__syncwarp();  // the buffer is empty\n", "\n",
         "race", by="portable", case="odd",
     ),
     "the first part of a row twice": Mutant(
@@ -526,7 +532,7 @@ MATRIX = {
         "misaligned|out of bounds|another thread", by="hopper", case="odd",
     ),
     "pairs of odd inputs": Mutant(
-        MATRIX_CONV, "= !p.input_pairs ", "= false ",
+        MATRIX_CONV, "= p.input_pairs ?", "= true ?",
         "misaligned|out of bounds|wrong", by="hopper", case="odd",
     ),
     "no repair": Mutant(
@@ -636,6 +642,14 @@ MATRIX = {
     "half of a row's weights looked at": Mutant(
         PACK, "i < APART / 32; ++i", "i < 1; ++i",
         "wrong", by="hopper", case="late weights",
+    ),
+    "taps of a row's threads alone looked at": Mutant(
+        PACK, "tap < taps; tap += APART", "tap < taps; tap += taps",
+        "wrong", by="hopper", case="late taps",
+    ),
+    "channels looked at that are loaded together": Mutant(
+        PACK, "channel += LOADS * together", "channel = channels",
+        "wrong", by="hopper", case="late taps",
     ),
     "a block's steps those of the first one": Mutant(
         PACK, "(own + 1) * weights.steps / splits", "weights.steps / splits",
@@ -1812,7 +1826,7 @@ SPANS = {
         "another thread", by="spans", case="together",
     ),
     "a span's sums are not added": Mutant(
-        MATRIX_CONV, "if (p.apart || span == 0)", "if (p.apart || span <= 1)",
+        MATRIX_CONV, "if (in_turn && span > 0)", "if (in_turn && span > 1)",
         "wrong", by="spans", case="together",
     ),
     "own sums are added twice": Mutant(
@@ -1820,7 +1834,7 @@ SPANS = {
         "wrong", by="spans", case="apart",
     ),
     "sums are scaled again": Mutant(
-        MATRIX_CONV, "engine, unscaled(team), tile", "engine, scale, tile",
+        MATRIX_CONV, "engine, Unscaled(), tile", "engine, scale, tile",
         "wrong", by="spans", case="apart",
     ),
     "counts begin anywhere": Mutant(

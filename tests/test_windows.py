@@ -100,12 +100,24 @@ def silent(name: str, precision: str, powers: int) -> Convolution:
     return case.with_arrays(input=x, weight=w)
 
 
-def late(precision: str, channels: int = 288) -> Convolution:
+def late(precision: str, channels: int = 288, first: int = 256) -> Convolution:
     """A call whose small weights are the last ones of each row, and all that count."""
     case = convolution("conv1d", (1, channels, 9), (64, channels, 1), precision=precision)
     x, w = case["input"].copy(), case["weight"].copy()
-    x[:, :256] = 0
-    w[:, :256] *= np.float32(2.0**45)
+    x[:, :first] = 0
+    w[:, :first] *= np.float32(2.0**45)
+    return case.with_arrays(input=x, weight=w)
+
+
+def late_taps(precision: str) -> Convolution:
+    """The same with more taps than a row has threads, and more channels than one of these loads."""
+    case = convolution("conv1d", (1, 24, 152), (64, 24, 150), precision=precision)
+    x, w = case["input"].copy(), case["weight"].copy()
+    x[:, :20] = 0
+    x[:, :, :130] = 0  # what is left meets the taps from 128 on
+    small = w[:, 20:, 128:].copy()
+    w *= np.float32(2.0**45)
+    w[:, 20:, 128:] = small
     return case.with_arrays(input=x, weight=w)
 
 
@@ -126,6 +138,9 @@ def late(precision: str, channels: int = 288) -> Convolution:
 @example(case=silent("samples", "float32", 90))
 @example(case=late("float32"))
 @example(case=late("tf32"))
+@example(case=late("float32", 320, 288))
+@example(case=late_taps("float32"))
+@example(case=late_taps("tf32"))
 def test_magnitudes(backend: NumpyBackend, case: Convolution) -> None:
     assert_convolution(backend.compute(case), case.defined, np.float32, case.precision)
 

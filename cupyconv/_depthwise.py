@@ -19,7 +19,8 @@ THREADS = 128
 MAX_PHASES = 8
 MAX_TAPS = 1024
 CHUNK = 16  # bytes of a load
-_RUN, _STRIP, _TAPS = 16, 32, 16  # bytes of descriptions
+_RUN, _STRIP, _TAPS, _BARRIER = 16, 32, 16, 16  # bytes of descriptions
+_LEAST_LINE = 16  # chunks of lines that are copied whole
 _COUNTED = 2**16  # what the kernel counts in a tile stays below
 _MAX_COORDINATE = 2**30
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
@@ -37,7 +38,7 @@ class Shape:
 
 # By the accumulator's size, widths of kernels whose taps slide. The first is for all others, too.
 SHAPES = {
-    4: (Shape(3, 8, 6), Shape(1, 8, 6), Shape(5, 4, 6), Shape(7, 8, 3)),
+    4: (Shape(3, 8, 6), Shape(1, 8, 6), Shape(5, 4, 6), Shape(7, 8, 4)),
     8: (Shape(3, 4, 4),),
 }
 
@@ -98,6 +99,8 @@ class Layout:
         Threads along x, and along y in each phase.
     staged, items : int
         Lines that are staged, and strips of outputs.
+    whole : bool
+        Whether a line may be copied as a whole, where it lies so: its end is that of a chunk.
     vectors, elements : Runs
         Of lines that are staged by vectors, or element by element.
     pitch : int
@@ -126,6 +129,7 @@ class Layout:
     strips: int
     staged: int
     items: int
+    whole: bool
     vectors: Runs
     elements: Runs
     pitch: int
@@ -163,7 +167,12 @@ def _splits(size: int, unit: int, most: int) -> list[int]:
 
 
 def layout(
-    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int, matrix_units: bool
+    geometry: ConvGeometry,
+    itemsize: int,
+    shared: int,
+    multiprocessors: int,
+    matrix_units: bool,
+    bulk_copies: bool,
 ) -> Layout | None:
     """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
     axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
@@ -171,7 +180,9 @@ def layout(
     reach = max(axis.reach for axis in axes)
     if taps > MAX_TAPS or reach >= _MAX_COORDINATE or max(a.phases for a in axes) > MAX_PHASES:
         return None
-    found = _candidates(geometry, axes, itemsize, shared, multiprocessors, matrix_units)
+    found = _candidates(
+        geometry, axes, itemsize, shared, multiprocessors, matrix_units, bulk_copies
+    )
     return min(found, key=lambda layout: layout.cycles, default=None)
 
 
@@ -198,6 +209,7 @@ def _candidates(
     shared: int,
     multiprocessors: int,
     matrix_units: bool,
+    bulk_copies: bool,
 ) -> Iterator[Layout]:
     accumulator = max(4, itemsize)
     shapes = SHAPES[accumulator]
@@ -245,6 +257,8 @@ def _candidates(
             pitch = vectors.chunks * vectors.count * (most + 1)
             elements = _fewest_runs(pitch)
             pitch += most + 1 if vectors.chunks * vectors.count % 2 == 0 else 0  # over all banks
+        whole = bulk_copies and (matrix or itemsize > 2)
+        whole &= x.size_in % (most + 1) == 0 and needed >= _LEAST_LINE
         # As if there were no gaps between lines.
         ragged = _RAGGED if x.size_in % (most + 1) else 0
         line_cost = elements.cost if x.size_in % 2 else vectors.cost + ragged
@@ -257,7 +271,8 @@ def _candidates(
             values = rows * channels * (taps + 1)
             items = rows * channels * depth * z.phases * strips * y.phases
             descriptions = staged * max(vectors.count, elements.count) * _RUN + items * _STRIP
-            own = 3 * MAX_PHASES * _TAPS + descriptions + inputs * itemsize + values * accumulator
+            own = 3 * MAX_PHASES * _TAPS + _BARRIER + descriptions
+            own += inputs * itemsize + values * accumulator
             if matrix:
                 own += rows * channels * z.kernel * y.kernel * _DIAGONALS + THREADS // 32 * _BAND
             if own > shared or max(inputs, items, values) >= _COUNTED:
@@ -300,6 +315,7 @@ def _candidates(
                 strips=strips,
                 staged=staged,
                 items=items,
+                whole=whole,
                 vectors=vectors,
                 elements=elements,
                 pitch=pitch if matrix else 0,

@@ -199,7 +199,7 @@ class KernelPath:
         )
         strips, planes = layout.strips, layout.tile[0]
 
-        def packed(vectors: bool) -> Arguments:
+        def packed(vectors: bool, whole: bool) -> Arguments:
             runs = layout.vectors if vectors else layout.elements
             return packed_words(
                 (
@@ -209,7 +209,8 @@ class KernelPath:
                     *(layout.count, layout.row_tiles, layout.channel_tiles),
                     *(layout.rows, layout.channels, channel),
                     *(layout.staged * runs.count, layout.items, taps),
-                    *(layout.inputs, runs.chunks, runs.count, vectors, layout.slides),
+                    *(layout.inputs, runs.chunks, runs.count),
+                    *(vectors, layout.staged if whole else 0, layout.slides),
                     *(layout.low[2] % chunk, layout.columns, strips, section, *lines),
                     *map(
                         long_reciprocal,
@@ -232,9 +233,10 @@ class KernelPath:
                 )
             )
 
-        constants = packed(vectors)
+        whole = layout.whole and lie_together(chunk, (strides.input[0], *apart)) == chunk
+        constants = packed(vectors, whole and vectors)
         # Where the first input is not aligned.
-        by_elements = packed(False) if layout.shape.matrix else constants
+        unaligned = packed(vectors and not layout.shape.matrix, False)
         # Neighbouring outputs are a thread's own where taps slide.
         pairs = layout.slides and lie_together(2, (*strides.out, *outs)) == 2
         launch = self.device.launcher(plan.launch)
@@ -244,7 +246,7 @@ class KernelPath:
             result = address(out)
             source = address(input)
             term = 0 if bias is None else address(bias)
-            own = constants if source % _depthwise.CHUNK == 0 else by_elements
+            own = constants if source % _depthwise.CHUNK == 0 else unaligned
             aligned = pairs and result % (2 * itemsize) == 0
             addresses = packed_words((source, address(weight), result, term))
             launch(addresses + own + packed_words((aligned,)))

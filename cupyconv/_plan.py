@@ -33,6 +33,7 @@ SHARED = {
     "sm_120": 99 * 1024,
 }
 TARGETS = tuple(SHARED)
+_BULK_COPIES = ("sm_90a", "sm_100", "sm_120")  # those that have them
 
 # The kernels for convolutions: for everything, for one input channel in each group, for the same
 # where an input serves few outputs, for few products of an output, for one tap and for few on the
@@ -439,8 +440,11 @@ def _plan_depthwise(
     if other:
         return other
     shared = SHARED[processor.target]
-    matrix_units = processor.target != "sm_75"
-    layout = _depthwise.layout(g, dtype.itemsize, shared, processor.multiprocessors, matrix_units)
+    layout = _depthwise.layout(
+        *(g, dtype.itemsize, shared, processor.multiprocessors),
+        matrix_units=processor.target != "sm_75",
+        bulk_copies=processor.target in _BULK_COPIES,
+    )
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
     if layout.count > MAX_GRID // 2:
@@ -1052,7 +1056,11 @@ def _norm(function: str, input_dtype: str, output_dtype: str) -> Instance:
     return Instance(
         "normalize.cu",
         function,
-        (("INPUT", _ELEMENTS[input_dtype]), ("OUTPUT", _ELEMENTS[output_dtype])),
+        (
+            ("INPUT", _ELEMENTS[input_dtype]),
+            ("OUTPUT", _ELEMENTS[output_dtype]),
+            (function.upper(), "1"),
+        ),
     )
 
 

@@ -29,7 +29,8 @@
 //
 // Neighbouring inputs are read 16 bytes at a time, wherever lines begin: what separates them in shared
 // memory equals their strides modulo 16 bytes, so that what is aligned here is aligned there. That
-// needs even strides; others are read element by element.
+// needs even strides; others are read element by element. Lines that are whole chunks of 16 bytes in the array as well
+// take one copy each.
 //
 // 16-bit elements whose taps slide may be multiplied by matrix units (MATRIX). A warp takes a band of 16 lines of 64
 // outputs: the left operand are inputs as they lie in shared memory, the right one has the weights of a line of taps on
@@ -85,6 +86,7 @@ struct __align__(sizeof(T) * N) Vector {
     T values[N];
 };
 typedef Vector<Element, 2> Pair;
+typedef Vector<unsigned, 4> Chunk;
 
 // Strides and pitches are in elements.
 struct Axis {
@@ -113,6 +115,7 @@ struct Arguments {
     int64 chunks;    // of a run
     int64 runs;      // of a line
     int64 vectors;   // whether a chunk is 16 bytes; else it is an element
+    int64 whole;     // lines of a tile where the array has all of a chunk or nothing, on GPUs that copy in bulk; else 0
     int64 slides;
     int64 skew;      // how far the first input of a line is from 16 bytes, for matrix units
     int64 columns;   // threads along x
@@ -183,6 +186,7 @@ struct Worker {
     const Arguments& p;
     const int thread;
     const Shared& shared;
+    mbarrier* const lines_there;
     Run* const runs;
     Strip* const strips;
     Element* const inputs;
@@ -194,7 +198,8 @@ struct Worker {
         : p(p),
           thread(threadIdx.x),
           shared(*(const Shared*)memory),
-          runs((Run*)(memory + sizeof(Shared))),
+          lines_there((mbarrier*)(memory + sizeof(Shared))),  // in the place of a run, where lines are whole
+          runs((Run*)lines_there + (p.whole ? 1 : 0)),
           strips((Strip*)(runs + int(p.runs_of_tile))),
           inputs((Element*)(strips + int(p.strips_of_tile))),
           weights((Accumulator*)(inputs + int(p.inputs))),
@@ -208,30 +213,70 @@ struct Worker {
         return (tile.row + row < int(p.rows)) & (tile.channel + channel < int(p.groups));
     }
 
-    // Describes the staged lines. Returns where the first one has its first input, as far from what is
-    // aligned to a chunk as that is in the array.
-    __device__ int describe_runs(const Tile& tile) const {
+    // The input that staging begins with, of a sample and channel that exist.
+    __device__ const Element* origin_of(const Tile& tile) const {
+        return p.input + tile.sample * p.input_batch + tile.channel * p.input_group +
+               tile.first(p, 0) * p.axis[0].input + tile.first(p, 1) * p.axis[1].input +
+               tile.first(p, 2) * p.axis[2].input;
+    }
+    // Where the first line has its first input, as far from what is aligned to a chunk as that is in the array.
+    __device__ int start_of(const Tile& tile) const {
+        const int width = p.vectors ? CHUNK : 1;
+        return MATRIX ? int(p.skew) : int((unsigned long long)origin_of(tile) / sizeof(Element)) & (width - 1);
+    }
+    // A run of a staged line, and how far it begins behind the line's first chunk.
+    __device__ __forceinline__ Run run_at(const Tile& tile, int start, int line, int further) const {
         const int depth = int(p.axis[0].extent), height = int(p.axis[1].extent);
-        const int z0 = tile.first(p, 0), y0 = tile.first(p, 1), x0 = tile.first(p, 2);
-        const Element* const origin = p.input + tile.sample * p.input_batch + tile.channel * p.input_group +
-                                      z0 * p.axis[0].input + y0 * p.axis[1].input + x0 * p.axis[2].input;
-        const int width = p.vectors ? CHUNK : 1, grain = MATRIX ? CHUNK : width;
-        const int start = MATRIX ? int(p.skew) : int((unsigned long long)origin / sizeof(Element)) & (width - 1);
+        const int plane = quotient(line, p.per_extent[1]), y = line - plane * height;
+        const int channel = quotient(plane, p.per_extent[0]), z = plane - channel * depth;
+        const int place = start + channel * int(p.channel_pitch) + z * int(p.axis[0].pitch) +
+                          y * int(p.axis[1].pitch);
+        const int x = further - (place & (MATRIX || p.vectors ? CHUNK - 1 : 0));  // from the line's first input
+        const bool present = exists(tile, 0, channel) &
+                             (unsigned(tile.first(p, 0) + z) < unsigned(p.axis[0].taps.size_in)) &
+                             (unsigned(tile.first(p, 1) + y) < unsigned(p.axis[1].taps.size_in));
+        return {origin_of(tile) + channel * p.input_group + z * p.axis[0].input + y * p.axis[1].input +
+                    x * p.axis[2].input,
+                place + x, present ? tile.first(p, 2) + x : ABSENT};
+    }
+
+    __device__ void describe_runs(const Tile& tile, int start) const {
+        const int width = int(p.chunks) * (p.vectors ? CHUNK : 1);
         for (int i = thread; i < int(p.runs_of_tile); i += THREADS) {
-            const int line = quotient(i, p.per_runs), run = i - line * int(p.runs);
-            const int plane = quotient(line, p.per_extent[1]), y = line - plane * height;
-            const int channel = quotient(plane, p.per_extent[0]), z = plane - channel * depth;
-            const int place = start + channel * int(p.channel_pitch) + z * int(p.axis[0].pitch) +
-                              y * int(p.axis[1].pitch);
-            const int x = run * int(p.chunks) * width - (place & (grain - 1));  // from the line's first input
-            const bool present = exists(tile, 0, channel) &
-                                 (unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &
-                                 (unsigned(y0 + y) < unsigned(p.axis[1].taps.size_in));
-            runs[i] = {origin + channel * p.input_group + z * p.axis[0].input + y * p.axis[1].input +
-                           x * p.axis[2].input,
-                       place + x, present ? x0 + x : ABSENT};
+            const int line = quotient(i, p.per_runs);
+            runs[i] = run_at(tile, start, line, (i - line * int(p.runs)) * width);
         }
-        return start;
+    }
+    // Behind the last input of a line that is needed, if the array has it.
+    __device__ int end_of_lines(const Tile& tile) const {
+        const int size = int(p.axis[2].taps.size_in), reach = tile.first(p, 2) + int(p.axis[2].extent);
+        return reach < 0 ? 0 : reach < size ? reach : size;
+    }
+
+    // Stages lines that are whole chunks in the array: a thread has a line, of which one copy brings what there is.
+    //
+    //     line    | 0 0 0 0 | # # # # | # # # # | # # # # | 0 0 0 0 |       chunks of 4 float32
+    //             0         from                          to        all
+    __device__ void copy_lines(const Tile& tile, int start) const {
+        constexpr int WARPS = THREADS / 32;
+        const int all = int(p.chunks) * int(p.runs), end = (end_of_lines(tile) + CHUNK - 1) / CHUNK;
+        // The lines go around the warps, each of which issues the copies of its own one by one.
+        for (int line = thread % 32 * WARPS + thread / 32; line < int(p.whole); line += THREADS) {
+            const Run run = run_at(tile, start, line, 0);
+            const int first = run.x / CHUNK;  // without a remainder
+            int from = first < 0 ? -first : 0, to = end - first;
+            if (from > all) from = all;
+            if (to > all) to = all;
+            if (to < from) to = from;
+            Chunk* const chunks = (Chunk*)(inputs + run.place);
+            mbarrier_arrive_expect(lines_there, (to - from) * 16);
+            if (from < to) bulk_copy(chunks + from, run.source + from * CHUNK, (to - from) * 16, lines_there);
+#pragma unroll 1
+            for (int i = 0; i < all; ++i) {
+                if (i == from) i = to;
+                if (i < all) chunks[i] = {};
+            }
+        }
     }
 
     __device__ void describe_strips(const Tile& tile, int start) const {
@@ -309,9 +354,7 @@ struct Worker {
         const int chunks = int(p.chunks), teams = quotient(THREADS, p.per_chunks);
         const int team = quotient(thread, p.per_chunks), offset = (thread - team * chunks) * WIDTH;
         if (team >= teams) return;
-        // Needed is what lies in front of `end`, if the array has it.
-        const int size = int(p.axis[2].taps.size_in), reach = tile.first(p, 2) + int(p.axis[2].extent);
-        const int end = reach < 0 ? 0 : reach < size ? reach : size;
+        const int size = int(p.axis[2].taps.size_in), end = end_of_lines(tile);
         const int whole = size < WIDTH ? 0 : size - WIDTH + 1 < end ? size - WIDTH + 1 : end;
         const int64 distance = WIDTH == 1 ? offset * p.axis[2].input : offset;
         if constexpr (WIDTH * sizeof(Element) >= 4)
@@ -549,13 +592,13 @@ struct Worker {
         if (column >= width) return;
         const int lines = strip.lines;
         unsigned* const from = band + thread % 32;
-        unsigned pairs[LINES], special = 0;
+        unsigned pairs[LINES], largest = 0;
 #pragma unroll
         for (int r = 0; r < LINES; ++r) {
             pairs[r] = from[r * BAND_PITCH];
-            special |= has_special(pairs[r], Half());
+            largest = larger_of(largest, pairs[r], Half());
         }
-        if (special) {
+        if (has_special(largest, Half())) {
 #pragma unroll 1
             for (int r = 0; r < lines; ++r) {
                 unsigned& pair = from[r * BAND_PITCH];
@@ -577,6 +620,8 @@ struct Worker {
             if (column + 1 < width) *(unsigned short*)(out + p.axis[2].out) = (unsigned short)(pairs[r] >> 16);
         }
     }
+    __device__ static unsigned larger_of(unsigned a, unsigned b, float16) { return float16_magnitudes_or_nan(a, b); }
+    __device__ static unsigned larger_of(unsigned a, unsigned b, bfloat16) { return bfloat16_magnitudes_or_nan(a, b); }
     // Whether an exponent has all bits set: not zero.
     __device__ static unsigned has_special(unsigned pair, float16) {
         return ((pair & 0x7fff7fffu) + 0x04000400u) & 0x80008000u;
@@ -700,21 +745,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     if (a < 3 && phase < int(p.axis[a].taps.phases))
         ((Shared*)memory)->taps[a][phase] =
             MATRIX ? Taps{0, 1, int(p.axis[a].taps.kernel), 0} : ascending_taps(p.axis[a], phase);
+    const Worker worker(p, memory);
+    if (BULK_COPIES && p.whole && thread == 0) {
+        mbarrier_init(worker.lines_there, int(p.whole));
+        mbarrier_init_fence();
+    }
+    if (MATRIX) worker.clear_diagonals();
     __syncthreads();
 
-    const Worker worker(p, memory);
-    if (MATRIX) worker.clear_diagonals();
-    for (int index = blockIdx.x; index < int(p.tiles); index += gridDim.x) {
-        const Tile tile(p, index);
-        const int start = worker.describe_runs(tile);
+    for (int turn = 0; blockIdx.x + turn * gridDim.x < unsigned(p.tiles); ++turn) {
+        const Tile tile(p, blockIdx.x + turn * gridDim.x);
+        const int start = worker.start_of(tile);
+        const bool whole = BULK_COPIES && p.whole;
+        if (whole) {
+            if (turn > 0) async_proxy_fence();  // behind this thread's zeros in the same places
+            worker.copy_lines(tile, start);
+        } else {
+            worker.describe_runs(tile, start);
+        }
         worker.describe_strips(tile, start);
-        __syncthreads();
-        if (p.vectors)
-            worker.stage<CHUNK>(tile);
-        else
-            worker.stage<1>(tile);
+        if (!whole) {
+            __syncthreads();
+            if (p.vectors)
+                worker.stage<CHUNK>(tile);
+            else
+                worker.stage<1>(tile);
+        }
         const bool own = worker.load_weights(tile);  // while inputs are on their way
-        copy_async_wait<0>();
+        if (whole)
+            mbarrier_wait(worker.lines_there, turn % 2);
+        else
+            copy_async_wait<0>();
         const bool special = __syncthreads_or(own);
         if constexpr (MATRIX) {
             worker.multiply<Element>(tile, special);

@@ -26,7 +26,9 @@
 // set's size alone, each is reduced by the same tree, and they are combined in order: the same bits in
 // every run and for every layout, and for group norm whatever the batch.
 //
-// Macros (set by cupyconv/_plan.py): INPUT and OUTPUT, the element types. Launch: THREADS threads
+// Macros (set by cupyconv/_plan.py): INPUT and OUTPUT, the element types; and STATISTICS, STATISTICS_ACROSS, COMBINE,
+// GIVEN, NORMALIZE, NORMALIZE_TANH or NORMALIZE_SETS, the kernel that is asked for: to compile all of them takes five
+// times as long. Launch: THREADS threads
 // (normalize_sets: whole warps, up to MOST_THREADS, and shared memory for the parameters and packs of a set);
 // normalize_sets and combine: sets blocks, statistics: segments * sets (_across: a PACKth of that),
 // given and normalize: any number; all are grid-strided.
@@ -169,6 +171,7 @@ __device__ inline void store_partial(const Arguments& p, int64 set, int64 part, 
     if (threadIdx.x == 0) p.partials[set * p.segments + part] = {moments.mean, moments.m2};
 }
 
+#ifdef STATISTICS
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) statistics(const __grid_constant__ Arguments p) {
     for (int64 block = blockIdx.x; block < p.sets * p.segments; block += gridDim.x) {
         // Neighbouring blocks have neighbouring sets, which may share what they load.
@@ -181,7 +184,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) statistics(const
         store_partial(p, set, part, merge_block(sums.moments(), double(end - begin)));
     }
 }
+#endif
 
+#ifdef STATISTICS_ACROSS
 extern "C" __global__ void __launch_bounds__(THREADS, 2) statistics_across(const __grid_constant__ Arguments p) {
     const int64 bundles = p.sets / PACK;
     for (int64 block = blockIdx.x; block < bundles * p.segments; block += gridDim.x) {
@@ -208,6 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) statistics_across(const
             store_partial(p, set + j, part, merge_block(sums[j].moments(), double(end - begin)));
     }
 }
+#endif
 
 __device__ inline double weight_of(const Arguments& p, int64 channel) {
     return p.weight.data ? load_parameter<double>(p.weight, channel) : 1;
@@ -216,6 +222,7 @@ __device__ inline double bias_of(const Arguments& p, int64 channel) {
     return p.bias.data ? load_parameter<double>(p.bias, channel) : -0.0;  // changes no zero
 }
 
+#ifdef COMBINE
 extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ Arguments p) {
     for (int64 c = blockIdx.x * int64(THREADS) + threadIdx.x; c < p.channels; c += gridDim.x * int64(THREADS))
         p.affine[c] = {weight_of(p, c), bias_of(p, c)};
@@ -230,13 +237,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
         if (threadIdx.x == 0) p.moments[set] = {all.mean, inverse_deviation(p, all)};
     }
 }
+#endif
 
+#ifdef GIVEN
 extern "C" __global__ void __launch_bounds__(THREADS) given(const __grid_constant__ Arguments p) {
     for (int64 c = blockIdx.x * int64(THREADS) + threadIdx.x; c < p.channels; c += gridDim.x * int64(THREADS)) {
         p.affine[c] = {weight_of(p, c), bias_of(p, c)};
         p.moments[c] = {load_parameter<double>(p.mean, c), 1 / sqrt(load_parameter<double>(p.var, c) + p.eps)};
     }
 }
+#endif
 
 // ---- normalisation ----
 
@@ -305,14 +315,18 @@ __device__ inline void normalize_all(const Arguments& p) {
         normalize_places<TANH, 1>(p);
 }
 
+#ifdef NORMALIZE
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) normalize(const __grid_constant__ Arguments p) {
     normalize_all<false>(p);
 }
+#endif
 
 // Only where the fused operation is composed of its parts: for floats of 32 and 64 bits.
+#ifdef NORMALIZE_TANH
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) normalize_tanh(const __grid_constant__ Arguments p) {
-    if constexpr (sizeof(Input) >= 4) normalize_all<true>(p);
+    normalize_all<true>(p);
 }
+#endif
 
 // Brings a set to shared memory, in the order of the numbers.
 template <int WIDTH>
@@ -378,6 +392,7 @@ __device__ inline void store_set(
     }
 }
 
+#ifdef NORMALIZE_SETS
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2) normalize_sets(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(shared);
     Pair* const parameters = (Pair*)shared;
@@ -402,3 +417,4 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2) normalize_sets(con
         __syncthreads();  // before the next set comes
     }
 }
+#endif

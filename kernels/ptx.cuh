@@ -100,6 +100,28 @@ __device__ inline unsigned smaller_magnitudes(unsigned a, unsigned b) {
 #endif
 }
 
+// Of two pairs of 16-bit floats the larger magnitudes; of a NaN and a number NaN.
+__device__ inline unsigned float16_magnitudes_or_nan(unsigned a, unsigned b) {
+#ifdef __CUDACC__
+    unsigned larger;
+    asm("{.reg .b32 x, y; abs.f16x2 x, %1; abs.f16x2 y, %2; max.NaN.f16x2 %0, x, y;}"
+        : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+#else
+    return emulator::magnitudes_or_nan(a, b, 0x7c00u);
+#endif
+}
+__device__ inline unsigned bfloat16_magnitudes_or_nan(unsigned a, unsigned b) {
+#ifdef __CUDACC__
+    unsigned larger;
+    asm("{.reg .b32 x, y; abs.bf16x2 x, %1; abs.bf16x2 y, %2; max.NaN.bf16x2 %0, x, y;}"
+        : "=r"(larger) : "r"(a), "r"(b));
+    return larger;
+#else
+    return emulator::magnitudes_or_nan(a, b, 0x7f80u);
+#endif
+}
+
 // The 32-bit float of a 16-bit one, exactly.
 __device__ inline float float_from_float16(unsigned short bits) {
 #ifdef __CUDACC__
@@ -474,6 +496,13 @@ __device__ inline void mbarrier_wait(mbarrier* barrier, int parity) {
     emulator::mbarrier_wait(barrier, parity);
 #endif
 }
+
+// Whether there are bulk copies (compute capability 9.0 and later).
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool BULK_COPIES = false;
+#else
+constexpr bool BULK_COPIES = true;
+#endif
 
 // Copies `bytes` (a multiple of 16, both addresses aligned to 16) and counts them on the mbarrier.
 __device__ inline void bulk_copy(void* shared, const void* global, int bytes, mbarrier* barrier) {

@@ -39,6 +39,7 @@ LAYOUTS = (
     "contiguous",
     "offset",
     "sliced",
+    "cropped",
     "reversed",
     "transposed",
     "fortran",
@@ -203,6 +204,13 @@ def lay_out(rng: np.random.Generator, a: Array, layout: str) -> Array:
     if layout == "sliced":
         buffer = poison(np.empty([n + 2 for n in a.shape[:-1]] + [2 * a.shape[-1] + 3], a.dtype))
         view = buffer[(*(slice(1, 1 + n) for n in a.shape[:-1]), slice(2, 2 + 2 * a.shape[-1], 2))]
+        view[...] = a
+        return view
+    if layout == "cropped":
+        more = int(rng.integers(1, 8))
+        first = int(rng.integers(more + 1))
+        buffer = poison(np.empty([*a.shape[:-1], a.shape[-1] + more], a.dtype))
+        view = buffer[..., first : first + a.shape[-1]]
         view[...] = a
         return view
     if layout == "reversed":
@@ -439,7 +447,7 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
     """Calls of one input channel in each group and one phase.
 
     With whole `chunks` of 16 bytes in a line, and taps that slide, they are for matrix units in the
-    depthwise kernel; else they are what the gathering kernel takes.
+    depthwise kernel, or for copies of whole lines; else they are what the gathering kernel takes.
     """
     rank = draw(st.sampled_from([2, 2, 3] if chunks else [1, 2, 2, 3]))
     transposed = draw(st.booleans())
@@ -461,10 +469,10 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
         for n, r, pad in zip(more, reach, padding, strict=True)
     ]
     if chunks:
-        lengths[-1] += -lengths[-1] % 8 + draw(st.sampled_from([48, 40, 56, 64, 104]))
+        lengths[-1] += -lengths[-1] % 8 + draw(st.sampled_from([48, 40, 56, 64, 104, 120]))
     groups, rows, samples = (draw(st.integers(1, most)) for most in (9, 3, 3))
     weight_shape = (groups, rows) if transposed else (groups * rows, 1)
-    dtypes = draw(twice(FLOATS[2:] if chunks else FLOATS))
+    dtypes = draw(twice(FLOATS + FLOATS[2:] if chunks else FLOATS))
     arrays = draw(
         drawn_values(
             [(samples, groups, *lengths), (*weight_shape, *kernel), (groups * rows,)],

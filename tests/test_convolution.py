@@ -148,10 +148,25 @@ def test_definition_where_inputs_are_gathered(backend: NumpyBackend, case: Convo
 
 @pytest.mark.parametrize("backend", DEPTHWISE)
 @given(case=one_channel_convolutions(chunks=True))
-def test_definition_where_taps_slide_on_matrix_units(
-    backend: NumpyBackend, case: Convolution
-) -> None:
+def test_definition_where_lines_are_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
+
+
+@pytest.mark.parametrize("apart", [(2, 0, 0), (0, 2, 0), (0, 0, 2)])
+@pytest.mark.parametrize("backend", DEPTHWISE)
+def test_whole_chunks_that_lie_between_others(
+    backend: NumpyBackend, apart: tuple[int, int, int]
+) -> None:
+    """Lines of chunks of 16 bytes, with half a chunk behind each line, channel or sample."""
+    case = convolution("conv2d", (2, 3, 9, 80), (3, 1, 3, 3), groups=3, padding=1)
+    line = 80 + apart[0]
+    channel = 9 * line + apart[1]
+    sample = 3 * channel + apart[2]
+    memory = np.full(2 * sample, np.nan, np.float32)
+    strides = [4 * n for n in (sample, channel, line, 1)]
+    x = np.lib.stride_tricks.as_strided(memory, case["input"].shape, strides)
+    x[...] = case["input"]
+    check(backend, case.with_arrays(input=x))
 
 
 @pytest.mark.parametrize("backend", STREAMING)

@@ -246,7 +246,8 @@ def pair_conversions(rng: np.random.Generator) -> Case:
     """Floats of all sizes, ties between two 16-bit ones among them; any NaN becomes 0x7fff.
 
     Then the larger of two, where any NaN becomes 0x7fffffff; and the larger and smaller magnitudes
-    of the same bits as 16-bit floats, where a NaN is what there is no number beside.
+    of the same bits as 16-bit floats, where a NaN is what there is no number beside; and for each
+    kind of these the larger magnitudes, where any NaN becomes 0x7fff.
     """
     b = rng.integers(2**32, size=65536, dtype=np.uint32)
     b[::4] = b[::4] & np.uint32(0xFFFF0000) | np.uint32(0x8000)
@@ -265,8 +266,13 @@ def pair_conversions(rng: np.random.Generator) -> Case:
         chosen = choose(halves[:-1], halves[1:])
         chosen_bits = np.where(np.isnan(chosen), np.uint16(0x7FFF), chosen.view(np.uint16))
         magnitudes.append(chosen_bits.view(np.uint32)[:, 0])
+    for infinite in (0x7C00, 0x7F80):
+        sizes = (b.view(np.uint16) & np.uint16(0x7FFF)).reshape(-1, 2)
+        sizes = np.maximum(sizes[:-1], sizes[1:])
+        sizes[sizes > infinite] = 0x7FFF
+        magnitudes.append(sizes.view(np.uint32)[:, 0])
     expected = np.stack([*columns, bits[:-1], larger_bits, *magnitudes], axis=1).reshape(-1)
-    return Case(256, b, b, np.empty(6 * 65535, np.uint32), expected, 0)
+    return Case(256, b, b, np.empty(8 * 65535, np.uint32), expected, 0)
 
 
 def bytes_and_pairs(rng: np.random.Generator) -> Case:

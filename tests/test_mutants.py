@@ -684,6 +684,8 @@ def depthwise(
 DEPTHWISE_CASES = {
     "odd": depthwise("conv2d", (2, 3, 21, 37), (3, 3), padding=1),
     "even": depthwise("conv2d", (3, 3, 21, 40), (3, 3), 2, padding=1),
+    "whole lines": depthwise("conv2d", (2, 3, 21, 72), (3, 3), 2, padding=1),
+    "tall": depthwise("conv2d", (1, 3, 200, 76), (3, 3), padding=1),
     "channels": depthwise("conv2d", (2, 70, 7, 7), (3, 3), padding=1),
     "three axes": depthwise("conv3d", (1, 3, 5, 17, 18), (3, 3, 3), padding=1),
     "sections": depthwise("conv1d", (2, 3, 61), (3,), padding=1),
@@ -716,12 +718,13 @@ DEPTHWISE = {
         "wrong", by="depthwise", case="three axes",
     ),
     "y bound of lines off by one": Mutant(
-        DEPTHWISE_CONV, "(unsigned(y0 + y) < unsigned(p.axis[1].taps.size_in))",
-        "(unsigned(y0 + y) <= unsigned(p.axis[1].taps.size_in))",
+        DEPTHWISE_CONV, "(unsigned(tile.first(p, 1) + y) < unsigned(p.axis[1].taps.size_in))",
+        "(unsigned(tile.first(p, 1) + y) <= unsigned(p.axis[1].taps.size_in))",
         "out of bounds|between the elements|wrong", by="depthwise", case="odd",
     ),
     "no z bound of lines": Mutant(
-        DEPTHWISE_CONV, "(unsigned(z0 + z) < unsigned(p.axis[0].taps.size_in)) &\n", "true &\n",
+        DEPTHWISE_CONV,
+        "(unsigned(tile.first(p, 0) + z) < unsigned(p.axis[0].taps.size_in)) &\n", "true &\n",
         "out of bounds|between the elements|wrong", True, by="depthwise", case="three axes",
     ),
     "a channel too many": Mutant(
@@ -786,15 +789,15 @@ DEPTHWISE = {
         "misaligned|another thread|out of bounds", by="depthwise", case="odd",
     ),
     "no barrier behind the phases": Mutant(
-        DEPTHWISE_CONV, "    __syncthreads();\n\n    const Worker", "\n    const Worker",
+        DEPTHWISE_CONV, "    __syncthreads();\n\n    for (int turn", "\n    for (int turn",
         "race|nothing wrote", by="depthwise", case="phases",
     ),
     "no barrier behind descriptions": Mutant(
-        DEPTHWISE_CONV, "        __syncthreads();\n        if (p.vectors", "        if (p.vectors",
+        DEPTHWISE_CONV, "__syncthreads();\n            if (p.vectors", "if (p.vectors",
         "race|nothing wrote", by="depthwise", case="odd",
     ),
     "no wait for copies": Mutant(
-        DEPTHWISE_CONV, "        copy_async_wait<0>();\n", "",
+        DEPTHWISE_CONV, "copy_async_wait<0>();", ";",
         "race|nothing wrote|under way", by="depthwise", case="even",
     ),
     "no barrier behind inputs and weights": Mutant(
@@ -804,6 +807,45 @@ DEPTHWISE = {
     "no barrier before the next tile": Mutant(
         DEPTHWISE_CONV, "        __syncthreads();  // before the next tile is described\n", "",
         "race", by="depthwise", case="channels",
+    ),
+    "zeros in front of a line left out": Mutant(
+        DEPTHWISE_CONV, "for (int i = 0; i < all; ++i) {\n", "for (int i = from; i < all; ++i) {\n",
+        "nothing wrote", by="depthwise", case="whole lines",
+    ),
+    "zeros behind a line left out": Mutant(
+        DEPTHWISE_CONV, "if (i == from) i = to;", "if (i == from) break;",
+        "nothing wrote", by="depthwise", case="whole lines",
+    ),
+    "a line without its last chunk": Mutant(
+        DEPTHWISE_CONV, "to = end - first;", "to = end - first - 1;",
+        "wrong", by="depthwise", case="whole lines",
+    ),
+    "a line with a chunk of the next one": Mutant(
+        DEPTHWISE_CONV, "(end_of_lines(tile) + CHUNK - 1) / CHUNK;",
+        "(end_of_lines(tile) + CHUNK) / CHUNK;",
+        "wrong|out of bounds", by="depthwise", case="whole lines",
+    ),
+    "a line that begins with its padding": Mutant(
+        DEPTHWISE_CONV, "run.source + from * CHUNK,", "run.source,",
+        "wrong|out of bounds", by="depthwise", case="whole lines",
+    ),
+    "no wait for whole lines": Mutant(
+        DEPTHWISE_CONV, "mbarrier_wait(worker.lines_there, turn % 2);", ";",
+        "under way|nothing wrote|race", by="depthwise", case="whole lines",
+    ),
+    "a wait for the lines of the first tile": Mutant(
+        DEPTHWISE_CONV, "mbarrier_wait(worker.lines_there, turn % 2);",
+        "mbarrier_wait(worker.lines_there, 0);",
+        "under way|nothing wrote|race|waits", by="depthwise", case="tall",
+    ),
+    "copies that overtake zeros": Mutant(
+        DEPTHWISE_CONV, "if (turn > 0) async_proxy_fence();", "",
+        "fence", by="depthwise", case="tall",
+    ),
+    "a line that nobody waits for": Mutant(
+        DEPTHWISE_CONV, "mbarrier_init(worker.lines_there, int(p.whole));",
+        "mbarrier_init(worker.lines_there, int(p.whole) - 1);",
+        "under way|race|nothing wrote|wait|arriv", by="depthwise", case="whole lines",
     ),
     "padding that counts against an infinite weight": Mutant(
         DEPTHWISE_CONV, "if (!MASKED || present)", "if (true)",
@@ -859,7 +901,7 @@ DEPTHWISE = {
         "out of bounds|another thread|between the elements|wrong", by="depthwise", case="halves",
     ),
     "zeros that count against an infinite input": Mutant(
-        DEPTHWISE_CONV, "special |= has_special(pairs[r], Half());", "special |= 0;",
+        DEPTHWISE_CONV, "larger_of(largest, pairs[r], Half());", "largest;",
         "wrong", by="depthwise", case="an infinite half",
     ),
     "infinite weights on matrix units": Mutant(

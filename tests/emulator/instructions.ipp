@@ -219,6 +219,15 @@ unsigned magnitudes(unsigned a, unsigned b, bool larger) {
     return both;
 }
 
+unsigned magnitudes_or_nan(unsigned a, unsigned b, unsigned infinite) {
+    unsigned both = 0;
+    for (int i = 0; i < 32; i += 16) {
+        const unsigned first = a >> i & 0x7fffu, second = b >> i & 0x7fffu, most = first < second ? second : first;
+        both |= (most > infinite ? 0x7fffu : most) << i;
+    }
+    return both;
+}
+
 unsigned byte_select(unsigned low, unsigned high, unsigned which) {
     const uint64_t both = uint64_t(high) << 32 | low;
     unsigned bytes = 0;
@@ -504,6 +513,11 @@ void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* 
     Fiber& self = *launch.current;
     if (bytes % 16) fail("misaligned: %s copies %d bytes in bulk", place(), bytes);
     const Copy copy = {uintptr_t(shared), uintptr_t(global), bytes, bytes};
+    for_cells(shared_of(copy.shared, bytes), copy.shared, bytes, [&](Cell& cell) {
+        if (cell.written && !cell.asynchronous && cell.write_clock > self.clocks[launch.threads + cell.writer])
+            fail("%s copies over shared memory that thread %d wrote without a fence of the proxy", place(),
+                 cell.writer);
+    });
     begin_copy(copy, 16);
     mbarrier_at(barrier).copies.push_back({copy, self.thread, self.clocks[self.thread], self.clocks});
     tick(self);

@@ -19,7 +19,7 @@
 //     barriers    all threads reach a barrier, and the same one
 //     waiting     what an asynchronous instruction writes is there only after the wait for it, and
 //                 what it reads is read as late as that; shared memory that ordinary stores wrote is
-//                 fenced before a matrix product or a bulk copy uses it
+//                 fenced before a matrix product reads it or a bulk copy writes it
 //
 // The first violation ends the launch with a message.
 #pragma once
@@ -55,6 +55,7 @@ unsigned short float16_from_float(float value);
 unsigned short bfloat16_from_float(float value);
 float float_from_float16(unsigned short bits);
 unsigned magnitudes(unsigned a, unsigned b, bool larger);
+unsigned magnitudes_or_nan(unsigned a, unsigned b, unsigned infinite);
 unsigned tf32_from_float(float value);
 unsigned shared_address(const void* pointer);
 void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);

@@ -20,7 +20,7 @@ MAX_PHASES = 8
 MAX_TAPS = 1024
 CHUNK = 16  # bytes of a load
 _RUN, _STRIP, _TAPS, _BARRIER = 16, 32, 16, 16  # bytes of descriptions
-_LEAST_LINE = 16  # chunks of lines that are copied whole
+_LEAST_LINE = 16  # chunks of a staged line that is copied whole
 _COUNTED = 2**16  # what the kernel counts in a tile stays below
 _MAX_COORDINATE = 2**30
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
@@ -100,7 +100,8 @@ class Layout:
     staged, items : int
         Lines that are staged, and strips of outputs.
     whole : bool
-        Whether a line may be copied as a whole, where it lies so: its end is that of a chunk.
+        Whether a staged line is one copy, where strides allow it: the array's lines are whole
+        chunks, and long enough.
     vectors, elements : Runs
         Of lines that are staged by vectors, or element by element.
     pitch : int

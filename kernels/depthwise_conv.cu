@@ -29,8 +29,8 @@
 //
 // Neighbouring inputs are read 16 bytes at a time, wherever lines begin: what separates them in shared
 // memory equals their strides modulo 16 bytes, so that what is aligned here is aligned there. That
-// needs even strides; others are read element by element. Lines that are whole chunks of 16 bytes in the array as well
-// take one copy each.
+// needs even strides; others are read element by element. Where the array's lines are whole chunks of 16 bytes, each
+// staged line is one copy (compute capability 9.0 and later).
 //
 // 16-bit elements whose taps slide may be multiplied by matrix units (MATRIX). A warp takes a band of 16 lines of 64
 // outputs: the left operand are inputs as they lie in shared memory, the right one has the weights of a line of taps on
@@ -198,7 +198,7 @@ struct Worker {
         : p(p),
           thread(threadIdx.x),
           shared(*(const Shared*)memory),
-          lines_there((mbarrier*)(memory + sizeof(Shared))),  // in the place of a run, where lines are whole
+          lines_there((mbarrier*)(memory + sizeof(Shared))),  // which takes the room of a run, where lines are whole
           runs((Run*)lines_there + (p.whole ? 1 : 0)),
           strips((Strip*)(runs + int(p.runs_of_tile))),
           inputs((Element*)(strips + int(p.strips_of_tile))),
@@ -224,7 +224,7 @@ struct Worker {
         const int width = p.vectors ? CHUNK : 1;
         return MATRIX ? int(p.skew) : int((unsigned long long)origin_of(tile) / sizeof(Element)) & (width - 1);
     }
-    // A run of a staged line, and how far it begins behind the line's first chunk.
+    // The run of a staged line that begins so many elements further than the line's first chunk.
     __device__ __forceinline__ Run run_at(const Tile& tile, int start, int line, int further) const {
         const int depth = int(p.axis[0].extent), height = int(p.axis[1].extent);
         const int plane = quotient(line, p.per_extent[1]), y = line - plane * height;
@@ -282,7 +282,7 @@ struct Worker {
     __device__ void describe_strips(const Tile& tile, int start) const {
         const Axis &az = p.axis[0], &ay = p.axis[1], &ax = p.axis[2];
         const int phases_y = MATRIX ? 1 : int(ay.taps.phases);
-        // From the last thread on: the first ones describe runs.
+        // From the last thread on: the first ones describe runs, where there are any.
         const int planes = int(az.tile * az.taps.phases), strips_of_plane = int(p.strips * ay.taps.phases);
         for (int i = THREADS - 1 - thread; i < int(p.strips_of_tile); i += THREADS) {
             int index = quotient(i, p.per_strips[1]);
@@ -758,7 +758,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         const int start = worker.start_of(tile);
         const bool whole = BULK_COPIES && p.whole;
         if (whole) {
-            if (turn > 0) async_proxy_fence();  // behind this thread's zeros in the same places
+            if (turn > 0) async_proxy_fence();  // behind its own zeros: a line keeps its thread and place
             worker.copy_lines(tile, start);
         } else {
             worker.describe_runs(tile, start);

@@ -27,8 +27,8 @@
 // every run and for every layout, and for group norm whatever the batch.
 //
 // Macros (set by cupyconv/_plan.py): INPUT and OUTPUT, the element types; and STATISTICS, STATISTICS_ACROSS, COMBINE,
-// GIVEN, NORMALIZE, NORMALIZE_TANH or NORMALIZE_SETS, the kernel that is asked for: to compile all of them takes five
-// times as long. Launch: THREADS threads
+// GIVEN, NORMALIZE, NORMALIZE_TANH or NORMALIZE_SETS, the kernel that is asked for: all of them take several times as
+// long to compile. Launch: THREADS threads
 // (normalize_sets: whole warps, up to MOST_THREADS, and shared memory for the parameters and packs of a set);
 // normalize_sets and combine: sets blocks, statistics: segments * sets (_across: a PACKth of that),
 // given and normalize: any number; all are grid-strided.

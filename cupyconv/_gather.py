@@ -14,16 +14,53 @@ from ._geometry import ConvGeometry
 from ._taps import NO_AXIS, AxisTaps
 
 THREADS = 128
+_BLOCKS = (64, 128, 160, 256)  # threads of blocks with strips
+MOST_THREADS = max(_BLOCKS)
 TOGETHER = 4  # output channels that a thread has at a time
+LINES = 8  # most outputs of a strip
 WIDTHS = (3, 5, 7)  # of kernels
+_STEPS = (1, 2)  # from one output of a strip to the next
 MAX_TAPS = 1024
 CHUNK = 16  # bytes of a copy
-_CHANNEL = 16  # bytes of its description
+_BARRIER, _CHANNEL = 16, 16  # bytes of the mbarrier, and of a channel's description
 _MOST_CHANNELS = 64  # of a tile
 _COUNTED = 2**20  # what the kernel counts in a tile stays below
 _MOST_APART = 2**30  # elements along an axis from one place to another, absent ones included
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
 _RESIDENT = {3: 8, 5: 7, 7: 6}  # blocks of a multiprocessor, by registers; half as many in float64
+_REGISTERS = {3: 64, 5: 104, 7: 120}  # of a thread with strips
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is built for; the macros of gather_conv.cu.
+
+    Where `height` is 0, threads have positions, else strips of up to `lines` outputs.
+    """
+
+    taps: int
+    height: int = 0
+    step: int = 1
+    lines: int = 1
+
+    def weights(self, deep: int) -> int:
+        """Return the weights of a channel, and its bias, in shared memory: planes of vectors."""
+        return deep * -(-(self.height * self.taps + 1) // TOGETHER) * TOGETHER
+
+
+SHAPES = (
+    *(Shape(width) for width in WIDTHS),
+    *(Shape(width, width, step, LINES) for width in WIDTHS for step in _STEPS),
+)
+
+
+def _shape(axes: tuple[AxisTaps, ...]) -> Shape:
+    """Return the kernel for some taps: by strips, where outputs below each other share lines."""
+    _, y, x = axes
+    next_to_each_other = abs(y.offset_step) == abs(x.offset_step) == 1
+    if y.kernel == x.kernel and y.step in _STEPS and next_to_each_other:
+        return Shape(x.kernel, y.kernel, y.step, LINES)
+    return Shape(x.kernel)
 
 
 @dataclass(frozen=True)
@@ -32,6 +69,8 @@ class Layout:
 
     Attributes
     ----------
+    shape : Shape
+        The kernel.
     axes : tuple of AxisTaps
         z, y and x.
     band : int
@@ -40,6 +79,8 @@ class Layout:
         Outputs of a tile along it, and how many tiles there are.
     positions : int
         Of each output along it.
+    lines : int
+        Outputs of a strip.
     channels, channel_tiles : int
         Output channels of a tile, and how many tiles they are divided into.
     room : int
@@ -48,21 +89,37 @@ class Layout:
         Bytes of shared memory.
     count : int
         Tiles, over all samples.
+    threads : int
+        Of a block.
+    bulk : bool
+        Whether a piece of inputs is one copy, and not one for each chunk.
     cycles : float
         Of the model.
     """
 
+    shape: Shape
     axes: tuple[AxisTaps, ...]
     band: int
     tile: int
     tiles: int
     positions: int
+    lines: int
     channels: int
     channel_tiles: int
     room: int
     shared: int
     count: int
+    threads: int
+    bulk: bool
     cycles: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether each tile needs all inputs of its channels."""
+        axis = self.axes[self.band]
+        low, high = axis.offsets
+        last = (axis.size_out - 1) * axis.step + high
+        return self.tiles == 1 and low <= 0 and last >= axis.size_in - 1
 
     @property
     def pitches(self) -> tuple[int, ...]:
@@ -72,7 +129,11 @@ class Layout:
     def __str__(self) -> str:
         box = ["1"] * self.band + [str(axis.size_out) for axis in self.axes[self.band :]]
         box[self.band] = str(self.tile)
-        return f"{self.count} tiles of ({' x '.join(box)}) positions and {self.channels} channels"
+        strips = f", strips of {self.lines}" if self.shape.height else ""
+        return (
+            f"{self.count} tiles of ({' x '.join(box)}) positions and {self.channels} channels"
+            f"{strips}"
+        )
 
 
 def _pitches(axes: tuple[AxisTaps, ...]) -> tuple[int, ...]:
@@ -88,14 +149,14 @@ def suits(geometry: ConvGeometry) -> bool:
 
 
 def layout(
-    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int
+    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int, bulk_copies: bool
 ) -> Layout | None:
     """Return the layout that takes the fewest cycles; None where no tile has room."""
     axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
     spans = (axis.reach * pitch for axis, pitch in zip(axes, _pitches(axes), strict=True))
     if max(spans) >= _MOST_APART:
         return None
-    found = _candidates(geometry, axes, itemsize, shared, multiprocessors)
+    found = _candidates(geometry, axes, itemsize, shared, multiprocessors, bulk_copies)
     return min(found, key=lambda layout: layout.cycles, default=None)
 
 
@@ -108,6 +169,83 @@ _BYTES = 14  # that a multiprocessor moves in a cycle
 _WAIT = 400  # for the first inputs of the tiles that it has at a time
 _ALONE = 3.5  # what few blocks wait for, many hide
 
+# The same of strips, in instructions of a warp: for a tile, for the strips of all threads, for a
+# strip of a channel, for a product, to load an input or a weight from shared memory, for every
+# second bank, to widen 16 bits, and for a weight that is brought there. Fitted to 22 tilings of
+# each of 80 convolutions.
+_BLOCK, _PLACES, _STRIP, _ADD, _LOAD, _EVEN, _WIDEN, _BRING = 100, 15, 85, 0.35, 2.7, 1.1, 2.3, 130
+_COPY = 40  # for 32 chunks, where they are copied by themselves: counted, not measured
+_SCHEDULERS = 4
+_STRIP_BYTES, _STRIP_WAIT = 22.8, 2900
+_FEW_WARPS = 1.56  # what they wait for
+_APART = 1.17  # what does not overlap where a multiprocessor has all of its tiles at a time
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """What the time of tiles depends on.
+
+    Attributes
+    ----------
+    channels, groups : int
+        Output and input channels of a tile.
+    items : int
+        Positions, or strips, of each output channel.
+    lines : int
+        Outputs of a strip.
+    moved : int
+        Bytes of inputs and outputs.
+    waves, resident : int
+        Tiles of a multiprocessor, and how many it has room for at a time.
+    """
+
+    channels: int
+    groups: int
+    room: int
+    items: int
+    lines: int
+    moved: int
+    waves: int
+    resident: int
+
+
+def _cycles(tiles: _Tiles, axes: tuple[AxisTaps, ...], itemsize: int) -> float:
+    """Return the model's time where a thread has a position in several channels."""
+    taps, width = math.prod(axis.kernel for axis in axes), axes[2].kernel
+    turns = -(-tiles.items // THREADS)
+    output = _OUTPUT + taps / width * _LINE / TOGETHER + taps * _PRODUCT
+    warp = _TILE + turns * (_POSITION + tiles.channels * output)
+    chunks = -(-tiles.room * itemsize // (32 * CHUNK))
+    warp += tiles.groups * chunks / (THREADS // 32) * _CHUNKS
+    warp += -(-tiles.channels * (taps + 1) // THREADS) * _WEIGHT
+    busy = max(THREADS // 32 * warp, tiles.moved / _BYTES)
+    resident = min(tiles.resident, _RESIDENT[width] * 4 // max(4, itemsize))
+    alone = 1 + _ALONE / min(resident, tiles.waves) ** 2
+    return tiles.waves * busy * alone + -(-tiles.waves // resident) * _WAIT
+
+
+def _cycles_of_strips(
+    tiles: _Tiles, shape: Shape, deep: int, itemsize: int, threads: int, bulk_copies: bool
+) -> float:
+    """Return the model's time where a thread has a strip of outputs in several channels."""
+    area, warps = shape.taps * shape.height, threads // 32
+    inputs = ((tiles.lines - 1) * shape.step + shape.height) * shape.taps
+    load = _LOAD + (_EVEN if shape.step == 2 and itemsize == 4 else 0)
+    load += _WIDEN if itemsize == 2 else 0
+    strip = _STRIP + deep * (area * (tiles.lines * _ADD + _LOAD) + inputs * load)
+    turns, teams = -(-tiles.items // threads), max(1, threads // tiles.items)
+    warp = _BLOCK + turns * (_PLACES + -(-tiles.channels // teams) * strip)
+    warp += tiles.channels * deep * area / threads * _BRING
+    if not bulk_copies:
+        warp += tiles.groups * -(-tiles.room * itemsize // (32 * CHUNK)) / warps * _COPY
+    registers = _REGISTERS[shape.taps] * max(4, itemsize) // 4
+    resident = max(1, min(tiles.resident, 2**16 // (registers * threads)))
+    computed = tiles.waves * warps * warp / _SCHEDULERS
+    moved = tiles.waves * tiles.moved / _STRIP_BYTES
+    apart = _APART * min(computed, moved) * min(1, resident / tiles.waves)
+    few = 1 + _FEW_WARPS / (min(resident, tiles.waves) * warps / _SCHEDULERS) ** 2
+    return (max(computed, moved) + apart) * few + -(-tiles.waves // resident) * _STRIP_WAIT
+
 
 def _candidates(
     geometry: ConvGeometry,
@@ -115,6 +253,7 @@ def _candidates(
     itemsize: int,
     shared: int,
     multiprocessors: int,
+    bulk_copies: bool,
 ) -> Iterator[Layout]:
     g, outputs = geometry, geometry.groups * geometry.rows
     taps = math.prod(axis.kernel for axis in axes)
@@ -124,46 +263,54 @@ def _candidates(
     positions = math.prod(a.size_out for a in inner)
     elements = math.prod(a.size_in for a in inner)
     chunk = CHUNK // itemsize
-    most = _RESIDENT[axes[2].kernel] * 4 // max(4, itemsize)
+    shape, deep = _shape(axes), axes[0].kernel
+    values = shape.weights(deep) if shape.height else taps + 1  # of an output channel
     parts = 1
     while True:
         tile = -(-axis.size_out // parts)
         tiles = -(-axis.size_out // tile)
         reach = (tile - 1) * axis.step + (axis.kernel - 1) * abs(axis.offset_step) + 1
-        lines = min(axis.size_in, reach)
-        room = (-(-lines * elements // chunk) + 1) * chunk
+        room = (-(-min(axis.size_in, reach) * elements // chunk) + 1) * chunk
+        rows = tile if band == 1 else axes[1].size_out
+        strips = -(-rows // shape.lines)
+        lines = -(-rows // strips)
         channels = TOGETHER
         while channels <= _MOST_CHANNELS and room < _COUNTED:
             groups = min(g.groups, (channels + g.rows - 2) // g.rows + 1)
-            weights = channels * (taps + 1)
-            own = channels * _CHANNEL + weights * max(4, itemsize) + groups * room * itemsize
+            own = _BARRIER + channels * (_CHANNEL + values * max(4, itemsize))
+            own += groups * room * itemsize
             if own > shared or max(tile * positions, groups * room) >= _COUNTED:
                 break
             channel_tiles = -(-outputs // channels)
             count = g.batch * channel_tiles * tiles
-            resident = min(most, (shared + _RESERVED) // (own + _RESERVED))
-            turns = -(-tile * positions // THREADS)
-            output = _OUTPUT + taps / axes[2].kernel * _LINE / TOGETHER + taps * _PRODUCT
-            warp = _TILE + turns * (_POSITION + channels * output)
-            warp += groups * -(-room // (32 * chunk)) / (THREADS // 32) * _CHUNKS
-            warp += -(-weights // THREADS) * _WEIGHT
-            moved = (groups * room + channels * tile * positions) * itemsize
-            waves = -(-count // multiprocessors)
-            busy = max(THREADS // 32 * warp, moved / _BYTES)
-            alone = 1 + _ALONE / min(resident, waves) ** 2
-            yield Layout(
-                axes=axes,
-                band=band,
-                tile=tile,
-                tiles=tiles,
-                positions=positions,
-                channels=channels,
-                channel_tiles=channel_tiles,
-                room=room,
-                shared=own,
-                count=count,
-                cycles=waves * busy * alone + -(-waves // resident) * _WAIT,
+            work = _Tiles(
+                *(channels, groups, room),
+                tile * positions if not shape.height else tile * positions // rows * strips,
+                lines,
+                (groups * room + channels * tile * positions) * itemsize,
+                -(-count // multiprocessors),
+                (shared + _RESERVED) // (own + _RESERVED),
             )
+            for threads in _BLOCKS if shape.height else (THREADS,):
+                yield Layout(
+                    shape=shape,
+                    axes=axes,
+                    band=band,
+                    tile=tile,
+                    tiles=tiles,
+                    positions=positions,
+                    lines=lines,
+                    channels=channels,
+                    channel_tiles=channel_tiles,
+                    room=room,
+                    shared=own,
+                    count=count,
+                    threads=threads,
+                    bulk=bulk_copies,
+                    cycles=_cycles_of_strips(work, shape, deep, itemsize, threads, bulk_copies)
+                    if shape.height
+                    else _cycles(work, axes, itemsize),
+                )
             channels *= 2
         if tile == 1:
             return

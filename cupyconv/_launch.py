@@ -6,7 +6,9 @@ device what only it knows: addresses, workspace, the launch itself.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 
@@ -58,6 +60,13 @@ def _pitches(
         line += (stride - line) % chunk
         pitches.append(line)
     return pitches
+
+
+def _lie_without_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether elements lie in C order; axes of one element may have any stride."""
+    pitches = itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)
+    places = zip(reversed(sizes), reversed(strides), pitches, strict=True)
+    return all(size == 1 or stride == pitch for size, stride, pitch in places)
 
 
 class KernelPath:
@@ -258,13 +267,13 @@ class KernelPath:
     ) -> Convolution:
         g, layout = geometry, plan.layout
         lead = (0,) * (3 - g.rank)
-        inputs = (*lead, *strides.input_axes)
+        inputs, weights = (*lead, *strides.input_axes), (*lead, *strides.weight_axes)
         fields = [
             value
             for axis, input, weight, out, pitch in zip(
                 layout.axes,
                 inputs,
-                (*lead, *strides.weight_axes),
+                weights,
                 (*lead, *strides.out_axes),
                 layout.pitches,
                 strict=True,
@@ -277,20 +286,29 @@ class KernelPath:
                 *(out, pitch),
             )
         ]
-        # Axes of one element may have any stride.
-        dense = all(
-            axis.size_in == 1 or stride == pitch
-            for axis, stride, pitch in zip(layout.axes, inputs, layout.pitches, strict=True)
+        sizes, taps = zip(*((axis.size_in, axis.kernel) for axis in layout.axes), strict=True)
+        dense = _lie_without_gaps(sizes, inputs)
+        joined = layout.whole and _lie_without_gaps((g.groups, *sizes), (strides.input[1], *inputs))
+        # Of conv the rows of all groups are one axis, of conv_transpose they may be.
+        group, row = strides.weight[:2]
+        weight_rows = (1, row, 0) if group == g.rows * row else (g.rows, group, row)
+        weights_joined = (
+            weight_rows[0] == 1
+            and all(axis.offset_step > 0 for axis in layout.axes)
+            and _lie_without_gaps((g.groups * g.rows, *taps), (row, *weights))
         )
         constants = packed_words(
             (
                 *parameter_fields(bias),
                 *(g.groups * g.rows, g.rows),
-                *(*strides.input[:2], *strides.weight[:2], *strides.out),
+                *(*strides.input[:2], strides.out[0], strides.out[2]),
+                *weight_rows,
                 *fields,
-                *(layout.band, layout.tile, layout.tiles, layout.positions),
-                *(layout.channels, layout.channel_tiles, layout.room),
-                *(math.prod(axis.kernel for axis in layout.axes), dense),
+                *(layout.band, layout.tile, layout.tiles, layout.positions, layout.lines),
+                *(layout.channels, layout.channel_tiles),
+                *map(long_reciprocal, (layout.tiles, layout.channel_tiles)),
+                layout.room,
+                *(math.prod(taps), dense, dense and layout.bulk, joined, weights_joined),
             )
         )
         launch = self.device.launcher(plan.launch)

@@ -453,8 +453,14 @@ def _plan_depthwise(
     return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
 
 
-def _gather_conv(dtype: str, width: int) -> Instance:
-    defines = (("ELEMENT", _ELEMENTS[dtype]), ("TAPS", str(width)))
+def _gather_conv(dtype: str, shape: _gather.Shape) -> Instance:
+    defines = (
+        ("ELEMENT", _ELEMENTS[dtype]),
+        ("TAPS", str(shape.taps)),
+        ("HEIGHT", str(shape.height)),
+        ("STEP", str(shape.step)),
+        ("LINES", str(shape.lines)),
+    )
     return Instance("gather_conv.cu", "gather_conv", defines)
 
 
@@ -469,19 +475,29 @@ def _plan_gather(
     if not _gather.suits(g):
         return "its kernel is not 3, 5 or 7 wide, or it is transposed with a stride"
     shared = SHARED[processor.target]
-    layout = _gather.layout(g, dtype.itemsize, shared, processor.multiprocessors)
+    bulk_copies = processor.target in _BULK_COPIES
+    layout = _gather.layout(g, dtype.itemsize, shared, processor.multiprocessors, bulk_copies)
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
     if layout.count > MAX_GRID // 2:
         return _LARGE
     blocks = layout.count
-    instance = _gather_conv(dtype.name, layout.axes[2].kernel)
-    return GatherPlan(Launch(instance, blocks, _gather.THREADS, layout.shared, blocks), layout)
+    instance = _gather_conv(dtype.name, layout.shape)
+    return GatherPlan(Launch(instance, blocks, layout.threads, layout.shared, blocks), layout)
 
 
-# What gathering may take of the depthwise kernel's time, by their models: where taps slide there,
-# and where not.
-_GATHERING = {True: 1.2, False: 1.4}
+_LONG_LINE = 224  # bytes
+
+
+def _gathering(gather: _gather.Layout, staged: _depthwise.Layout, itemsize: int) -> float:
+    """Return what gathering may take of the depthwise kernel's time, by their models."""
+    if not staged.slides:
+        return 1.4
+    if not gather.shape.height:
+        return 1.2
+    line = staged.axes[2].size_in * itemsize
+    chunks = line % _depthwise.CHUNK == 0 and line >= _LONG_LINE
+    return 0.7 if chunks or staged.shape.matrix else 0.95
 
 
 def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Refusal | None:
@@ -493,7 +509,8 @@ def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor
     staged = _plan_depthwise(g, dtype, processor)
     if isinstance(staged, str):
         return None
-    if gather.layout.cycles > _GATHERING[staged.layout.slides] * staged.layout.cycles:
+    most = _gathering(gather.layout, staged.layout, dtype.itemsize) * staged.layout.cycles
+    if gather.layout.cycles > most:
         return "the depthwise kernel takes less time"
     return None
 
@@ -1137,7 +1154,7 @@ def instances(target: str) -> tuple[Instance, ...]:
             *((_depthwise.MATRIX_SHAPE,) if "16" in dtype and target != "sm_75" else ()),
         )
     )
-    gather = (_gather_conv(dtype, width) for dtype in _FLOATS for width in _gather.WIDTHS)
+    gather = (_gather_conv(dtype, shape) for dtype in _FLOATS for shape in _gather.SHAPES)
     plain = (
         instance
         for dtype in _SINGLES

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -13,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike
 
 import cupyconv
-from cupyconv import _paths, _plan
+from cupyconv import _calls, _paths, _plan
 from emulator.device import EmulatedDevice, EmulatedPath
 from reference import Array, Shape
 from strategies import Case, poison
@@ -93,6 +94,22 @@ class EmulatorBackend(NumpyBackend):
     def call(self, function: str, *arrays: Any, **options: Any) -> Any:
         with mock.patch.object(_paths, "numpy_path", self.path):
             return super().call(function, *arrays, **options)
+
+
+@contextmanager
+def without_bulk_copies() -> Iterator[None]:
+    """Inputs are copied chunk by chunk, as on older GPUs."""
+
+    def forget() -> None:
+        _plan._plan_conv.cache_clear()
+        _calls.kept.clear()
+
+    with mock.patch.object(_plan, "_BULK_COPIES", ()):
+        forget()
+        try:
+            yield
+        finally:
+            forget()
 
 
 # Each test runs on all of these; another backend is one more line.

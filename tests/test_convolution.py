@@ -25,6 +25,7 @@ from backends import (
     every_backend,
     every_kernel,
     examples,
+    without_bulk_copies,
 )
 from bounds import assert_convolution, assert_same_bits
 from reference import Array, Shape
@@ -144,6 +145,15 @@ def test_definition(backend: NumpyBackend, case: Convolution) -> None:
 @given(case=one_channel_convolutions(chunks=False))
 def test_definition_where_inputs_are_gathered(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
+
+
+@pytest.mark.parametrize("backend", GATHER)
+@given(case=one_channel_convolutions(chunks=False))
+def test_definition_where_inputs_are_copied_in_chunks(
+    backend: NumpyBackend, case: Convolution
+) -> None:
+    with without_bulk_copies():
+        check(backend, case)
 
 
 @pytest.mark.parametrize("backend", DEPTHWISE)

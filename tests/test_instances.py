@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ import test_fused
 import test_norms
 import test_pooling
 import test_windows
-from backends import EmulatorBackend
+from backends import EmulatorBackend, without_bulk_copies
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import _depthwise, _gather, _launch, _matrix, _plain, _plan, _streaming, _strides
 from cupyconv._plan import (
@@ -230,10 +231,10 @@ def test_many_channels_share_a_tile() -> None:
 # What the kernel that gathers inputs tells apart, by the width k of its kernel.
 GATHER_KINDS: dict[str, Any] = {
     "steps": lambda k: (
-        "conv2d", (2, 5, 37, 43), (10, 1, 3, k), {"stride": 2, "padding": (1, k // 2)},
+        "conv2d", (2, 5, 37, 43), (10, 1, 4, k), {"stride": 2, "padding": (1, k // 2)},
     ),
     "a large image": lambda k: (
-        "conv2d", (1, 7, 53, 60), (7, 1, 3, k), {"padding": (2, k // 2)},
+        "conv2d", (1, 7, 53, 60), (7, 1, 4, k), {"padding": (2, k // 2)},
     ),
     "three axes": lambda k: (
         "conv3d", (2, 3, 13, 9, 14), (6, 1, 3, 2, k),
@@ -244,12 +245,35 @@ GATHER_KINDS: dict[str, Any] = {
         "conv2d", (2, 5, 21, 45), (10, 1, 2, k), {"dilation": (2, 3), "padding": (1, k)},
     ),
     "flipped": lambda k: (
-        "conv_transpose2d", (2, 3, 17, 18), (3, 2, 3, k), {"padding": (1, 2)},
+        "conv_transpose2d", (2, 3, 17, 18), (3, 2, 4, k), {"padding": (1, 2)},
     ),
     "scattered": lambda k: (
         "conv3d", (2, 3, 11, 8, 14), (9, 1, 3, 2, k), {"stride": (1, 2, 1), "padding": 1},
     ),
 }  # fmt: skip
+# The same of strips, by the width k of a square kernel and the step s along y.
+STRIP_KINDS: dict[str, Any] = {
+    "steps": lambda k, s: (
+        "conv2d", (2, 5, 61, 43), (10, 1, k, k), {"stride": (s, 2), "padding": k // 2},
+    ),
+    "a large image": lambda k, s: (
+        "conv2d", (1, 7, 83, 70), (7, 1, k, k), {"stride": (s, 1), "padding": (2, k // 2)},
+    ),
+    "cropped": lambda k, s: (
+        "conv2d", (2, 9, 47, 31), (9, 1, k, k), {"stride": (s, 3)},
+    ),
+    "three axes": lambda k, s: (
+        "conv3d", (2, 3, 15, 19, 14), (6, 1, 3, k, k),
+        {"stride": (2, s, 1), "padding": (1, 1, k // 2), "dilation": (2, 1, 1)},
+    ),
+    "scattered": lambda k, s: (
+        "conv3d", (2, 3, 12, 12, 14), (9, 1, 2, k, k), {"stride": (1, s, 2), "padding": 1},
+    ),
+}  # fmt: skip
+
+
+def strips(instance: Instance) -> bool:
+    return dict(instance.defines)["HEIGHT"] != "0"
 
 
 @pytest.fixture
@@ -270,11 +294,16 @@ def several_bands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.emulator
 @pytest.mark.usefixtures("several_bands")
-@pytest.mark.parametrize("kind", GATHER_KINDS)
-@pytest.mark.parametrize("instance", GATHER, ids=str)
+@pytest.mark.parametrize(
+    ("instance", "kind"),
+    [(i, k) for i in GATHER for k in (STRIP_KINDS if strips(i) else GATHER_KINDS)],
+    ids=str,
+)
 def test_gather_instance(instance: Instance, kind: str) -> None:
     macros = dict(instance.defines)
-    function, input_shape, weight_shape, options = GATHER_KINDS[kind](int(macros["TAPS"]))
+    width, step = int(macros["TAPS"]), int(macros["STEP"])
+    drawn = STRIP_KINDS[kind](width, step) if strips(instance) else GATHER_KINDS[kind](width)
+    function, input_shape, weight_shape, options = drawn
     case = convolution(
         function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
         bias=True, groups=input_shape[1], **options,
@@ -300,17 +329,51 @@ def test_gather_instance(instance: Instance, kind: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((2, 70, 7, 7), "float32"), ((1, 90, 5, 8), "float16")], ids=str
 )
-def test_a_tile_has_whole_images(shape: tuple[int, ...], dtype: str) -> None:
+@pytest.mark.parametrize("height", [2, 3])
+@pytest.mark.parametrize("bulk", [True, False])
+def test_a_tile_has_whole_images(
+    bulk: bool, height: int, shape: tuple[int, ...], dtype: str
+) -> None:
     """Those of several groups, which begin anywhere in a chunk."""
     groups = shape[1]
     case = convolution(
-        "conv2d", shape, (groups, 1, 3, 3), dtype, bias=True, groups=groups, padding=1
+        "conv2d", shape, (groups, 1, height, 3), dtype, bias=True, groups=groups, padding=1
     )
+    backend = Recorder("gather")
+    with nullcontext() if bulk else without_bulk_copies():
+        test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert plan.layout.whole and plan.layout.bulk == bulk
+    assert 1 < plan.layout.channels < groups
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [("conv2d", {"stride": (2, 1)}), ("conv_transpose2d", {"padding": (4, 1)})],
+    ids=str,
+)
+def test_a_tile_has_images_but_for_some_lines(function: str, options: dict[str, Any]) -> None:
+    """Channels that lie together, of which no output takes the first lines or the last one."""
+    case = convolution(function, (2, 30, 10, 9), (30, 1, 3, 3), bias=True, groups=30, **options)
     backend = Recorder("gather")
     test_convolution.check(backend, case)
     (plan,) = backend.plans
-    assert plan.layout.tiles == 1
-    assert 1 < plan.layout.channels < groups
+    assert plan.layout.tiles == 1 and plan.layout.channels > 1 and not plan.layout.whole
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("height", [2, 3])
+@pytest.mark.parametrize("axes", [(1, 0, 2, 3), (0, 1, 3, 2), (0, 1, 2, 3)], ids=str)
+def test_weights_that_do_not_lie_together(axes: tuple[int, ...], height: int) -> None:
+    """In another order, or with gaps between channels."""
+    case = convolution(
+        "conv_transpose2d", (2, 6, 9, 10), (6, 3, height, 3), bias=True, groups=6, padding=1
+    )
+    memory = np.full((12, 3, height, 3), np.nan, np.float32).transpose(axes)
+    weight = memory.transpose(np.argsort(axes))[::2]
+    weight[...] = case["weight"]
+    test_convolution.check(EmulatorBackend("gather"), case.with_arrays(weight=weight))
 
 
 # What the streaming kernel tells apart, for c channels and r rows; and with several taps, for n

@@ -1162,12 +1162,21 @@ STREAMING = {
 
 # Several bands and tiles of channels, neither divided evenly, and whole images.
 GATHER_CASES = {
-    "steps": depthwise("conv2d", (3, 7, 21, 39), (3, 3), 2, padding=1, stride=2),
-    "image": depthwise("conv2d", (2, 5, 61, 53), (3, 3), padding=2),
-    "channels": depthwise("conv2d", (2, 70, 7, 7), (3, 3), padding=1),
-    "three axes": depthwise("conv3d", (2, 3, 7, 9, 14), (3, 3, 3), 2, padding=1, stride=(2, 1, 2)),
+    "steps": depthwise("conv2d", (3, 7, 21, 39), (4, 3), 2, padding=1, stride=2),
+    "image": depthwise("conv2d", (2, 5, 61, 53), (4, 3), padding=2),
+    "channels": depthwise("conv2d", (2, 70, 7, 7), (4, 3), padding=1),
+    "three axes": depthwise("conv3d", (2, 3, 7, 9, 14), (3, 2, 3), 2, padding=1, stride=(2, 1, 2)),
     "dilated": depthwise("conv2d", (2, 5, 21, 45), (3, 3), 2, padding=(2, 3), dilation=(2, 3)),
-    "flipped": depthwise("conv_transpose2d", (2, 3, 13, 18), (3, 3), 2, padding=1),
+    "flipped": depthwise("conv_transpose2d", (2, 3, 13, 18), (4, 3), 2, padding=1),
+    # Strips.
+    "strips": depthwise("conv2d", (2, 5, 61, 53), (3, 3), 2, padding=1),
+    "strips with steps": depthwise("conv2d", (3, 7, 61, 39), (5, 5), 2, padding=2, stride=2),
+    "strips of channels": depthwise("conv2d", (2, 70, 9, 7), (3, 3), padding=1),
+    "strips of some lines": depthwise("conv2d", (2, 30, 10, 9), (3, 3), stride=2),
+    "strips of planes": depthwise(
+        "conv3d", (2, 3, 15, 11, 14), (3, 3, 3), 2, padding=1, stride=(2, 1, 2)
+    ),
+    "wide strips": depthwise("conv2d", (1, 5, 40, 30), (7, 7), padding=3),
 }
 
 GATHER = {

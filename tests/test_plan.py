@@ -135,7 +135,7 @@ def packing(instance: Instance, name: str) -> int:
 
 def takes_any_warps(instance: Instance) -> bool:
     """Whether plans choose how many warps a block has."""
-    return instance.function == "normalize_sets" or (
+    return instance.function in ("normalize_sets", "gather_conv") or (
         (instance.source, instance.function) == ("pooled_norm.cu", "normalize")
     )
 
@@ -189,7 +189,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 320
+    assert 1 <= len(compiled) <= 340
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (
@@ -233,8 +233,9 @@ def test_limits_of_the_kernels() -> None:
     assert constant("matrix_conv.cu", "SLOT_BYTES") == _matrix.SLOT
     for name in ("THREADS", "MAX_PHASES"):
         assert constant("depthwise_conv.cu", name) == getattr(_depthwise, name)
-    for name in ("THREADS", "TOGETHER"):
+    for name in ("MOST_THREADS", "TOGETHER"):
         assert constant("gather_conv.cu", name) == getattr(_gather, name)
+    assert _gather._MOST_CHANNELS <= min(_gather._BLOCKS)  # a thread has a channel
     assert constant("streaming_conv.cu", "TEAM") == _streaming.TEAM
     for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK"):
         assert constant("plain_conv.cu", name) == getattr(_plain, name)
@@ -762,16 +763,17 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
     outputs, shared = geometry.groups * geometry.rows, SHARED[processor.target]
     taps, accumulator = math.prod(axis.kernel for axis in geometry.axes), max(4, dtype.itemsize)
 
-    def used(channels: int, groups: int, room: int) -> int:
-        """Bytes of descriptions, of weights and biases, and of inputs."""
-        weights = channels * (taps + 1) * accumulator
-        return channels * 16 + weights + groups * room * dtype.itemsize
+    def used(channels: int, groups: int, room: int, values: int) -> int:
+        """Bytes of the mbarrier, of descriptions, of weights and biases, and of inputs."""
+        return 16 + channels * (16 + values * accumulator) + groups * room * dtype.itemsize
 
     if isinstance(plan, DirectPlan):
         one_phase = all(axis.phases == 1 for axis in geometry.axes)
         if geometry.axes[-1].kernel in _gather.WIDTHS and one_phase:  # there is no room
             inputs = math.prod(axis.size_in for axis in geometry.axes)
-            assert used(4, min(4, geometry.groups), inputs + 32 // dtype.itemsize) > shared
+            values = taps + 4 * geometry.axes[0].kernel  # planes of them are whole vectors
+            room = inputs + 32 // dtype.itemsize
+            assert used(4, min(4, geometry.groups), room, values) > shared
         return
     assert isinstance(plan, GatherPlan)
     again = _plan._plan_conv.__wrapped__(geometry, dtype, "float32", processor, "gather")
@@ -781,7 +783,21 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
     layout = plan.layout
     *front, band = layout.axes[: layout.band + 1]
     behind = layout.axes[layout.band + 1 :]
-    assert plan.launch.instance.defines[1] == ("TAPS", str(layout.axes[2].kernel))
+    macros = dict(plan.launch.instance.defines)
+    assert macros["TAPS"] == str(layout.axes[2].kernel)
+    _, y, x = layout.axes
+    strips = y.kernel == x.kernel and y.step < 3 and abs(y.offset_step) == abs(x.offset_step) == 1
+    values = taps + 1
+    if strips:
+        assert (macros["HEIGHT"], macros["STEP"]) == (str(y.kernel), str(y.step))
+        assert 1 <= layout.lines <= int(macros["LINES"])
+        plane = y.kernel * x.kernel + 1
+        values = taps // (plane - 1) * (plane + -plane % 4)
+    else:
+        assert macros["HEIGHT"] == "0"
+    assert plan.launch.block == layout.threads <= (_gather.MOST_THREADS if strips else 128)
+    assert layout.threads % 32 == 0
+    assert layout.bulk == (processor.target in ("sm_90a", "sm_100", "sm_120"))
     # The tiles cover all output channels, and all outputs along the band's axis.
     for size, tile, tiles in (
         (outputs, layout.channels, layout.channel_tiles),
@@ -809,7 +825,7 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
         for first in range(0, outputs, layout.channels)
     )
     assert plan.launch.shared == layout.shared <= shared
-    assert layout.shared >= used(layout.channels, groups, layout.room)
+    assert layout.shared >= used(layout.channels, groups, layout.room, values)
     # What is counted in a tile is as small as small_quotient in division.cuh divides.
     counted = layout.tile * layout.positions, groups * layout.room, layout.channels * (taps + 1)
     assert max(counted) < 2**20
@@ -1160,12 +1176,12 @@ CHOSEN = {
         conv((8, 3, 227, 227), (96, 3, 11, 11), stride=4),
     ],
     "depthwise_conv.cu": [
-        conv((8, 64, 112, 112), (64, 1, 5, 5), groups=64),
-        conv((8, 1, 512, 512), (64, 1, 5, 5)),
+        conv((8, 64, 112, 112), (64, 1, 5, 9), groups=64),
+        conv((8, 1, 512, 512), (64, 1, 3, 5)),
         conv((8, 4, 512, 512), (16, 1, 3, 3), groups=4),
         conv((1, 64, 112, 112), (128, 1, 4, 4), groups=64, stride=2, padding=2),
-        conv((1, 512, 56, 56), (512, 1, 7, 7), groups=512, padding=3),
-        conv((8, 32, 16, 32, 32), (32, 1, 3, 3, 3), groups=32),
+        conv((1, 512, 56, 56), (512, 1, 5, 7), groups=512, padding=(2, 3)),
+        conv((8, 32, 16, 128, 128), (32, 1, 3, 3, 3), groups=32),
         conv((8, 256, 9000), (256, 1, 31), groups=256, dilation=4),
         conv_transpose((8, 64, 32, 32), (64, 2, 4, 4), stride=2, padding=1, groups=64),
     ],
@@ -1177,6 +1193,8 @@ CHOSEN = {
         conv((8, 256, 8, 14, 14), (256, 1, 3, 3, 3), groups=256, stride=2, padding=1),
         conv((8, 256, 9000), (256, 1, 7), groups=256, dilation=4),
         conv_transpose((8, 64, 14, 14), (64, 1, 3, 3), padding=1, groups=64),
+        conv((8, 64, 55, 55), (64, 1, 3, 3), padding=1, groups=64),
+        conv((8, 64, 57, 57), (64, 1, 3, 3), stride=2, groups=64),
     ],
     "plain_conv.cu": [
         conv((8, 64, 112, 112), (32, 2, 3, 3), groups=32),

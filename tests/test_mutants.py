@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ import test_fused
 import test_norms
 import test_pooling
 import test_windows
-from backends import EmulatorBackend
+from backends import EmulatorBackend, without_bulk_copies
 from cupyconv import _compile
 from reference import Shape
 from strategies import (
@@ -42,6 +43,7 @@ class Mutant(NamedTuple):
     everywhere: bool = False
     by: str = "direct"  # the kernel that a convolution runs by
     case: str | None = None  # of the kernel's cases; None draws cases
+    chunks: bool = False  # copied one by one, as on GPUs without bulk copies
 
     def patch(self) -> dict[str, str]:
         """The changed text of the file, all headers included."""
@@ -1162,7 +1164,7 @@ STREAMING = {
 
 # Several bands and tiles of channels, neither divided evenly, and whole images.
 GATHER_CASES = {
-    "steps": depthwise("conv2d", (3, 7, 21, 39), (4, 3), 2, padding=1, stride=2),
+    "steps": depthwise("conv2d", (3, 7, 23, 39), (4, 3), 2, padding=1, stride=2),
     "image": depthwise("conv2d", (2, 5, 61, 53), (4, 3), padding=2),
     "channels": depthwise("conv2d", (2, 70, 7, 7), (4, 3), padding=1),
     "three axes": depthwise("conv3d", (2, 3, 7, 9, 14), (3, 2, 3), 2, padding=1, stride=(2, 1, 2)),
@@ -1176,14 +1178,16 @@ GATHER_CASES = {
     "strips of planes": depthwise(
         "conv3d", (2, 3, 15, 11, 14), (3, 3, 3), 2, padding=1, stride=(2, 1, 2)
     ),
-    "wide strips": depthwise("conv2d", (1, 5, 40, 30), (7, 7), padding=3),
+    "wide strips": depthwise("conv2d", (1, 5, 44, 30), (7, 7), padding=3),
+    "far strips": depthwise("conv2d", (1, 5, 2, 30), (3, 3), padding=14),
+    "even strips": depthwise("conv2d", (1, 5, 64, 30), (3, 3), padding=1),
 }
 
 GATHER = {
     "inputs behind the array": Mutant(
         GATHER_CONV, "const int end = least(to, int(band.size_in));",
         "const int end = least(to, int(band.size_in) + 1);",
-        "out of bounds|between the elements|wrong", by="gather", case="steps",
+        "out of bounds|between the elements|wrong", by="gather", case="image",
     ),
     "inputs in front of the array": Mutant(
         GATHER_CONV, "low = from < 0 ? 0 : from;", "low = from;",
@@ -1204,7 +1208,7 @@ GATHER = {
         "out of bounds|another thread|nothing wrote", by="gather", case="image",
     ),
     "a group too few": Mutant(
-        GATHER_CONV, "/ int(p.rows) - group + 1;", "/ int(p.rows) - group;",
+        GATHER_CONV, "int(p.rows)) - group + 1;", "int(p.rows)) - group;",
         "nothing wrote", by="gather", case="channels",
     ),
     "inputs of the first sample": Mutant(
@@ -1212,27 +1216,52 @@ GATHER = {
         "wrong", by="gather", case="steps",
     ),
     "inputs of the first group": Mutant(
-        GATHER_CONV, "(group + channel) * p.input_group", "channel * p.input_group",
+        GATHER_CONV, "(group + piece) * p.input_group", "piece * p.input_group",
         "wrong", by="gather", case="channels",
     ),
     "chunks that do not lie as their inputs": Mutant(
         GATHER_CONV, "sizeof(Element)) & (CHUNK - 1) : 0;",
         "sizeof(Element) + 1) & (CHUNK - 1) : 0;",
-        "misaligned", by="gather", case="channels",
+        "misaligned", by="gather", case="channels", chunks=True,
     ),
     "inputs without skew": Mutant(
-        GATHER_CONV, "(own - group) * int(p.room) + skew(own - group)}",
-        "(own - group) * int(p.room)}",
-        "wrong|nothing wrote", by="gather", case="channels",
+        GATHER_CONV, ": channel * int(p.room) + skew(channel);",
+        ": channel * int(p.room);",
+        "wrong|nothing wrote", by="gather", case="steps",
+    ),
+    "channels apart that lie together": Mutant(
+        GATHER_CONV, "p.joined ? channel * elements + skew(0) : ", "",
+        "wrong|nothing wrote|out of bounds", by="gather", case="channels",
+    ),
+    "ends that nobody brings": Mutant(
+        GATHER_CONV, "    worker.store(end);\n", "",
+        "nothing wrote", by="gather", case="steps",
+    ),
+    "ends of the first piece": Mutant(
+        GATHER_CONV, "piece(number / (2 * CHUNK))", "piece(0)",
+        "nothing wrote|race", by="gather", case="steps",
+    ),
+    "whole chunks from the first element on": Mutant(
+        GATHER_CONV, "bulk_copy(own.to + own.before, own.from + own.before,",
+        "bulk_copy(own.to, own.from,",
+        "misaligned|without a fence|race", by="gather", case="steps",
+    ),
+    "a chunk too many": Mutant(
+        GATHER_CONV, "(length - before) & -CHUNK}", "(length - before + CHUNK - 1) & -CHUNK}",
+        "out of bounds|between the elements|race|under way", by="gather", case="steps",
+    ),
+    "no wait for bulk copies": Mutant(
+        GATHER_CONV, "    if (bulk) mbarrier_wait(worker.copied, 0);\n", "",
+        "race|nothing wrote|under way", by="gather", case="steps",
     ),
     "a chunk too far": Mutant(
-        GATHER_CONV, "element + CHUNK <= elements)", "element + CHUNK <= elements + 1)",
-        "out of bounds|between the elements", by="gather", case="steps",
+        GATHER_CONV, "element + CHUNK <= length)", "element + CHUNK <= length + 1)",
+        "out of bounds|between the elements", by="gather", case="strips with steps", chunks=True,
     ),
     "a part of a chunk too far": Mutant(
-        GATHER_CONV, "unsigned(element + e) < unsigned(elements)",
-        "unsigned(element + e) <= unsigned(elements)",
-        "out of bounds|between the elements", by="gather", case="steps",
+        GATHER_CONV, "unsigned(element + e) < unsigned(length)",
+        "unsigned(element + e) <= unsigned(length)",
+        "out of bounds|between the elements", by="gather", case="steps", chunks=True,
     ),
     "scattered inputs of another place": Mutant(
         GATHER_CONV, "rest -= along * int(p.axis[a].pitch);", "",
@@ -1242,21 +1271,33 @@ GATHER = {
         GATHER_CONV, "first + least(own, count - 1)", "first + own",
         "out of bounds", by="gather", case="steps",
     ),
-    "outputs of a group's first row": Mutant(
-        GATHER_CONV, "own * p.out_group + row * p.out_row,", "own * p.out_group,",
+    "outputs of the first channels": Mutant(
+        GATHER_CONV, "p.out_batch + own * p.out_row,", "p.out_batch + i * p.out_row,",
         "nobody wrote|another thread", by="gather", case="steps",
     ),
-    "weights of the first group": Mutant(
-        GATHER_CONV, "p.weight[of * p.weight_group + row", "p.weight[row",
+    "weights of the first channels, together": Mutant(
+        GATHER_CONV, "return int64(first) * taps + ", "return ",
         "wrong", by="gather", case="channels",
     ),
+    "weights behind the last channel": Mutant(
+        GATHER_CONV, "least(i, count * taps - 1);", "i;",
+        "out of bounds", by="gather", case="steps",
+    ),
+    "weights of the first group": Mutant(
+        GATHER_CONV, "return of * p.weight_group + row", "return row",
+        "wrong", by="gather", case="flipped",
+    ),
+    "weights of the first row": Mutant(
+        GATHER_CONV, "row * p.weight_row +", "0 * p.weight_row +",
+        "wrong", by="gather", case="rows first",
+    ),
     "flipped kernel": Mutant(
-        GATHER_CONV, "ay.weight_first + ax.weight_first;", "ay.weight_first;",
+        GATHER_CONV, "ay.weight_first + ax.weight_first +", "ay.weight_first +",
         "wrong|out of bounds", by="gather", case="flipped",
     ),
     "bias of the first channels": Mutant(
-        GATHER_CONV, "load_parameter<Accumulator>(p.bias, number(own));",
-        "load_parameter<Accumulator>(p.bias, own);",
+        GATHER_CONV, "load_parameter<Accumulator>(p.bias, number(threadIdx.x));",
+        "load_parameter<Accumulator>(p.bias, threadIdx.x);",
         "wrong|out of bounds", by="gather", case="channels",
     ),
     "taps next to each other": Mutant(
@@ -1280,7 +1321,8 @@ GATHER = {
         "wrong", by="gather", case="infinite",
     ),
     "x bound of taps off by one": Mutant(
-        GATHER_CONV, "< unsigned(ax.size_in)) << tap;", "<= unsigned(ax.size_in)) << tap;",
+        GATHER_CONV, "int(ax.apart)) < unsigned(ax.size_in)) << tap;",
+        "int(ax.apart)) <= unsigned(ax.size_in)) << tap;",
         "wrong|nothing wrote|out of bounds", by="gather", case="image",
     ),
     "no z bound of taps": Mutant(
@@ -1302,12 +1344,108 @@ GATHER = {
     ),
     "no wait for copies": Mutant(
         GATHER_CONV, "    copy_async_wait<0>();\n", "",
-        "race|nothing wrote|under way", by="gather", case="steps",
+        "race|nothing wrote|under way", by="gather", case="steps", chunks=True,
     ),
     "no barrier": Mutant(
         GATHER_CONV, "    copy_async_wait<0>();\n    __syncthreads();\n",
         "    copy_async_wait<0>();\n",
         "race|nothing wrote", by="gather", case="steps",
+    ),
+    # Strips.
+    "the x bound of strips off by one": Mutant(
+        GATHER_CONV, "unsigned(x0 + tap) < unsigned(ax.size_in)) << tap;",
+        "unsigned(x0 + tap) <= unsigned(ax.size_in)) << tap;",
+        "wrong|nothing wrote|out of bounds", by="gather", case="strips",
+    ),
+    "lines behind the last one": Mutant(
+        GATHER_CONV, "unsigned(y0 + r) < unsigned(end)", "unsigned(y0 + r) <= unsigned(end)",
+        "wrong|nothing wrote|out of bounds", by="gather", case="strips",
+    ),
+    "lines of outputs that do not exist": Mutant(
+        GATHER_CONV, "least(last, int(ay.size_in));", "int(ay.size_in);",
+        "wrong|nothing wrote|out of bounds", by="gather", case="wide strips",
+    ),
+    "lines of strips in front of the array": Mutant(
+        GATHER_CONV, "end = last < 0 ? 0 : least", "end = least",
+        "wrong|nothing wrote|out of bounds", by="gather", case="far strips",
+    ),
+    "every line, but for the first ones": Mutant(
+        GATHER_CONV, "bool every = y0 >= 0 && ", "bool every = ",
+        "wrong|nothing wrote|out of bounds", by="gather", case="strips",
+    ),
+    "every line, and one more": Mutant(
+        GATHER_CONV, "* STEP + HIGH <= end;", "* STEP + HIGH <= end + 1;",
+        "wrong|nothing wrote|out of bounds", by="gather", case="even strips",
+    ),
+    "channels of all teams": Mutant(
+        GATHER_CONV, "for (int c = team; c < count; c += teams)",
+        "for (int c = 0; c < count; ++c)",
+        "another thread|race", by="gather", case="strips of channels",
+    ),
+    "channels of the first team": Mutant(
+        GATHER_CONV, "for (int c = team; c < count;", "for (int c = 0; c < count;",
+        "another thread|nobody wrote", by="gather", case="strips of channels",
+    ),
+    "strips of the first plane": Mutant(
+        GATHER_CONV, "(across - plane * strips) * lines", "across * lines",
+        "nobody wrote|another thread", by="gather", case="strips of planes",
+    ),
+    "planes of the first band": Mutant(
+        GATHER_CONV, "z = p.band == 1 ? 0 : start + plane;", "z = p.band == 1 ? 0 : plane;",
+        "wrong|nothing wrote|out of bounds|another thread", by="gather", case="strips of planes",
+    ),
+    "strips of the first band": Mutant(
+        GATHER_CONV, "y = p.band == 1 ? start + line : line,", "y = line,",
+        "wrong|nothing wrote|out of bounds|another thread", by="gather", case="strips",
+    ),
+    "a plane too far": Mutant(
+        GATHER_CONV, "int(az.apart)) >= unsigned(az.size_in)) continue;",
+        "int(az.apart)) > unsigned(az.size_in)) continue;",
+        "wrong|nothing wrote|out of bounds", by="gather", case="strips of planes",
+    ),
+    "weights of the first strip's channel": Mutant(
+        GATHER_CONV, "weights + c * deep * PLANE;", "weights;",
+        "wrong", by="gather", case="strips",
+    ),
+    "weights of the first plane": Mutant(
+        GATHER_CONV, "int(az.apart * az.pitch), weight += PLANE)", "int(az.apart * az.pitch))",
+        "wrong", by="gather", case="strips of planes",
+    ),
+    "inputs of the first plane": Mutant(
+        GATHER_CONV, "++j, first += int(az.apart * az.pitch), weight", "++j, weight",
+        "wrong|nothing wrote", by="gather", case="strips of planes",
+    ),
+    "weights of the first line of taps": Mutant(
+        GATHER_CONV, "own[tap * TAPS + x]", "own[x]",
+        "wrong", by="gather", case="strips",
+    ),
+    "strips without steps": Mutant(
+        GATHER_CONV, "const int tap = r - o * STEP;", "const int tap = r - o;",
+        "wrong", by="gather", case="strips with steps",
+    ),
+    "a strip that ends early": Mutant(
+        GATHER_CONV, "(r - HIGH) / STEP + 1 == lines) break;",
+        "(r - HIGH) / STEP + 2 == lines) break;",
+        "wrong", by="gather", case="strips",
+    ),
+    "an output of a strip that is left out": Mutant(
+        GATHER_CONV, "if (o < own) *to", "if (o + 1 < own) *to",
+        "nobody wrote", by="gather", case="strips",
+    ),
+    "padding of strips that counts against an infinite weight": Mutant(
+        GATHER_CONV, "if (tap >= 0 && tap < HIGH && here >> x & 1u)\n",
+        "if (!(here >> x & 1u)) values[x] = zero<Accumulator>();\n"
+        "if (tap >= 0 && tap < HIGH)\n",
+        "wrong", by="gather", case="infinite strips",
+    ),
+    "parts of vectors that nobody writes": Mutant(
+        GATHER_CONV, "k < PLANE * TOGETHER; ++k)", "k <= HEIGHT * TAPS; ++k)",
+        "nothing wrote", by="gather", case="strips",
+    ),
+    "weights without room for the bias": Mutant(
+        GATHER_CONV, "weights[i / AREA * PLANE].values + i % AREA",
+        "weights[0].values + i",
+        "wrong|nothing wrote|another thread|race", by="gather", case="strips",
     ),
 }  # fmt: skip
 
@@ -1696,6 +1834,11 @@ STREAMING_CASES["infinite, odd"] = enormous(
 )
 GATHER_CASES["infinite"] = infinite(GATHER_CASES["image"])
 GATHER_CASES["scattered"] = scattered(GATHER_CASES["steps"])
+GATHER_CASES["infinite strips"] = infinite(GATHER_CASES["strips"])
+FLIPPED = GATHER_CASES["flipped"]
+GATHER_CASES["rows first"] = FLIPPED.with_arrays(
+    weight=FLIPPED["weight"].swapaxes(0, 1).copy().swapaxes(0, 1)
+)
 PLAIN_CASES["infinite"] = infinite(PLAIN_CASES["neighbours"])
 
 # Beside what Hypothesis draws: sums of several slices and tables, blocks of several tiles.
@@ -1777,7 +1920,8 @@ def test_is_rejected(name: str) -> None:
 def reject(mutant: Mutant, cases: Mapping[str, Case]) -> None:
     """Assert that a mutant is caught, in its case, by what it is said to be."""
     assert mutant.case
-    found = verdict(EmulatorBackend(mutant.by, mutant.patch()), cases[mutant.case])
+    with without_bulk_copies() if mutant.chunks else nullcontext():
+        found = verdict(EmulatorBackend(mutant.by, mutant.patch()), cases[mutant.case])
     assert found, "nothing rejects it"
     assert re.search(mutant.caught, found), found
 
@@ -1928,6 +2072,13 @@ OWN = {
 def test_the_kernel_is_right(kernel: str, name: str) -> None:
     """In the cases in which its mutants are not."""
     assert verdict(EmulatorBackend(kernel), OWN[kernel][1][name]) is None
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", GATHER_CASES)
+def test_the_gathering_kernel_is_right_by_chunks(name: str) -> None:
+    with without_bulk_copies():
+        assert verdict(EmulatorBackend("gather"), GATHER_CASES[name]) is None
 
 
 @pytest.mark.emulator

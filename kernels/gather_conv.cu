@@ -50,7 +50,7 @@ typedef accumulator_of<Element>::type Accumulator;
 
 constexpr int MOST_THREADS = 256;
 constexpr int TOGETHER = 4;
-constexpr int UNROLL = 4;  // weights that a thread has on their way
+constexpr int UNROLL = 4;  // weights of a thread that are under way together
 constexpr int CHUNK = 16 / sizeof(Element);
 constexpr int PLANE = (HEIGHT * TAPS + TOGETHER) / TOGETHER;  // Weights of strips for a plane of taps and the bias
 
@@ -106,7 +106,7 @@ struct Worker {
     int pieces, length;        // what is staged: how many, and elements of each
     mbarrier* copied;
     Channel* channels;
-    Weights* weights;  // of TOGETHER channels in turn, each tap's, and the biases; of strips, plane by plane of a channel
+    Weights* weights;  // of TOGETHER channels in turn: each tap's, and the biases; or of each channel, plane by plane
     Element* inputs;
 
     __device__ Worker(const Arguments& p, unsigned char* memory) : p(p), band(p.axis[p.band]), threads(blockDim.x) {
@@ -202,7 +202,8 @@ struct Worker {
     __device__ __forceinline__ End end(int number, int ends) const {
         if (number >= ends) return {};
         const Piece own = piece(number / (2 * CHUNK));
-        const int place = number % (2 * CHUNK), element = place < CHUNK ? place : own.before + own.whole + place - CHUNK;
+        const int place = number % (2 * CHUNK), behind = own.before + own.whole - CHUNK;
+        const int element = place < CHUNK ? place : behind + place;
         if (element >= (place < CHUNK ? own.before : length)) return {};
         return {own.to + element, own.from[element]};
     }
@@ -262,17 +263,24 @@ struct Worker {
         const int taps = int(p.taps), own = small_quotient(i, taps);
         return weights[own / TOGETHER * (taps + 1) + i - own * taps].values + own % TOGETHER;
     }
-    __device__ void bring_weights() const {
-        const int all = int(p.channels * p.taps);
-        // Several at a time are on their way.
-        for (int begin = threadIdx.x; begin < all; begin += UNROLL * threads) {
-            Accumulator values[UNROLL];
+    // Weights from one on, as many as threads apart.
+    struct Batch {
+        Element values[UNROLL];
+    };
+    __device__ __forceinline__ Batch load_weights(int begin) const {
+        Batch batch = {};
 #pragma unroll
-            for (int k = 0; k < UNROLL; ++k)
-                if (begin + k * threads < all) values[k] = widen<Accumulator>(p.weight[weight_at(begin + k * threads)]);
+        for (int k = 0; k < UNROLL; ++k) {
+            const int i = begin + k * threads;
+            if (i < int(p.channels * p.taps)) batch.values[k] = p.weight[weight_at(i)];
+        }
+        return batch;
+    }
+    __device__ __forceinline__ void store_weights(int begin, const Batch& batch) const {
 #pragma unroll
-            for (int k = 0; k < UNROLL; ++k)
-                if (begin + k * threads < all) *weight_place(begin + k * threads) = values[k];
+        for (int k = 0; k < UNROLL; ++k) {
+            const int i = begin + k * threads;
+            if (i < int(p.channels * p.taps)) *weight_place(i) = widen<Accumulator>(batch.values[k]);
         }
     }
 
@@ -439,14 +447,17 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) gather_conv(const __g
         worker.stage();
     else
         worker.stage_scattered();
-    // What a block waits for once: the first ends, biases and weights are all loaded before one of them is stored.
-    const int ends = bulk ? worker.pieces * 2 * CHUNK : 0;
-    const Worker::End end = worker.end(threadIdx.x, ends);
+    // What a block waits for once: the first weights, ends and biases are all loaded before one of them is stored.
+    const int thread = threadIdx.x, threads = worker.threads, ends = bulk ? worker.pieces * 2 * CHUNK : 0;
+    const Worker::Batch batch = worker.load_weights(thread);
+    const Worker::End end = worker.end(thread, ends);
     const Accumulator bias = worker.bias();
-    worker.bring_weights();
-    worker.describe_channel(bias);
+    worker.store_weights(thread, batch);
     worker.store(end);
-    for (int i = threadIdx.x + worker.threads; i < ends; i += worker.threads) worker.store(worker.end(i, ends));
+    worker.describe_channel(bias);
+    for (int i = thread + UNROLL * threads; i < int(p.channels * p.taps); i += UNROLL * threads)
+        worker.store_weights(i, worker.load_weights(i));
+    for (int i = thread + threads; i < ends; i += threads) worker.store(worker.end(i, ends));
     copy_async_wait<0>();
     __syncthreads();
     if (bulk) mbarrier_wait(worker.copied, 0);

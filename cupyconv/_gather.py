@@ -189,6 +189,8 @@ class _Tiles:
     ----------
     channels, groups : int
         Output and input channels of a tile.
+    room : int
+        Elements of shared memory for an input channel.
     items : int
         Positions, or strips, of each output channel.
     lines : int

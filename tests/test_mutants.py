@@ -2010,7 +2010,7 @@ SPANS = {
     "sums of all phases in one place": Mutant(
         MATRIX_CONV, "(p.apart ? index * int(p.phases) + phase_index : int(blockIdx.x))",
         "(p.apart ? index : int(blockIdx.x))",
-        "another thread|out of bounds", by="spans", case="phases apart",
+        "another thread|out of bounds|nothing wrote", by="spans", case="phases apart",
     ),
     "sums of all blocks in one place": Mutant(
         MATRIX_CONV, "+ phase_index : int(blockIdx.x))", "+ phase_index : 0)",

@@ -1,4 +1,4 @@
-"""Second room, the gathering kernel: one input channel for each group, where taps do not slide.
+"""Second room, the gathering kernel: one input channel for each group, strides, odd widths.
 
 The order of a sum is fixed by the geometry of one sample. Tiles follow from a model of the time
 that candidates take, and may depend on the batch.
@@ -28,7 +28,7 @@ _COUNTED = 2**20  # what the kernel counts in a tile stays below
 _MOST_APART = 2**30  # elements along an axis from one place to another, absent ones included
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
 _RESIDENT = {3: 8, 5: 7, 7: 6}  # blocks of a multiprocessor, by registers; half as many in float64
-_REGISTERS = {3: 64, 5: 104, 7: 120}  # of a thread with strips
+_REGISTERS = {3: 64, 5: 104, 7: 120}  # about those of a thread with strips
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ _WAIT = 400  # for the first inputs of the tiles that it has at a time
 _ALONE = 3.5  # what few blocks wait for, many hide
 
 # The same of strips, in instructions of a warp: for a tile, for the strips of all threads, for a
-# strip of a channel, for a product, to load an input or a weight from shared memory, for every
-# second bank, to widen 16 bits, and for a weight that is brought there. Fitted to 22 tilings of
-# each of 80 convolutions.
+# strip of a channel, for a product, to load an input or a weight from shared memory, for steps
+# of two, where every second bank is used, to widen 16 bits, and for a weight that is brought
+# there. Fitted to 22 tilings of each of 80 convolutions.
 _BLOCK, _PLACES, _STRIP, _ADD, _LOAD, _EVEN, _WIDEN, _BRING = 100, 15, 85, 0.35, 2.7, 1.1, 2.3, 130
 _COPY = 40  # for 32 chunks, where they are copied by themselves: counted, not measured
 _SCHEDULERS = 4

@@ -36,9 +36,9 @@ TARGETS = tuple(SHARED)
 _BULK_COPIES = ("sm_90a", "sm_100", "sm_120")  # those that have them
 
 # The kernels for convolutions: for everything, for one input channel in each group, for the same
-# where an input serves few outputs, for few products of an output, for one tap and for few on the
-# matrix units of compute capability 9.0, for all taps on those since 8.0, and on those of 9.0; the
-# last one also with sums of several spans, where a sample has few tiles.
+# with strides or on small and oddly wide images, for few products of an output, for one tap and for
+# few on the matrix units of compute capability 9.0, for all taps on those since 8.0, and on those
+# of 9.0; the last one also with sums of several spans, where a sample has few tiles.
 KERNELS = ("direct", "depthwise", "gather", "plain", "streaming", "spans", "portable", "hopper")
 
 MAX_GRID = 2**31 - 1
@@ -486,7 +486,7 @@ def _plan_gather(
     return GatherPlan(Launch(instance, blocks, layout.threads, layout.shared, blocks), layout)
 
 
-_LONG_LINE = 224  # bytes
+_LONG_LINE = 224  # bytes, from which on the depthwise kernel may copy whole lines
 
 
 def _gathering(gather: _gather.Layout, staged: _depthwise.Layout, itemsize: int) -> float:

@@ -1,5 +1,5 @@
-// Convolutions of one input channel for each group on one to three axes, where taps do not slide (depthwise_conv.cu)
-// or images are small.
+// Convolutions of one input channel for each group on one to three axes, with strides, or of images that are small or
+// oddly wide; depthwise_conv.cu has the others.
 //
 //     out[n, g, row, o] = bias[g, row] + sum over taps of in[n, g, i(o, tap)] * w[g, row, tap]
 //
@@ -263,7 +263,7 @@ struct Worker {
         const int taps = int(p.taps), own = small_quotient(i, taps);
         return weights[own / TOGETHER * (taps + 1) + i - own * taps].values + own % TOGETHER;
     }
-    // Weights from one on, as many as threads apart.
+    // UNROLL weights, `threads` apart.
     struct Batch {
         Element values[UNROLL];
     };

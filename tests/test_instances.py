@@ -363,6 +363,41 @@ def test_a_tile_has_images_but_for_some_lines(function: str, options: dict[str, 
 
 
 @pytest.mark.emulator
+@pytest.mark.parametrize("height", [3, 4])
+def test_many_pieces_of_inputs(height: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a warp copies at a time, and ends and weights for several turns of all threads."""
+    candidates = _gather._candidates
+
+    def large(*arguments: Any) -> Iterator[_gather.Layout]:
+        found = candidates(*arguments)
+        return (x for x in found if x.channels == 64 and x.threads <= 128)
+
+    monkeypatch.setattr(_gather, "_candidates", large)
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    case = convolution(
+        "conv2d", (1, 140, height + 7, 9), (140, 1, height, 3), bias=True, groups=140, stride=2
+    )
+    backend = Recorder("gather")
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert plan.layout.channels > 32 and not plan.layout.whole
+    assert plan.layout.channels * height * 3 > 4 * plan.layout.threads
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("bulk", [True, False])
+def test_a_piece_that_begins_inside_of_a_chunk(bulk: bool) -> None:
+    """Of so many inputs that they are whole turns of a warp, and a part of a chunk more."""
+    case = convolution("conv2d", (1, 5, 8, 16), (5, 1, 3, 3), groups=5, padding=1)
+    memory = np.full(case["input"].size + 8, np.nan, np.float32)
+    first = next(i for i in range(8) if memory[i:].ctypes.data % 16 == 4)
+    x = memory[first:][: case["input"].size].reshape(case["input"].shape)
+    x[...] = case["input"]
+    with nullcontext() if bulk else without_bulk_copies():
+        test_convolution.check(EmulatorBackend("gather"), case.with_arrays(input=x))
+
+
+@pytest.mark.emulator
 @pytest.mark.parametrize("height", [2, 3])
 @pytest.mark.parametrize("axes", [(1, 0, 2, 3), (0, 1, 3, 2), (0, 1, 2, 3)], ids=str)
 def test_weights_that_do_not_lie_together(axes: tuple[int, ...], height: int) -> None:

@@ -1179,6 +1179,7 @@ GATHER_CASES = {
         "conv3d", (2, 3, 15, 11, 14), (3, 3, 3), 2, padding=1, stride=(2, 1, 2)
     ),
     "wide strips": depthwise("conv2d", (1, 5, 44, 30), (7, 7), padding=3),
+    "wide image of strips": depthwise("conv2d", (1, 3, 30, 300), (3, 3), padding=1),
     "far strips": depthwise("conv2d", (1, 5, 2, 30), (3, 3), padding=14),
     "even strips": depthwise("conv2d", (1, 5, 64, 30), (3, 3), padding=1),
 }
@@ -1427,6 +1428,11 @@ GATHER = {
         GATHER_CONV, "(r - HIGH) / STEP + 1 == lines) break;",
         "(r - HIGH) / STEP + 2 == lines) break;",
         "wrong", by="gather", case="strips",
+    ),
+    "strips of the first turn": Mutant(
+        GATHER_CONV, "for (int turn = 0; turn * threads < all; ++turn)",
+        "for (int turn = 0; turn < 1; ++turn)",
+        "nobody wrote", by="gather", case="wide image of strips",
     ),
     "an output of a strip that is left out": Mutant(
         GATHER_CONV, "if (o < own) *to", "if (o + 1 < own) *to",

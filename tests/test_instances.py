@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cache
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -23,6 +24,7 @@ import test_windows
 from backends import EmulatorBackend, without_bulk_copies
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import _depthwise, _gather, _launch, _matrix, _plain, _plan, _streaming, _strides
+from cupyconv._geometry import ConvGeometry
 from cupyconv._plan import (
     DepthwisePlan,
     GatherPlan,
@@ -174,19 +176,28 @@ DEPTHWISE_CASES = [
 ]
 
 
+def choose_among(
+    monkeypatch: pytest.MonkeyPatch, room: ModuleType, suitable: Callable[[ConvGeometry, Any], bool]
+) -> None:
+    """Of the layouts of a kernel, plans choose among the suitable ones."""
+    candidates = room._candidates
+
+    def chosen(geometry: ConvGeometry, *rest: Any) -> Iterator[Any]:
+        return (x for x in candidates(geometry, *rest) if suitable(geometry, x))
+
+    monkeypatch.setattr(room, "_candidates", chosen)
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+
+
 @pytest.fixture
 def several_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the layouts, plans choose among those with several tiles on each axis that is long."""
-    candidates = _depthwise._candidates
 
-    def suitable(*arguments: Any) -> Iterator[_depthwise.Layout]:
-        for layout in candidates(*arguments):
-            long = [axis.positions(0) >= 16 for axis in layout.axes]
-            if all(tiles > 1 for tiles, needed in zip(layout.tiles, long, strict=True) if needed):
-                yield layout
+    def suitable(geometry: ConvGeometry, layout: _depthwise.Layout) -> bool:
+        long = [axis.positions(0) >= 16 for axis in layout.axes]
+        return all(tiles > 1 for tiles, needed in zip(layout.tiles, long, strict=True) if needed)
 
-    monkeypatch.setattr(_depthwise, "_candidates", suitable)
-    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    choose_among(monkeypatch, _depthwise, suitable)
 
 
 @pytest.mark.emulator
@@ -279,17 +290,13 @@ def strips(instance: Instance) -> bool:
 @pytest.fixture
 def several_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the layouts, plans choose among those that divide channels and an axis, and not evenly."""
-    candidates = _gather._candidates
 
-    def suitable(*arguments: Any) -> Iterator[_gather.Layout]:
-        outputs = arguments[0].groups * arguments[0].rows
-        for layout in candidates(*arguments):
-            size = layout.axes[layout.band].size_out
-            if outputs > layout.channels and outputs % layout.channels and size % layout.tile:
-                yield layout
+    def suitable(geometry: ConvGeometry, layout: _gather.Layout) -> bool:
+        outputs, size = geometry.groups * geometry.rows, layout.axes[layout.band].size_out
+        uneven = outputs % layout.channels > 0 and size % layout.tile > 0
+        return outputs > layout.channels and uneven
 
-    monkeypatch.setattr(_gather, "_candidates", suitable)
-    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    choose_among(monkeypatch, _gather, suitable)
 
 
 @pytest.mark.emulator
@@ -366,14 +373,7 @@ def test_a_tile_has_images_but_for_some_lines(function: str, options: dict[str, 
 @pytest.mark.parametrize("height", [3, 4])
 def test_many_pieces_of_inputs(height: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a warp copies at a time, and ends and weights for several turns of all threads."""
-    candidates = _gather._candidates
-
-    def large(*arguments: Any) -> Iterator[_gather.Layout]:
-        found = candidates(*arguments)
-        return (x for x in found if x.channels == 64 and x.threads <= 128)
-
-    monkeypatch.setattr(_gather, "_candidates", large)
-    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    choose_among(monkeypatch, _gather, lambda _, x: x.channels == 64 and x.threads <= 128)
     case = convolution(
         "conv2d", (1, 140, height + 7, 9), (140, 1, height, 3), bias=True, groups=140, stride=2
     )

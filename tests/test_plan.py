@@ -795,7 +795,8 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
         values = taps // (plane - 1) * (plane + -plane % 4)
     else:
         assert macros["HEIGHT"] == "0"
-    assert plan.launch.block == layout.threads <= (_gather.MOST_THREADS if strips else 128)
+    assert plan.launch.block == layout.threads
+    assert layout.threads in (_gather._BLOCKS if strips else (_gather.THREADS,))
     assert layout.threads % 32 == 0
     assert layout.bulk == (processor.target in ("sm_90a", "sm_100", "sm_120"))
     # The tiles cover all output channels, and all outputs along the band's axis.

@@ -913,7 +913,7 @@ def _plan_matrix(
     if mode.scaled:
         packs += g.batch
         workspace = 2 * workspace + 8 * rows + 4 * g.batch
-    packs = -(-min(packs, 16 * multiprocessors) // sum.phases) * sum.phases
+    packs = -(-min(packs, (2 if mode.scaled else 4) * multiprocessors) // sum.phases) * sum.phases
     warps = shape.threads(engine) // 32
     return MatrixPlan(
         Launch(pack, packs, 512 if mode.scaled else 256, unit=sum.phases),

@@ -727,7 +727,7 @@ struct Worker {
 };
 
 __device__ inline Taps ascending_taps(const Axis& axis, int phase) {
-    const Progression found = progression(axis.taps, phase);
+    const Progression<int> found = progression(axis.taps, phase);
     if (found.count == 0) return {0, 0, 0, 0};
     const AxisTaps& taps = axis.taps;
     const int64 last = found.first + (found.count - 1) * taps.tap_step;

@@ -145,7 +145,7 @@ __device__ inline Phase describe_phase(const Arguments& p, int64 index) {
         int64 used = axis.phases < axis.size_out ? axis.phases : axis.size_out;
         int64 residue = index % used;
         index /= used;
-        Progression taps = progression(axis, residue);
+        Progression<int64> taps = progression(axis, residue);
         phase.residue[a] = Coordinate(residue);
         phase.first[a] = Coordinate(taps.first);
         phase.count[a] = Coordinate(taps.count);

@@ -1377,7 +1377,7 @@ struct Worker {
 // and often compiled.
 __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_out, int64 sample,
                                   const int64 (&o)[3]) {
-    Progression taps[3];
+    Progression<int64> taps[3];
     int64 start[3];  // inputs of the first taps
 #pragma unroll 1
     for (int a = 0; a < 3; ++a) {

@@ -238,13 +238,11 @@ struct Taps {
     int first, step;          // of the weights
 };
 
-__device__ inline Taps taps_of(const AxisTaps& axis, int64 residue) {
-    const Progression p = progression(axis, residue);
-    if (axis.offset_step >= 0)
-        return {int(p.count), int(p.offset), int(axis.offset_step), int(p.first), int(axis.tap_step)};
-    const int64 last = p.count - 1;
-    return {int(p.count), int(p.offset + last * axis.offset_step), int(-axis.offset_step),
-            int(p.first + last * axis.tap_step), int(-axis.tap_step)};
+__device__ inline Taps taps_of(const AxisTaps& axis, int residue) {
+    const Progression<int> p = progression(axis, residue);
+    const int offset_step = int(axis.offset_step), tap_step = int(axis.tap_step), last = p.count - 1;
+    if (axis.offset_step >= 0) return {p.count, p.offset, offset_step, p.first, tap_step};
+    return {p.count, p.offset + last * offset_step, -offset_step, p.first + last * tap_step, -tap_step};
 }
 
 // A phase on z, y and x: residues, taps, and how many outputs it has.

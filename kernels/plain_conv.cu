@@ -134,7 +134,7 @@ struct __align__(16) Shared {
 __device__ inline void describe_taps(const Arguments& p, Shared& shared) {
     const int a = threadIdx.x / MAX_PHASES, phase = threadIdx.x % MAX_PHASES;
     if (a < 3 && phase < int(p.axis[a].taps.phases)) {
-        const Progression found = progression(p.axis[a].taps, phase);
+        const Progression<int> found = progression(p.axis[a].taps, phase);
         shared.taps[a][phase] = {int(found.first), int(found.count), int(found.offset), 0};
     }
     __syncthreads();

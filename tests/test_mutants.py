@@ -201,7 +201,7 @@ ACCIDENTS = {
     ),
 }
 
-NUMERATOR = "int64 numerator = phase + axis.origin;"
+NUMERATOR = "numerator = phase + Integer(axis.origin)"
 OUTPUT_PADDING = (
     "(axis.size_out - ((axis.size_in - 1) * axis.divisor - 2 * axis.origin"
     " + axis.dilation * (axis.kernel - 1) + 1))"
@@ -211,7 +211,7 @@ MISUNDERSTANDINGS = {
     "output_padding in the index": Mutant(
         "taps.cuh",
         NUMERATOR,
-        f"int64 numerator = phase + axis.origin + (axis.phases > 1 ? {OUTPUT_PADDING} : 0);",
+        f"{NUMERATOR} + Integer(axis.phases > 1 ? {OUTPUT_PADDING} : 0)",
         "wrong",
     ),
     "no test of divisibility": Mutant(
@@ -219,8 +219,8 @@ MISUNDERSTANDINGS = {
     ),
     "first tap not sought": Mutant(
         "taps.cuh",
-        "int64 first = numerator / axis.gcd % axis.tap_step * axis.inverse % axis.tap_step;",
-        "int64 first = 0;",
+        "Integer first = quotient % tap_step;",
+        "Integer first = 0;",
         "wrong",
     ),
     "groups ignored in the input": Mutant(

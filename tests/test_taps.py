@@ -16,6 +16,8 @@ from cupyconv import _compile
 from cupyconv._taps import AxisTaps, conv_taps, conv_transpose_taps
 
 MOST = 2**31 - 1
+HUGE = 61  # bits, of coordinates up to the geometry's bounds
+LARGE = 29  # and up to those of kernels that count in 32
 small = st.integers(1, 12)
 
 
@@ -25,13 +27,13 @@ def up_to(most: int) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def axes(draw: st.DrawFn, *, huge: bool = False) -> tuple[bool, AxisTaps, int]:
-    """Direction, axis and front padding, as the geometry allows them; `huge` ones have steps and
-    coordinates up to its bounds."""
-    step = up_to(MOST) if huge else small
+def axes(draw: st.DrawFn, *, bits: int = 0) -> tuple[bool, AxisTaps, int]:
+    """Direction, axis and front padding, as the geometry allows them; with `bits`, steps and
+    coordinates have up to about so many."""
+    step = up_to(min(MOST, 2**bits)) if bits else small
     stride, dilation = draw(step), draw(step)
-    size_in = draw(up_to(2**61 // stride) if huge else small)
-    kernel = draw(up_to(2**61 // dilation) if huge else small)
+    size_in = draw(up_to(2**bits // stride) if bits else small)
+    kernel = draw(up_to(2**bits // dilation) if bits else small)
     transposed = draw(st.booleans())
     extent = dilation * (kernel - 1) + 1
     if transposed:
@@ -106,7 +108,7 @@ def test_each_tap_belongs_to_the_phases_of_one_residue(drawn: tuple[bool, AxisTa
         assert taps == sorted(set(taps))
 
 
-@given(drawn=axes(huge=True), phase=st.integers(0, 2**31))
+@given(drawn=axes(bits=HUGE), phase=st.integers(0, 2**31))
 def test_long_progressions(drawn: tuple[bool, AxisTaps, int], phase: int) -> None:
     """Tables too long to write down: the first tap, the last one, and none in front or behind."""
     transposed, axis, pad = drawn
@@ -144,17 +146,24 @@ MAIN = """
 
 int main() {
     AxisTaps a;
-    int64 phase;
+    int64 phase, small;
     static_assert(sizeof(a) == 12 * sizeof(int64), "as many fields as in Python");
-    while (fread(&a, sizeof(a), 1, stdin) == 1 && fread(&phase, sizeof(phase), 1, stdin) == 1) {
-        Progression p = progression(a, phase);
+    while (fread(&a, sizeof(a), 1, stdin) == 1 && fread(&phase, sizeof(phase), 1, stdin) == 1 &&
+           fread(&small, sizeof(small), 1, stdin) == 1) {
+        Progression<int64> p = {};
+        if (small) {
+            Progression<int> own = progression(a, int(phase));
+            p = {own.first, own.count, own.offset};
+        } else {
+            p = progression(a, phase);
+        }
         int64 numbers[] = {p.first, p.count, p.offset, positions_of(a, phase)};
         fwrite(numbers, sizeof(numbers), 1, stdout);
     }
 }
 """
 
-Call = tuple[AxisTaps, int]
+Call = tuple[AxisTaps, int, bool]  # an axis, a phase, and whether it is computed in 32 bits
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +180,7 @@ def taps_cuh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[Call]],
     assert done.returncode == 0, done.stderr
 
     def call(calls: list[Call]) -> list[tuple]:
-        numbers = [n for axis, phase in calls for n in (*astuple(axis), phase)]
+        numbers = [n for axis, *rest in calls for n in (*astuple(axis), *rest)]
         packed = b"".join(n.to_bytes(8, "little", signed=True) for n in numbers)
         done = subprocess.run([folder / "taps"], input=packed, capture_output=True)
         assert done.returncode == 0, done.stderr.decode()
@@ -185,22 +194,24 @@ def taps_cuh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[Call]],
 @st.composite
 def calls(draw: st.DrawFn) -> list[Call]:
     """Many axes with a phase that has outputs."""
-    drawn = draw(st.lists(st.one_of(axes(), axes(huge=True)), min_size=1, max_size=40))
+    kinds = [(axes(), True), (axes(), False), (axes(bits=LARGE), True), (axes(bits=HUGE), False)]
+    one = st.one_of(*(st.tuples(kind, st.just(short)) for kind, short in kinds))
     result = []
-    for _, axis, _ in drawn:
+    for (_, axis, _), short in draw(st.lists(one, min_size=1, max_size=40)):
         used = min(axis.phases, axis.size_out)
-        result.append((axis, draw(st.integers(0, used - 1))))
+        result.append((axis, draw(st.integers(0, used - 1)), short))
     return result
 
 
 @given(calls=calls())
-@example(calls=[(conv_transpose_taps(2**30, 9, 2**30, MOST, MOST - 1, 2**61), 5)])
+@example(calls=[(conv_transpose_taps(2**30, 9, 2**30, MOST, MOST - 1, 2**61), 5, False)])
+@example(calls=[(conv_transpose_taps(1, 2**30, 1, 2**30 - 1, 2**29 - 1, 0), 2**30 - 2, True)])
 def test_taps_cuh(taps_cuh: Callable[[list[Call]], list[tuple]], calls: list[Call]) -> None:
     expected = []
-    for axis, phase in calls:
+    for axis, phase, _ in calls:
         first, count, offset = axis.progression(phase)
         expected.append((first, count, offset, axis.positions(phase)))
-    for (axis, phase), got, (first, count, offset, positions) in zip(
+    for (axis, phase, _), got, (first, count, offset, positions) in zip(
         calls, taps_cuh(calls), expected, strict=True
     ):
         assert (got[1], got[3]) == (count, positions), (axis, phase)

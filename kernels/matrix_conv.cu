@@ -626,7 +626,9 @@ struct Worker {
         typedef typename BitsOf<PIXELS * sizeof(Element)>::type Loads;
         typedef Loads Values[DEPTH][CHUNK];
         static constexpr int TOGETHER = ENGINE::LOADS / (BLOCK * (int(sizeof(Loads) + 3) / 4));
-        static constexpr int ROUND = SWEEP || TOGETHER < 1 ? 1 : TOGETHER;  // K blocks
+        static constexpr int ROUND = SWEEP || TOGETHER < 1           ? 1  // K blocks
+                                     : TOGETHER > ENGINE::MOST_BLOCKS ? ENGINE::MOST_BLOCKS
+                                                                      : TOGETHER;
         static constexpr int WARPS = STAGERS / 32;
 
         const Worker& worker;
@@ -1480,23 +1482,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
     const int taps = uniform(phase.taps[1].count * p.sum.along_x(phase.taps[2].count));
     const int z_taps = uniform(taps ? phase.taps[0].count : 0);
     Worker worker(p, shared, memory, taps, z_taps);
-    // Who stages inputs begins when slots and pairs are described, while the teams describe the rest.
+    // Who stages inputs begins EARLY, when slots and pairs are described, while the teams describe the rest.
+    constexpr bool EARLY = ENGINE::EARLY;
     const bool multiplies = threadIdx.x < TEAMS * TEAM, brings = !multiplies && threadIdx.x < TEAMS * TEAM + 32;
-    if (!brings) {
-        const Crew others = {int(threadIdx.x) - (multiplies ? 0 : 32), THREADS - 32};
+    if (!EARLY || !brings) {
+        const Crew others = {int(threadIdx.x) - (EARLY && !multiplies ? 32 : 0), EARLY ? THREADS - 32 : THREADS};
         worker.describe_slots(others);
         worker.describe_pairs(others);
-        if (!SCALED && multiplies) named_barrier_arrive(INPUTS_DESCRIBED, THREADS - 32);
-        if (!SCALED && !multiplies) named_barrier_wait(INPUTS_DESCRIBED, THREADS - 32);
+        if (EARLY && !SCALED && multiplies) named_barrier_arrive(INPUTS_DESCRIBED, THREADS - 32);
+        if (EARLY && !SCALED && !multiplies) named_barrier_wait(INPUTS_DESCRIBED, THREADS - 32);
     }
-    if (multiplies) {
-        const Crew teams = {int(threadIdx.x), TEAMS * TEAM};
+    if (!EARLY || multiplies) {
+        const Crew teams = {int(threadIdx.x), EARLY ? TEAMS * TEAM : THREADS};
         worker.describe_steps(teams);
         worker.describe_columns(teams);
         Epilogue::describe(worker, teams);
         if (SPANS) wait_for_grids();  // for what counts spans
-        if (!SCALED) named_barrier_wait(OUTPUTS_DESCRIBED, TEAMS * TEAM);
+        if (EARLY && !SCALED) named_barrier_wait(OUTPUTS_DESCRIBED, TEAMS * TEAM);
     }
+    if (!EARLY) __syncthreads();
 #if SCALED
     wait_for_grids();
     bool two = false;

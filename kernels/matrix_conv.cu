@@ -1440,6 +1440,7 @@ __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int inde
     worker.describe(index, tile);
     Element* const out = p.out + worker.first_output(tile);
     __syncwarp();
+#pragma unroll 1  // of few columns some compilers would unroll all
     for (int i = threadIdx.x % 32; i < ENGINE::ROWS * 16 * WIDTH; i += 32) {
         const int row = ENGINE::first_row(i / WIDTH / 16) + i / WIDTH % 16;
         const int column = ENGINE::first_column(0) + i % WIDTH;

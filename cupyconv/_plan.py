@@ -683,13 +683,15 @@ def _plan_streaming(
     return StreamingPlan(launch, layout)
 
 
-# From here on weights are better packed: channels of one tap, which are loaded again for each 64
-# rows or two times so many; those of single products of tf32 numbers, and others. And channels with
-# several taps, of which each loads its inputs.
+# From here on weights may be better packed: channels of one tap, which are loaded again for each 64
+# rows or two times so many; those of single products of tf32 numbers, and others. And, for certain,
+# channels with several taps, of which each loads its inputs.
 _MANY_CHANNELS = {True: 512, False: 256}
 _MANY_CHANNELS_WITH_TAPS = 16
-# How the models compare: what it may take of the dense kernel's cycles, by how far that strides,
-# which leaves its model behind; and cycles in which the kernel for few products begins.
+# How the models compare: what it may take of the dense kernel's cycles, with one tap, and with
+# several by how far that strides, which leaves its model behind; and cycles in which the kernel for
+# few products begins.
+_OF_DENSE_WITH_MANY_CHANNELS = 1.0
 _OF_DENSE = {1: 0.88, 2: 1.05}
 _OF_DENSE_FAR = 1.5
 _PLAIN_BEGINS = 63_000
@@ -711,24 +713,27 @@ def _too_slow(
     small = _small(products * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes))
     if small:
         return small
-    if _streaming.has_one_tap(g):
-        most = _MANY_CHANNELS[mode.itemsize == 4 and mode.products == 1]
+    one_tap = _streaming.has_one_tap(g)
+    if one_tap:
+        many = g.channels > _MANY_CHANNELS[mode.itemsize == 4 and mode.products == 1]
         if mode.itemsize == 2 and g.axes[-1].size_out % 4:
             return "its lines do not consist of four outputs together"
-    else:
-        most = _MANY_CHANNELS_WITH_TAPS
-    if g.channels > most:
-        return f"its groups have {g.channels} input channels, more than {most}"
+    elif g.channels > _MANY_CHANNELS_WITH_TAPS:
+        return f"its groups have {g.channels} input channels, more than {_MANY_CHANNELS_WITH_TAPS}"
     plain = plan_plain(g, dtype, processor)
     if not isinstance(plain, str) and plain.layout.cycles + _PLAIN_BEGINS < plan.layout.cycles:
         return "plain multiply-adds take less time"
-    if _streaming.has_one_tap(g):
+    if one_tap and not many:
         return None
+    if one_tap and not isinstance(_plan_spans(g, dtype, precision, processor, False), str):
+        return "the sum of a sample is divided into spans"
     dense_mode = _matrix.mode(dtype.name, precision, "hopper", g)
     if dense_mode is None or _too_few(g, dense_mode, processor):
         return None
     dense = _plan_matrix(g, dense_mode, processor, "hopper")
     share = _OF_DENSE.get(g.axes[-1].step, _OF_DENSE_FAR)
+    if one_tap:
+        share = _OF_DENSE_WITH_MANY_CHANNELS
     if not isinstance(dense, str) and plan.layout.cycles > share * dense.tiling.cycles:
         return "the dense kernel takes less time"
     return None

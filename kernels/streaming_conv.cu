@@ -65,6 +65,7 @@ constexpr int PLACES = 2 * TILES;           // positions of a thread: 8 bytes of
 constexpr int TEAM_PLACES = TILES * 64;     // and of a team
 constexpr int OWN = BLOCK / 4;              // channels of a thread in a step
 constexpr int SUMS = 32;                    // of a thread in 64 positions by 64 rows
+constexpr int UNDER_WAY = (TEAMS < 4 ? 32 : 16) / CHUNK;  // slots of weights that a thread loads together
 constexpr bool REPAIRED = TAPS || sizeof(Element) == 4;  // where sums are not finite
 constexpr int CHUNK_BYTES = STEPS * SLAB_BYTES;  // of weights, in a pass
 
@@ -226,28 +227,51 @@ struct Worker {
         }
     }
 
-    // Slot by slot; and the biases.
+    // The i-th slot: eight rows have their first ones, then their second ones. So what eight threads store lies in all
+    // banks, and what four times eight load in few lines, be rows or channels neighbours in memory.
+    struct WeightPlace {
+        int row, slot;
+    };
+    __device__ __forceinline__ WeightPlace weight_place(int i, int slots) const {
+        const int rows = small_quotient(i / 8, slots);
+        return {rows * 8 + i % 8, i / 8 - rows * slots};
+    }
+    __device__ __forceinline__ void load_weight(Bits (&values)[CHUNK], const WeightPlace& at) const {
+        const int row = first_row + at.row, products = row < int(p.rows) ? int(p.products) : 0;
+        const Bits* const from = (const Bits*)p.weight + group * p.weight_group + row * p.weight_row;
+#pragma unroll
+        for (int c = 0; c < CHUNK; ++c) {
+            const int channel = at.slot * CHUNK + c;
+            load_bits(values[c], from + (TAPS ? weight_at[channel] : channel * p.weight_channel), channel, products);
+        }
+    }
+    __device__ __forceinline__ void store_weight(const Bits (&values)[CHUNK], const WeightPlace& at) const {
+        Slot parts[PARTS];
+        Range range;
+        Channels<Element, Operand>::template fill<0>(parts, values, 0, Placing(), range);
+        const int pass = at.row / SLAB_ROWS, step = at.slot / DEPTH;
+        Slot* const to = (Slot*)(weights + (pass * int(p.chunks) * STEPS + step) * SLAB_BYTES) +
+                         at.slot % DEPTH * SLAB_ROWS + at.row % SLAB_ROWS;
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) to[part * DEPTH * SLAB_ROWS] = parts[part];
+    }
+
+    // Slot by slot, a few of a thread under way together; and the biases.
     __device__ void bring_weights() const {
         const int slots = int(p.chunks) * STEPS * DEPTH;  // of a row
-        const Bits* const weight = (const Bits*)(p.weight + group * p.weight_group);
-        for (int i = threadIdx.x; i < int(p.passes) * SLAB_ROWS * slots; i += THREADS) {
-            const int own = i / slots, row = first_row + own, slot = i - own * slots, step = slot / DEPTH;
-            unsigned values[CHUNK];
+        const int all = int(p.passes) * SLAB_ROWS * slots;
+#pragma unroll 1
+        for (int first = threadIdx.x; first < all; first += UNDER_WAY * THREADS) {
+            Bits values[UNDER_WAY][CHUNK] = {};
+            WeightPlace at[UNDER_WAY];
 #pragma unroll
-            for (int c = 0; c < CHUNK; ++c) {
-                const int channel = slot * CHUNK + c;
-                const bool exists = row < int(p.rows) && channel < int(p.products);
-                const int64 at = row * p.weight_row + (TAPS ? weight_at[channel] : channel * p.weight_channel);
-                values[c] = exists ? weight[at] : 0u;
+            for (int b = 0; b < UNDER_WAY; ++b) {
+                const int i = first + b * THREADS;
+                at[b] = weight_place(i < all ? i : first, slots);
+                load_weight(values[b], at[b]);
             }
-            Slot parts[PARTS];
-            Range range;
-            Channels<Element, Operand>::template fill<0>(parts, values, 0, Placing(), range);
-            const int pass = own / SLAB_ROWS;
-            Slot* const to = (Slot*)(weights + (pass * int(p.chunks) * STEPS + step) * SLAB_BYTES) +
-                             slot % DEPTH * SLAB_ROWS + own % SLAB_ROWS;
 #pragma unroll
-            for (int part = 0; part < PARTS; ++part) to[part * DEPTH * SLAB_ROWS] = parts[part];
+            for (int b = 0; b < UNDER_WAY; ++b) store_weight(values[b], at[b]);
         }
         for (int own = threadIdx.x; own < int(p.passes) * SLAB_ROWS; own += THREADS) {
             const int row = first_row + own;

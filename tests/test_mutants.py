@@ -950,21 +950,33 @@ STREAMING_CASES = {
 
 STREAMING = {
     "weights of the first group": Mutant(
-        STREAMING_CONV, "(p.weight + group * p.weight_group);", "p.weight;",
+        STREAMING_CONV, "p.weight + group * p.weight_group + row", "p.weight + row",
         "wrong", by="streaming", case="image",
     ),
     "rows of the weight off by one": Mutant(
-        STREAMING_CONV, "const bool exists = row < int(p.rows) &&",
-        "const bool exists = row <= int(p.rows) &&",
+        STREAMING_CONV, "row < int(p.rows) ? int(p.products) : 0;",
+        "row <= int(p.rows) ? int(p.products) : 0;",
         "out of bounds|between the elements", by="streaming", case="odd",
     ),
     "channels of the weight off by one": Mutant(
-        STREAMING_CONV, "channel < int(p.products);", "channel <= int(p.products);",
+        STREAMING_CONV, ", channel, products);", ", channel, products + 1);",
         "out of bounds|between the elements|wrong", by="streaming", case="odd",
     ),
     "halves of a step in one place": Mutant(
-        STREAMING_CONV, "slot % DEPTH * SLAB_ROWS + own % SLAB_ROWS;", "own % SLAB_ROWS;",
+        STREAMING_CONV, "at.slot % DEPTH * SLAB_ROWS + at.row % SLAB_ROWS;", "at.row % SLAB_ROWS;",
         "nothing wrote|another thread|race", by="streaming", case="image",
+    ),
+    "slots of weights behind the last one": Mutant(
+        STREAMING_CONV, "weight_place(i < all ? i : first, slots)", "weight_place(i, slots)",
+        "out of bounds|race|another thread", by="streaming", case="odd",
+    ),
+    "half of eight rows": Mutant(
+        STREAMING_CONV, "rows * 8 + i % 8", "rows * 8 + i % 4",
+        "nothing wrote|race|another thread", by="streaming", case="image",
+    ),
+    "channels of the first slot": Mutant(
+        STREAMING_CONV, "const int channel = at.slot * CHUNK + c;", "const int channel = c;",
+        "wrong", by="streaming", case="image",
     ),
     "bias of the first group": Mutant(
         STREAMING_CONV, "load_parameter<float>(p.bias, group * p.rows + row)",
@@ -1155,7 +1167,8 @@ STREAMING = {
         "out of bounds|wrong|null|crash", by="streaming", case="no bias",
     ),
     "other weights where a sum is infinite": Mutant(
-        STREAMING_CONV, " + row * p.weight_row;", ";",
+        STREAMING_CONV, "worker.group * p.weight_group + row * p.weight_row;",
+        "worker.group * p.weight_group;",
         "wrong", by="streaming", case="infinite",
     ),
     "no bias where a sum is infinite": Mutant(

@@ -37,6 +37,7 @@ struct Pool {
     // The bits of a row's sums that are flipped so that the extremum is the largest: none or the sign's. ODD
     // are those where more counts than the order of the sums.
     static constexpr unsigned SIGN = 0x80000000u, ODD = 1;
+    static constexpr float MOST = 3.402823466e38f;  // that is finite
     __device__ __noinline__ static double of(const Parameter& parameter, int64 channel) {
         return load_parameter<double>(parameter, channel);
     }
@@ -138,6 +139,9 @@ struct Pool {
             const double scale = row < p.rows ? of(p.scale, channel) : 1;
             unsigned& flip = worker.shared.flip[team][i];
             flip = scale > 0 ? 0 : scale < 0 ? SIGN : ODD;
+            // Where both are infinite, what lies on one side of the mean becomes NaN, and comes before all others: below it
+            // by the sign of the scale, if the shift is positive.
+            if (fabs(scale) > MOST && of(p.shift, channel) > MOST) flip ^= SIGN;
             if (row < p.rows && is_unusual(p, channel)) flip = ODD;
             for (int warp = 0; warp < ENGINE::COLUMN_WARPS; ++warp)
                 worker.shared.moments[team][warp][i] = {0, 0, 0};

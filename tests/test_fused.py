@@ -121,6 +121,17 @@ def test_an_infinite_weight_times_what_may_be_zero(backend: NumpyBackend) -> Non
 
 
 @every_matrix_kernel
+@pytest.mark.parametrize("scale", [-np.inf, np.inf])
+@pytest.mark.parametrize("shift", [-np.inf, np.inf])
+def test_scale_and_shift_are_infinite(backend: NumpyBackend, scale: float, shift: float) -> None:
+    """A sum on one side of the mean is NaN then, and so is each window that has one."""
+    case = fused_case((4, 2, 5, 9), (2, 70, 2, 2), num_groups=70)
+    bn_weight, bn_bias = case["bn_weight"].copy(), case["bn_bias"].copy()
+    bn_weight[1::2], bn_bias[1::2] = scale, shift
+    check(backend, case.with_arrays(bn_weight=bn_weight, bn_bias=bn_bias))
+
+
+@every_matrix_kernel
 @pytest.mark.parametrize("style", ["constant", "large", "small"])
 def test_saturated_and_constant_stages(backend: NumpyBackend, style: str) -> None:
     """Statistics without variance, and a tanh that is 1 all over."""

@@ -215,7 +215,7 @@ MISUNDERSTANDINGS = {
         "wrong",
     ),
     "no test of divisibility": Mutant(
-        "taps.cuh", "if (numerator % axis.gcd != 0) return {0, 0, 0};", "", "wrong"
+        "taps.cuh", "quotient * gcd != numerator || first >= kernel", "first >= kernel", "wrong"
     ),
     "first tap not sought": Mutant(
         "taps.cuh",
@@ -1699,12 +1699,20 @@ FUSED_CASES["infinite"] = FUSED_CASES["infinite"].with_arrays(
     bn_bias=np.full(20, np.inf, np.float32),
 )
 
+infinite = np.full(20, np.inf, np.float32)
+FUSED_CASES["infinite scales"] = test_fused.fused_case(
+    (4, 2, 5, 9), (2, 20, 2, 2), num_groups=20
+).with_arrays(bn_weight=-infinite, bn_bias=infinite)
+
 # Infinities that tanh makes ones of.
 FUSED_CASES["stacked infinite"] = test_fused.fused_case(
     (2, 9, 12, 37), (9, 20, 1, 1), num_groups=4, given=True, precision="tf32"
 ).with_arrays(input=np.abs(few), kernel=np.ones((9, 20, 1, 1), np.float32))
 
 FUSED: dict[str, Mutant] = {
+    "the extremum that is not NaN": Mutant(
+        MATRIX_POOL, "flip ^= SIGN;", ";", "wrong", by="portable", case="infinite scales",
+    ),
     "one extremum for both signs": Mutant(
         MATRIX_POOL, "= scale > 0 ? 0 : scale < 0 ? SIGN : ODD;", "= 0;",
         "wrong", by="hopper", case="own",

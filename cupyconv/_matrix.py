@@ -20,7 +20,6 @@ SECTOR = 32  # bytes that memory is written by
 TEAM = 128  # threads
 MOST_PARTIAL = 2**25  # bytes of sums of spans
 MAX_STAGES = 16
-MOST_BLOCKS = 2  # of K of which a staging thread has loads under way (the portable engine)
 MAX_STEPS = 2048  # of a stage, as far as the table of distances goes
 _AHEAD = 8  # distances behind those of a stage, which are read but not used
 INT32_LIMIT = 2**31
@@ -828,7 +827,7 @@ def _candidates(
         stores = sectors * _SECTOR_CYCLES
         if window > 1:
             stores = shape.rows * shape.columns / _POOLED_A_CYCLE
-        deep = _deep(sum, shape.loads(mode, engine), stages, engine)
+        deep = _deep(sum, shape.loads(mode, engine), stages)
         chunk = math.lcm(sum.depth, deep)
         cycles, apart = _cycles(sum, shape, count, multiprocessors, products, staged, stores)
         yield Tiling(
@@ -886,7 +885,7 @@ def _cycles(
     return together * slower, False
 
 
-def _deep(sum: Sum, loads: int, stages: int, engine: str) -> int:
+def _deep(sum: Sum, loads: int, stages: int) -> int:
     """Return of how many K blocks a staging thread has the same slots in turn.
 
     It computes their addresses once. Half of the ring is staged while the other half is read.
@@ -894,8 +893,6 @@ def _deep(sum: Sum, loads: int, stages: int, engine: str) -> int:
     pixels = 2 if sum.axes[2].pairs else 1
     words = -(-pixels * sum.mode.itemsize // 4)  # of a load
     most = loads // (sum.mode.block * words)
-    if engine == "portable":
-        most = min(most, MOST_BLOCKS)
     return max(1, min(most, sum.blocks, stages * sum.depth // 2))
 
 

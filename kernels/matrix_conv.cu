@@ -626,9 +626,7 @@ struct Worker {
         typedef typename BitsOf<PIXELS * sizeof(Element)>::type Loads;
         typedef Loads Values[DEPTH][CHUNK];
         static constexpr int TOGETHER = ENGINE::LOADS / (BLOCK * (int(sizeof(Loads) + 3) / 4));
-        static constexpr int ROUND = SWEEP || TOGETHER < 1           ? 1  // K blocks
-                                     : TOGETHER > ENGINE::MOST_BLOCKS ? ENGINE::MOST_BLOCKS
-                                                                      : TOGETHER;
+        static constexpr int ROUND = SWEEP || TOGETHER < 1 ? 1 : TOGETHER;  // K blocks
         static constexpr int WARPS = STAGERS / 32;
 
         const Worker& worker;

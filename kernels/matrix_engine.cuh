@@ -84,9 +84,9 @@ struct WgmmaEngine {
     __device__ static void take() { take_registers<TAKEN>(); }
     __device__ static void give() { give_registers<256 - TAKEN>(); }
     // Small tiles are for small calls, in which every instruction is waited for. And in how many registers a staging
-    // thread has loads under way, of how many K blocks at most; and whether it begins before all is described.
+    // thread has loads under way; and whether it begins before all is described.
     static constexpr bool SMALL = PARTS * PIECES * SEGMENT / 2 <= 64;
-    static constexpr int LOADS = SMALL ? 16 : 32, MOST_BLOCKS = LOADS;
+    static constexpr int LOADS = SMALL ? 16 : 32;
     static constexpr bool EARLY = true;
 
     __device__ void clear() {
@@ -264,9 +264,9 @@ struct MmaEngineOf {
     __device__ static int row(int r) { return first_row(r) + threadIdx.x % 32 / 4; }
     __device__ static int column(int c) { return first_column(c) + threadIdx.x % 4 * 2; }
     __device__ float& value(int r, int c, int i) { return sum[r][c][i]; }
-    // Sums take most of the registers that all threads have alike: with more K blocks of loads under way, or two ways to
-    // begin, ptxas spills what each group of steps needs.
-    static constexpr int STAGING_TEAMS = 1, LOADS = 32, MOST_BLOCKS = 2;
+    // Sums take most of the registers that all threads have alike: with two ways to begin, ptxas spills what each group of
+    // steps needs.
+    static constexpr int STAGING_TEAMS = 1, LOADS = 32;
     static constexpr bool SMALL = false, EARLY = false;
     __device__ static void take() {}
     __device__ static void give() {}

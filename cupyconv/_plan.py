@@ -731,9 +731,8 @@ def _too_slow(
     if dense_mode is None or _too_few(g, dense_mode, processor):
         return None
     dense = _plan_matrix(g, dense_mode, processor, "hopper")
-    share = _OF_DENSE.get(g.axes[-1].step, _OF_DENSE_FAR)
-    if one_tap:
-        share = _OF_DENSE_WITH_MANY_CHANNELS
+    of_taps = _OF_DENSE.get(g.axes[-1].step, _OF_DENSE_FAR)
+    share = _OF_DENSE_WITH_MANY_CHANNELS if one_tap else of_taps
     if not isinstance(dense, str) and plan.layout.cycles > share * dense.tiling.cycles:
         return "the dense kernel takes less time"
     return None

@@ -56,7 +56,8 @@ def options(instance: Instance) -> tuple[str, ...]:
     the one without them, and the more special of the two counts.
     """
     macros = (f"-D{name}={value}" for name, value in instance.defines)
-    wgmma = instance.source == "streaming_conv.cu" or ("ENGINE", "WgmmaEngine") in instance.defines
+    always = instance.source in ("streaming_conv.cu", "pointwise_conv.cu")
+    wgmma = always or ("ENGINE", "WgmmaEngine") in instance.defines
     return ("-std=c++17", *macros, *(("-arch=sm_90a",) if wgmma else ()))
 
 

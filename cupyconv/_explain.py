@@ -43,6 +43,7 @@ from ._plan import (
     MatrixPlan,
     NormPlan,
     PlainPlan,
+    PointwisePlan,
     Processor,
     StreamingPlan,
 )
@@ -87,10 +88,10 @@ class Explanation:
     multiprocessors : int
         Multiprocessors of the GPU.
     kernel : str
-        What does the work: ``"hopper"``, ``"portable"``, ``"spans"``, ``"streaming"``,
-        ``"depthwise"``, ``"gather"``, ``"plain"`` or ``"direct"`` for convolutions, ``"fused"``,
-        ``"normalize"``, ``"max_pool2d"``, several of them joined by ``" + "``, or ``"none"`` for a
-        result without elements.
+        What does the work: ``"hopper"``, ``"portable"``, ``"spans"``, ``"pointwise"``,
+        ``"streaming"``, ``"depthwise"``, ``"gather"``, ``"plain"`` or ``"direct"`` for
+        convolutions, ``"fused"``, ``"normalize"``, ``"max_pool2d"``, several of them joined by
+        ``" + "``, or ``"none"`` for a result without elements.
     refused : dict of str to str
         Kernels that come before it, each with the reason why it does not take the call.
     plans : tuple of str
@@ -249,7 +250,7 @@ class _NotingPath(KernelPath):
         if isinstance(plan, MatrixPlan):
             placing = _PLACING if plan.sum.mode.scaled else 1
             return plan.tiling.cycles * placing * self.chip.matrix_slowness(dtype)
-        if isinstance(plan, StreamingPlan):
+        if isinstance(plan, PointwisePlan | StreamingPlan):
             return plan.layout.cycles * self.chip.matrix_slowness(dtype)
         if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan):
             return plan.layout.cycles
@@ -338,7 +339,7 @@ def _tiles(plan: ConvPlan) -> object:
     """Return the part of a plan that is not about launches."""
     if isinstance(plan, MatrixPlan):
         return plan.tiling
-    if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan | StreamingPlan):
+    if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan | PointwisePlan | StreamingPlan):
         return plan.layout
     return f"{plan.phases} phases of {plan.row_tiles} x {plan.position_tiles} tiles"
 

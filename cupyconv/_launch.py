@@ -10,14 +10,15 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 
-from . import _depthwise, _plain, _streaming
+from . import _depthwise, _plain, _pointwise, _streaming
 from ._arrays import Array, Convolution, Fused, floating
 from ._device import Arguments, Device
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
+from ._matrix import Sum
 from ._packing import (
     fields_of,
     lie_together,
@@ -35,6 +36,7 @@ from ._plan import (
     MatrixPlan,
     NormPlan,
     PlainPlan,
+    PointwisePlan,
     StreamingPlan,
     plan_conv,
     plan_fused,
@@ -67,6 +69,72 @@ def _lie_without_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     pitches = itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)
     places = zip(reversed(sizes), reversed(strides), pitches, strict=True)
     return all(size == 1 or stride == pitch for size, stride, pitch in places)
+
+
+def _space(geometry: ConvGeometry, strides: ConvStrides) -> tuple[int, ...]:
+    """Return the members of a ``struct Space``."""
+    g = geometry
+    lead = (0,) * (3 - g.rank)
+    axes = (NO_AXIS,) * (3 - g.rank) + g.axes
+    along = list(zip(axes, (*lead, *strides.input_axes), strict=True))
+    z, y, x = (axis.size_out for axis in axes)
+    sizes = y, x, z * y * x
+    return (
+        sum(stride * axis.origin for axis, stride in along),
+        *(*strides.input, *(stride * axis.step for axis, stride in along)),
+        *(*strides.out, *lead, *strides.out_axes),
+        *(*sizes, *map(long_reciprocal, sizes)),
+        g.rank > 1,
+    )
+
+
+def _neighbours_together(
+    geometry: ConvGeometry, strides: ConvStrides, places: int, inputs: bool
+) -> bool:
+    """Return whether so many neighbours lie together in the result, and in the inputs of these."""
+    g = geometry
+    steps = [stride * axis.step for axis, stride in zip(g.axes, strides.input_axes, strict=True)]
+    outs, ins = (*strides.out, *strides.out_axes), (*strides.input, *steps)
+    size = g.axes[-1].size_out
+    return all(lie_together(places, own, size) == places for own in (outs, ins)[: 1 + inputs])
+
+
+def _axes_of(sum: Sum, strides: ConvStrides) -> list[int]:
+    """Return the members of three ``struct MatrixAxis``."""
+    weight_axes = (*(0,) * (3 - len(strides.weight_axes)), *strides.weight_axes)
+    return [
+        value
+        for axis, stride in zip(sum.axes, weight_axes, strict=True)
+        for value in (
+            *(*astuple(axis.taps), stride),
+            *(axis.spacing, axis.lattices, axis.pairs, axis.spread),
+        )
+    ]
+
+
+def _order_of(sum: Sum) -> tuple[int, int, int]:
+    """Return the last members of a ``struct Steps``."""
+    return sum.depth, sum.halves, sum.axes[2].apart
+
+
+def _pack_constants(
+    plan: MatrixPlan | PointwisePlan,
+    geometry: ConvGeometry,
+    strides: ConvStrides,
+    row_tiles: int,
+    slabs: int,
+) -> Arguments:
+    """Return what pack_weights.cu takes behind its arrays, for all modes."""
+    g, own = geometry, plan.sum
+    return packed_words(
+        (
+            *(g.groups, g.rows, *strides.weight),
+            *(own.phases, row_tiles, slabs, own.steps, plan.splits),
+            *(own.channels, own.spans * own.blocks, *_order_of(own)),
+            *astuple(own.fold),
+            *_axes_of(own, strides),
+        )
+    )
 
 
 class KernelPath:
@@ -112,6 +180,8 @@ class KernelPath:
             convolve = self._plain(geometry, strides, bias, out.dtype)
         elif isinstance(plan, StreamingPlan):
             convolve = self._streaming(plan, geometry, strides, bias, out.dtype.itemsize)
+        elif isinstance(plan, PointwisePlan):
+            convolve = self._pointwise(plan, geometry, strides, bias, out.dtype.itemsize)
         else:
             convolve = self._matrix(plan, geometry, strides, bias, out.dtype.itemsize)
         dtype, cast = out.dtype, self.device.cast
@@ -399,22 +469,13 @@ class KernelPath:
         g, layout = geometry, plan.layout
         lead = (0,) * (3 - g.rank)
         axes = (NO_AXIS,) * (3 - g.rank) + g.axes
-        along = list(zip(axes, (*lead, *strides.input_axes), strict=True))
-        steps = [stride * axis.step for axis, stride in along]
-        first = sum(stride * axis.origin for axis, stride in along)
         padded = not all(map(_streaming.is_inside, axes))
-        z, y, x = (axis.size_out for axis in axes)
-        sizes = y, x, z * y * x
         constants = packed_words(
             (
                 *parameter_fields(bias),
                 *(layout.positions, layout.products, g.rows),
-                first,
-                *(*strides.input, *steps),
                 *strides.weight,
-                *(*strides.out, *lead, *strides.out_axes),
-                *(*sizes, *map(long_reciprocal, sizes)),
-                g.rank > 1,
+                *_space(g, strides),
                 *(layout.units, layout.passes, layout.chunks),
                 layout.products // g.channels,
                 *(axis.kernel for axis in axes),
@@ -428,9 +489,7 @@ class KernelPath:
         )
         # Neighbours of a thread: with several taps in the result alone.
         places = _streaming.places(layout.shape, itemsize)
-        outs, inputs = (*strides.out, *strides.out_axes), (*strides.input, *steps)
-        neighbours = [outs] if layout.shape.taps else [outs, inputs]
-        together = all(lie_together(places, own, x) == places for own in neighbours)
+        together = _neighbours_together(g, strides, places, not layout.shape.taps)
         launch = self.device.launcher(plan.launch)
         address = self.device.address
 
@@ -440,6 +499,55 @@ class KernelPath:
             loaded = 0 if layout.shape.taps else arrays[0]
             aligned = together and (loaded | arrays[2]) % (places * itemsize) == 0
             launch(packed_words(arrays) + constants + packed_words((aligned,)))
+
+        return convolve
+
+    def _pointwise(
+        self,
+        plan: PointwisePlan,
+        geometry: ConvGeometry,
+        strides: ConvStrides,
+        bias: Array | None,
+        itemsize: int,
+    ) -> Convolution:
+        g, layout, shape = geometry, plan.layout, plan.layout.shape
+        pack_constants = _pack_constants(plan, g, strides, layout.units_of_group, shape.held)
+        constants = packed_words(
+            (
+                *parameter_fields(bias),
+                *(g.channels, g.rows, *strides.weight),
+                *_space(g, strides),
+                *(layout.tiles, layout.tiles_of_sample, long_reciprocal(layout.tiles_of_sample)),
+                *(layout.units, layout.units_of_group, layout.chunks),
+                layout.stages,
+            )
+        )
+        axis = g.axes[-1]
+        together = g.rank == 1 and axis.step * strides.input_axes[0] == 1
+        together = together and _neighbours_together(g, strides, _pointwise.places(itemsize), True)
+        bulks = together and not layout.alone
+        bulks = bulks and math.gcd(*strides.input, axis.size_out) * itemsize % 16 == 0
+        slots = layout.alone and itemsize == 2 and strides.weight[2] == 1
+        slots = slots and math.gcd(*strides.weight[:2], g.channels) % 8 == 0
+        pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
+        alone = self.device.launcher(replace(plan.launch, early=False))
+        address, byte = self.device.address, np.dtype(np.uint8)
+        lines = lines_of(g, strides, itemsize)
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            source, weights, result = address(input), address(weight), address(out)
+            term = 0 if bias is None else address(bias)
+            aligned = together and (source | result) % 8 == 0
+            direct = slots and weights % 16 == 0
+            bulk = aligned and bulks and source % 16 == 0
+            last = packed_words((direct, bulk, aligned))
+            if direct:
+                alone(packed_words((source, weights, 0, result, term)) + constants + last)
+                return
+            memory = self.device.workspace((plan.packed,), byte)
+            packed = address(memory)
+            pack(packed_words((weights, packed)) + pack_constants + packed_words((source, lines)))
+            launch(packed_words((source, weights, packed, result, term)) + constants + last)
 
         return convolve
 
@@ -457,26 +565,8 @@ class KernelPath:
         """
         g, sum, tiling = geometry, plan.sum, plan.tiling
         lead = (0,) * (3 - g.rank)
-        weight_axes = (*lead, *strides.weight_axes)
-        axes = [
-            value
-            for axis, stride in zip(sum.axes, weight_axes, strict=True)
-            for value in (
-                *(*astuple(axis.taps), stride),
-                *(axis.spacing, axis.lattices, axis.pairs, axis.spread),
-            )
-        ]
-        fold = astuple(sum.fold)
-        order = (sum.depth, sum.halves, sum.axes[2].apart)
-        pack_constants = packed_words(
-            (
-                *(g.groups, g.rows, *strides.weight),
-                *(sum.phases, tiling.row_tiles, tiling.shape.slabs, sum.steps, plan.splits),
-                *(sum.channels, sum.spans * sum.blocks, *order),
-                *fold,
-                *axes,
-            )
-        )
+        pack_constants = _pack_constants(plan, g, strides, tiling.row_tiles, tiling.shape.slabs)
+        axes, fold, order = _axes_of(sum, strides), astuple(sum.fold), _order_of(sum)
         scaled = sum.mode.scaled
         batch = max(1, g.batch)
         judged = packed_words(

@@ -548,6 +548,14 @@ def sum_of(
     return Sum(taps, axes, folded[1], mode, g.channels, g.rows, blocks, depth, group, halves)
 
 
+def of_one_tap(geometry: ConvGeometry, mode: Mode, blocks: int) -> Sum:
+    """Return a sum over channels alone, in so many K blocks, of which the last may be empty."""
+    g = geometry
+    taps = (NO_AXIS,) * (3 - g.rank) + g.axes
+    axes = tuple(_axis(axis, last=False) for axis in taps)
+    return Sum(taps, axes, Fold(1, 1), mode, g.channels, g.rows, blocks, 1, 1, 2)
+
+
 def spanned(sum: Sum, spans: int) -> Sum:
     """Return the sum as that of so many spans; these must divide its K blocks."""
     blocks = sum.blocks // spans

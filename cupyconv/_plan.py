@@ -17,9 +17,9 @@ from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from . import _depthwise, _gather, _matrix, _plain, _streaming
+from . import _depthwise, _gather, _matrix, _plain, _pointwise, _streaming
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._matrix import Mode, Sum, Tiling
+from ._matrix import SLAB_ROWS, Mode, Sum, Tiling
 from ._taps import AxisTaps
 
 # Compute capabilities that the kernels are built for, and the shared memory of a block in bytes.
@@ -37,9 +37,13 @@ _BULK_COPIES = ("sm_90a", "sm_100", "sm_120")  # those that have them
 
 # The kernels for convolutions: for everything, for one input channel in each group, for the same
 # with strides or on small and oddly wide images, for few products of an output, for one tap and for
-# few on the matrix units of compute capability 9.0, for all taps on those since 8.0, and on those
-# of 9.0; the last one also with sums of several spans, where a sample has few tiles.
-KERNELS = ("direct", "depthwise", "gather", "plain", "streaming", "spans", "portable", "hopper")
+# few on the matrix units of compute capability 9.0, there for one tap of many channels, for all
+# taps on those since 8.0, and on those of 9.0; the last one also with sums of several spans, where
+# a sample has few tiles.
+KERNELS = (
+    *("direct", "depthwise", "gather", "plain", "streaming", "pointwise"),
+    *("spans", "portable", "hopper"),
+)
 
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
@@ -293,6 +297,35 @@ class StreamingPlan(_TiledPlan[_streaming.Layout]):
 
 
 @dataclass(frozen=True)
+class PointwisePlan:
+    """How a convolution runs by pointwise_conv.cu.
+
+    Attributes
+    ----------
+    pack, launch : Launch
+        The kernels: one packs the weights, one convolves.
+    packed : int
+        Bytes of the packed weights.
+    splits : int
+        Blocks of the first kernel that share some rows: each packs a part of their steps.
+    sum : Sum
+        What is summed, and in which order.
+    layout : Layout
+        How outputs are divided into tiles.
+    """
+
+    pack: Launch
+    launch: Launch
+    packed: int
+    splits: int
+    sum: Sum
+    layout: _pointwise.Layout
+
+    def __str__(self) -> str:
+        return f"{self.pack}; {self.launch}: {self.layout}"
+
+
+@dataclass(frozen=True)
 class FusedPlan:
     """How the fused operation runs: a convolution that pools, and what norms its result.
 
@@ -317,7 +350,7 @@ class FusedPlan:
 
 # How a convolution runs.
 ConvPlan: TypeAlias = (
-    DirectPlan | DepthwisePlan | GatherPlan | PlainPlan | StreamingPlan | MatrixPlan
+    DirectPlan | DepthwisePlan | GatherPlan | PlainPlan | StreamingPlan | PointwisePlan | MatrixPlan
 )
 # Why a kernel does not take a call, in words that go on from "not this one: ".
 Refusal: TypeAlias = str
@@ -376,6 +409,9 @@ def candidates(
         yield "gather", staged or _plan_gather(geometry, dtype, processor)
     if kernel in (None, "depthwise"):
         yield "depthwise", _plan_depthwise(geometry, dtype, processor)
+    if kernel in (None, "pointwise"):
+        few = _few_channels(geometry, dtype, precision, processor) if kernel is None else None
+        yield "pointwise", few or _plan_pointwise(geometry, dtype, precision, processor)
     if kernel in (None, "streaming"):
         slow = _too_slow(geometry, dtype, precision, processor) if kernel is None else None
         yield "streaming", slow or _plan_streaming(geometry, dtype, precision, processor)
@@ -668,7 +704,7 @@ def _plan_streaming(
         return f"{processor.target} has not the instructions"
     layout = _streaming.layout(g, mode, SHARED[processor.target], processor.multiprocessors)
     if layout is None:
-        return "shared memory has no room for the weights of 64 rows"
+        return "registers have no room for its channels, or shared memory for weights of 64 rows"
     size = math.prod(axis.size_out for axis in g.axes)
     if not _fits_32_bits(g) or max(size, g.rows, layout.tiles, layout.units) >= INT32_LIMIT // 2:
         return _LARGE
@@ -683,10 +719,121 @@ def _plan_streaming(
     return StreamingPlan(launch, layout)
 
 
+_PACK_STEPS = 16  # that a block packs of its rows at least, where several share these
+
+
+def _pack_weights(mode: Mode, spanned: bool = False) -> Instance:
+    operand = (("OPERAND", mode.operand),) if mode.scaled else ()
+    spans = (("SPANS", "1"),) if spanned else ()
+    macros = (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)), *spans)
+    return Instance("pack_weights.cu", "pack_weights", macros)
+
+
+def _packing(sum: Sum, rows: int, batch: int, multiprocessors: int) -> tuple[Launch, int]:
+    """Return how the weights of so many rows are packed, and how many blocks share some of them.
+
+    A block packs the weights of some rows, or a part of their steps; scaled ones it all looks at
+    before, and at the inputs of samples.
+    """
+    mode = sum.mode
+    packs = rows // mode.pack_rows
+    spare = (1 if mode.scaled else 8) * multiprocessors // packs
+    splits = max(1, min(spare, sum.steps // _PACK_STEPS))
+    packs *= splits
+    if mode.scaled:
+        packs += batch
+    packs = -(-min(packs, (2 if mode.scaled else 4) * multiprocessors) // sum.phases) * sum.phases
+    instance = _pack_weights(mode, sum.spans > 1)
+    return Launch(instance, packs, 512 if mode.scaled else 256, unit=sum.phases), splits
+
+
+def _pointwise_conv(mode: Mode, shape: _pointwise.Shape) -> Instance:
+    return Instance(
+        "pointwise_conv.cu",
+        "pointwise_conv",
+        (
+            *(("ELEMENT", mode.element), ("PARTS", str(mode.parts))),
+            *(("CHANNELS", str(shape.channels)), ("TEAMS", str(shape.teams))),
+            ("HELD", str(shape.held)),
+        ),
+    )
+
+
+def _plan_pointwise(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
+) -> PointwisePlan | Refusal:
+    """Return the plan for one tap and many channels, or why there is none."""
+    g = geometry
+    mode = _matrix.plain_mode(dtype.name, precision)
+    if mode is None:
+        return _no_mode(dtype)
+    if mode.products > 1:
+        return "its precision takes three products"
+    if not _streaming.has_one_tap(g):
+        return "its outputs have several taps, or some have none"
+    if g.rank > 3:
+        return _MANY_AXES
+    if not g.channels:
+        return "it has no input channels"
+    if processor.target != "sm_90a":
+        return f"{processor.target} has not the instructions"
+    multiprocessors = processor.multiprocessors
+    layout = _pointwise.layout(g, mode, SHARED[processor.target], multiprocessors)
+    shape = layout.shape
+    sum = _matrix.of_one_tap(g, mode, layout.chunks * shape.channels // mode.block)
+    size = math.prod(axis.size_out for axis in g.axes)
+    steps = layout.units * (shape.rows + 2 * SLAB_ROWS) * sum.steps
+    if not _fits_32_bits(g) or max(size, g.rows, layout.tiles, steps) >= INT32_LIMIT // 8:
+        return _LARGE
+    blocks = min(layout.tiles, max(1, multiprocessors * (2 // shape.teams) // layout.units))
+    pack, splits = _packing(sum, layout.units * shape.rows, g.batch, multiprocessors)
+    launch = Launch(
+        _pointwise_conv(mode, shape),
+        blocks * layout.units,
+        shape.threads,
+        layout.shared,
+        layout.units,
+        early=True,
+    )
+    packed = layout.units * shape.held * sum.steps * mode.slab_bytes
+    return PointwisePlan(pack, launch, packed, splits, sum, layout)
+
+
+# Up to so many channels of a group its inputs are better loaded to registers at once: by the bytes
+# of an element.
+_FEW_CHANNELS = {4: 64, 2: 128}
+
+
+def _few_channels(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
+) -> Refusal | None:
+    """Return why other kernels are faster than the pointwise one, None where they are not.
+
+    The batch does not count, nor how arrays lie.
+    """
+    g = _nominal(geometry)
+    plan = _plan_pointwise(g, dtype, precision, processor)
+    if isinstance(plan, str):
+        return None  # which is said by its own plan
+    size = dtype.itemsize
+    if g.channels <= _FEW_CHANNELS[size]:
+        return f"its groups have {g.channels} input channels, no more than {_FEW_CHANNELS[size]}"
+    axis = g.axes[-1]
+    if axis.step > 1 or axis.size_out % _pointwise.places(size):
+        return "neighbouring outputs, or their inputs, do not lie together"
+    small = _small(g.channels * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes))
+    if small:
+        return small
+    plain = plan_plain(g, dtype, processor)
+    if not isinstance(plain, str) and plain.layout.cycles + _PLAIN_BEGINS < plan.layout.cycles:
+        return "plain multiply-adds take less time"
+    return None
+
+
 # From here on weights may be better packed: channels of one tap, which are loaded again for each 64
-# rows or two times so many; those of single products of tf32 numbers, and others. And, for certain,
-# channels with several taps, of which each loads its inputs.
-_MANY_CHANNELS = {True: 512, False: 256}
+# rows or two times so many, by the products of a step. And, for certain, channels with several
+# taps, of which each loads its inputs.
+_MANY_CHANNELS = {1: 512, 3: 256}
 _MANY_CHANNELS_WITH_TAPS = 16
 # How the models compare: what it may take of the dense kernel's cycles, with one tap, and with
 # several by how far that strides, which leaves its model behind; and cycles in which the kernel for
@@ -715,7 +862,7 @@ def _too_slow(
         return small
     one_tap = _streaming.has_one_tap(g)
     if one_tap:
-        many = g.channels > _MANY_CHANNELS[mode.itemsize == 4 and mode.products == 1]
+        many = g.channels > _MANY_CHANNELS[mode.products]
         if mode.itemsize == 2 and g.axes[-1].size_out % 4:
             return "its lines do not consist of four outputs together"
     elif g.channels > _MANY_CHANNELS_WITH_TAPS:
@@ -778,13 +925,10 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
     return None
 
 
-def _matrix_instances(
+def _matrix_conv(
     mode: Mode, shape: _matrix.Shape, engine: str, window: int = 1, spanned: bool = False
-) -> tuple[Instance, Instance]:
-    """Return the kernels that pack weights and that convolve, and pool where there are windows."""
-    operand = (("OPERAND", mode.operand),) if mode.scaled else ()
-    spans = (("SPANS", "1"),) if spanned else ()
-    macros = (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)), *spans)
+) -> Instance:
+    """Return the kernel that convolves, and pools where there are windows."""
     shaped = (
         ("ENGINE", {"portable": "MmaEngine", "hopper": "WgmmaEngine"}[engine]),
         ("TEAMS", str(shape.teams)),
@@ -793,15 +937,19 @@ def _matrix_instances(
         ("SEGMENTS", str(shape.segments)),
         *((("POOLS", "1"),) if window > 1 else ()),
     )
-    return (
-        Instance("pack_weights.cu", "pack_weights", macros),
-        Instance("matrix_conv.cu", "matrix_conv", macros + shaped),
-    )
+    macros = _pack_weights(mode, spanned).defines
+    return Instance("matrix_conv.cu", "matrix_conv", macros + shaped)
+
+
+def _matrix_instances(
+    mode: Mode, shape: _matrix.Shape, engine: str, window: int = 1, spanned: bool = False
+) -> tuple[Instance, Instance]:
+    """Return the kernels that pack weights and that convolve."""
+    return _pack_weights(mode, spanned), _matrix_conv(mode, shape, engine, window, spanned)
 
 
 # Spans of a sum, and steps of one: fewer do not pay for the sums that are handed over.
 _MOST_SPANS, _LEAST_STEPS = 16, 64
-_PACK_STEPS = 16  # that a block packs of its rows at least, where several share these
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 
@@ -893,7 +1041,7 @@ def _plan_matrix(
         return "no tile fits shared memory"
     shape = tiling.shape
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
-    pack, convolve = _matrix_instances(mode, shape, engine, window, spans > 1)
+    convolve = _matrix_conv(mode, shape, engine, window, spans > 1)
     blocks = multiprocessors * (1 if sum.phases == 1 else _TURNS_OF_PHASES)
     partial = shape.partial_bytes
     if spans > 1:
@@ -906,21 +1054,14 @@ def _plan_matrix(
         # Where the same blocks always have the ends of rows, they fall behind. Then neighbours
         # write parts of a sector so long after each other that memory reads and writes it twice.
         blocks = next(n for n in range(blocks, 0, -1) if math.gcd(n, tiling.tiles[-1]) == 1)
-    # A block packs the weights of some rows, or a part of their steps; scaled ones it all looks at
-    # before.
     workspace = slots * mode.parts * _matrix.SLOT
     rows = g.groups * sum.phases * tiling.row_tiles * shape.rows
-    packs = rows // mode.pack_rows
-    spare = (1 if mode.scaled else 8) * multiprocessors // packs
-    splits = max(1, min(spare, sum.steps // _PACK_STEPS))
-    packs *= splits
     if mode.scaled:
-        packs += g.batch
         workspace = 2 * workspace + 8 * rows + 4 * g.batch
-    packs = -(-min(packs, (2 if mode.scaled else 4) * multiprocessors) // sum.phases) * sum.phases
+    pack, splits = _packing(sum, rows, g.batch, multiprocessors)
     warps = shape.threads(engine) // 32
     return MatrixPlan(
-        Launch(pack, packs, 512 if mode.scaled else 256, unit=sum.phases),
+        pack,
         # Where statistics are kept for each block, their number is no longer free.
         Launch(
             convolve,
@@ -1172,6 +1313,13 @@ def instances(target: str) -> tuple[Instance, ...]:
         for taps in (False, True)
         for shape in _streaming.shapes(mode, taps)
     )
+    pointwise = (
+        instance
+        for mode in _matrix.modes("hopper")
+        if target == "sm_90a" and not mode.scaled and mode.products == 1
+        for shape in _pointwise.SHAPES[mode.itemsize]
+        for instance in (_pack_weights(mode), _pointwise_conv(mode, shape))
+    )
     norms = (
         _norm(function, *dtypes)
         for dtypes in _NORM_DTYPES
@@ -1220,6 +1368,7 @@ def instances(target: str) -> tuple[Instance, ...]:
         *gather,
         *plain,
         *streaming,
+        *pointwise,
         *matrix,
         *spans,
         *pooled,

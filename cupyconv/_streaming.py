@@ -48,10 +48,7 @@ SHAPES = {
         *(Shape(32, 4), Shape(64, 3), Shape(96, 2), Shape(128, 2)),
         *(Shape(64, 3, 1), Shape(64, 3, 2), Shape(64, 2, 4)),
     ),
-    (2, 1): (
-        *(Shape(32, 4), Shape(64, 3), Shape(96, 2), Shape(128, 2)),
-        *(Shape(64, 2, 1), Shape(64, 2, 2)),
-    ),
+    (2, 1): (Shape(32, 4), Shape(64, 3), Shape(96, 2), Shape(128, 2)),
 }
 _TAPPED = {
     (4, 3): (Shape(32, 4), Shape(64, 3), Shape(64, 2, 1), Shape(64, 2, 2)),

@@ -6,16 +6,7 @@
 // where i(o, tap) = o * step + low + tap * apart on each axis: all but transposed ones with strides.
 //
 // There is little to compute for each byte, so inputs take the shortest way: from memory to the registers of those that
-// multiply them, and sums from there to memory. Positions, of all samples in a row, are the rows of the matrix
-// products, and output channels their columns:
-//
-//      memory: a channel's positions lie            registers: a thread has PLACES neighbouring positions,
-//      side by side                                 8 bytes, of a quarter of the channels
-//
-//      channel 0  # # # # # # # # ...               4 threads  x  8  have 8 * PLACES positions of a warp:
-//      channel 1  # # # # # # # # ...     -->       its rows, in whatever order
-//      ...            \_/
-//                      a load
+// multiply them, and sums from there to memory (from_registers.cuh). Positions are those of all samples in a row.
 //
 // A warp loads runs of 64 bytes of four channels at a time, and stores such runs. Weights lie in shared memory, as
 //
@@ -45,11 +36,8 @@
 // Launch: THREADS threads, a multiple of `units` blocks, shared memory for weights and biases (_streaming.py). A block
 // stays with a unit, which are some rows of a group, and its teams take every so many-th tile of positions.
 
-#include "matrix_tile.cuh"
+#include "from_registers.cuh"
 
-#ifndef TAPS
-#define TAPS 0
-#endif
 #ifdef HELD
 #define LONG 1
 #else
@@ -57,17 +45,9 @@
 #define HELD 1
 #endif
 
-constexpr int TEAM = 128;
 constexpr int THREADS = TEAMS * TEAM;
-constexpr int STEPS = CHANNELS / BLOCK;
-constexpr int TILES = TAPS ? 1 : 4 / sizeof(Element);  // products of 64 positions that a team has side by side
-constexpr int PLACES = 2 * TILES;           // positions of a thread: 8 bytes of a channel
-constexpr int TEAM_PLACES = TILES * 64;     // and of a team
-constexpr int OWN = BLOCK / 4;              // channels of a thread in a step
-constexpr int SUMS = 32;                    // of a thread in 64 positions by 64 rows
 constexpr int UNDER_WAY = (TEAMS < 4 ? 32 : 16) / CHUNK;  // slots of weights that a thread loads together
-constexpr bool REPAIRED = TAPS || sizeof(Element) == 4;  // where sums are not finite
-constexpr int CHUNK_BYTES = STEPS * SLAB_BYTES;  // of weights, in a pass
+constexpr int CHUNK_BYTES = STEPS * SLAB_BYTES;           // of weights, in a pass
 
 // All strides are in elements.
 struct Arguments {
@@ -76,13 +56,8 @@ struct Arguments {
     Element* out;
     Parameter bias;
     int64 positions, products, rows;  // of all samples; channels times taps, and output channels of a group
-    int64 first;  // input of the first product of the first output
-    int64 input_batch, input_group, input_channel, input_axis[3];  // from the input of an output to that of the next
     int64 weight_group, weight_row, weight_channel;
-    int64 out_batch, out_group, out_row, out_axis[3];
-    int64 sizes[2], size;  // of outputs along y and x, and of all axes
-    int64 reciprocals[3];  // of these; long ones
-    int64 scattered;       // whether axes do not lie as one: the last one stands for all otherwise
+    Space space;
     int64 units, passes;   // passes of a unit: HELD, if that is given
     int64 chunks;          // of the products
     int64 taps, kernel[3], size_in[3], step[3], low[3], apart[3];
@@ -91,26 +66,17 @@ struct Arguments {
     int64 together;        // whether a thread's positions lie together, aligned, in input and output
 };
 
-// Where a position lies, in channel 0 and row 0 of a group.
-struct Place {
-    int64 input, out;
-};
-
-// The positions of a thread in a tile: where their next channels lie and where their outputs do, or null; the next
-// channel, and how many there are.
+#if TAPS
+// The positions of a thread in a tile: where their inputs lie and where their outputs do, or null.
 template <bool TOGETHER>
 struct Spots {
     static constexpr int COUNT = TOGETHER ? 1 : PLACES;
     Element* out[COUNT];
-#if TAPS
     const Bits* from[PLACES];
     unsigned absent[PLACES];  // taps without an input, as bits
     int chunk;
-#else
-    const Bits* from[COUNT];
-    int channel, channels[COUNT];
-#endif
 };
+#endif
 
 // A product of an output: how far its input is from that of the first one, and the taps of each axis as bits; it does
 // not exist where one of them is absent.
@@ -119,76 +85,6 @@ struct __align__(16) Term {
     unsigned taps;
 };
 constexpr unsigned NEVER = 1u << 30;
-
-// Of a thread: its positions in each of its channels, the same as matrix units take them, and its sums.
-#if TAPS
-typedef Bits Own[PLACES];
-#else
-typedef Bits64 Own;
-#endif
-typedef Own Inputs[STEPS][OWN];
-typedef unsigned Operands[PARTS][TILES][STEPS][4];
-typedef float Sums[TILES][SUMS];
-
-__device__ inline unsigned number_of(const Bits64& own, int place) { return pixel_of(own, place); }
-template <typename Number>
-__device__ inline unsigned number_of(const Number (&own)[PLACES], int place) {
-    return own[place];
-}
-// Numbers of 16 bits of two channels at one place, of two products.
-__device__ inline unsigned both_of(const Bits64& first, const Bits64& second, int tile, int place) {
-    return byte_select(pixel_of(first, tile), pixel_of(second, tile), place ? 0x7632 : 0x5410);
-}
-template <typename Number>
-__device__ inline unsigned both_of(const Number (&first)[PLACES], const Number (&second)[PLACES], int, int place) {
-    return first[place] | unsigned(second[place]) << 16;
-}
-
-// What matrix units take, from what loads have brought.
-__device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, float) {
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const unsigned bits = number_of(inputs[step][i / 2], i % 2);
-#pragma unroll
-            for (int part = 0; part < PARTS; ++part) operands[part][0][step][i] = tf32_part(bits, part);
-        }
-}
-template <typename Sixteen>
-__device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, Sixteen) {
-#pragma unroll
-    for (int step = 0; step < STEPS; ++step)
-#pragma unroll
-        for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                operands[0][tile][step][i] =
-                    both_of(inputs[step][i / 2 * 2], inputs[step][i / 2 * 2 + 1], tile, i % 2);
-}
-
-// Has them ready here, and not only where they are used: what wgmma_fence puts an order to.
-__device__ __forceinline__ void settle(Operands& operands) {
-#pragma unroll
-    for (int i = 0; i < PARTS * TILES * STEPS; ++i)
-#pragma unroll
-        for (unsigned& value : operands[i / STEPS / TILES][i / STEPS % TILES][i % STEPS]) settle(value);
-}
-
-// What is stored of neighbouring sums.
-typedef BitsOf<PLACES * sizeof(Element)>::type Neighbours;
-__device__ inline Bits64 bits_of(const float (&values)[PLACES], float) { return pair_of(values[0], values[1], 0.0f); }
-#if TAPS
-template <typename Sixteen>
-__device__ inline unsigned bits_of(const float (&values)[PLACES], Sixteen kind) {
-    return pair_of(values[0], values[1], kind);
-}
-#else
-template <typename Sixteen>
-__device__ inline Bits64 bits_of(const float (&values)[PLACES], Sixteen kind) {
-    return {pair_of(values[0], values[1], kind), pair_of(values[PLACES - 2], values[PLACES - 1], kind)};
-}
-#endif
 
 struct Worker {
     const Arguments& p;
@@ -213,12 +109,12 @@ struct Worker {
         for (int k = threadIdx.x; k < int(p.chunks) * CHANNELS; k += THREADS) {
             const int channel = k / int(p.taps);
             int rest = k - channel * int(p.taps), bit = 0;
-            Term term = {channel * p.input_channel, k < int(p.products) ? 0u : NEVER};
+            Term term = {channel * p.space.input_channel, k < int(p.products) ? 0u : NEVER};
             int64 weight = channel * p.weight_channel;
             for (int a = 2; a >= 0; --a) {
                 const int tap = rest % int(p.kernel[a]);
                 rest /= int(p.kernel[a]);
-                term.input += tap * p.apart[a] * (p.input_axis[a] / p.step[a]);
+                term.input += tap * p.apart[a] * (p.space.input_axis[a] / p.step[a]);
                 weight += tap * p.weight_axis[a];
                 term.taps |= 1u << (bit + tap);
                 bit += int(p.kernel[a]);
@@ -279,29 +175,21 @@ struct Worker {
         }
     }
 
-    // Which channels a thread has: its first one, and how far the i-th of a step is behind it.
-    __device__ static int first_channel() { return threadIdx.x % 4 * (sizeof(Element) == 4 ? 1 : 2); }
-    __device__ static int behind_first(int i) { return sizeof(Element) == 4 ? i * 4 : i % 2 + i / 2 * 8; }
-    // And which positions: neighbours, or, one by one, each beside those of the next threads.
+    __device__ Place place_of(int64 position, int (&at)[3]) const {
+        const int64 sample = long_quotient(position, p.space.size, p.space.reciprocals[2]);
+        return p.space.place_of(sample, group, int(position - sample * p.space.size), at);
+    }
     template <bool TOGETHER>
     __device__ static int64 position_of(int tile, int i) {
-        const int warp = threadIdx.x % TEAM / 32, own = threadIdx.x % 32 / 4;
-        return int64(tile) * TEAM_PLACES + warp * 8 * PLACES + (TOGETHER ? own * PLACES + i : i * 8 + own);
+        return int64(tile) * TEAM_PLACES + team_place<TOGETHER>(i);
     }
-
-    __device__ Place place_of(int64 position, int (&at)[3]) const {
-        const int64 sample = long_quotient(position, p.size, p.reciprocals[2]);
-        const int rest = int(position - sample * p.size);
-        Place place = {p.first + sample * p.input_batch + group * p.input_group, sample * p.out_batch + group * p.out_group};
-        at[0] = at[1] = 0, at[2] = rest;
-        if (p.scattered) {
-            const int line = long_quotient(rest, p.reciprocals[1]);
-            at[0] = long_quotient(line, p.reciprocals[0]);
-            at[1] = line - at[0] * int(p.sizes[0]), at[2] = rest - line * int(p.sizes[1]);
-            place.input += at[0] * p.input_axis[0] + at[1] * p.input_axis[1];
-            place.out += at[0] * p.out_axis[0] + at[1] * p.out_axis[1];
-        }
-        return {place.input + at[2] * p.input_axis[2], place.out + at[2] * p.out_axis[2]};
+    // Whether a thread's i-th position exists, and where.
+    template <bool TOGETHER>
+    __device__ bool locate(int tile, int i, Place& place, int (&at)[3]) const {
+        const int64 position = position_of<TOGETHER>(tile, i);
+        if (position >= p.positions) return false;
+        place = place_of(position, at);
+        return true;
     }
 
     template <bool TOGETHER>
@@ -323,7 +211,7 @@ struct Worker {
 #if TAPS
             spots.absent[s] = exists ? absent_at(at) : ~0u;
 #else
-            spots.from[s] += spots.channel * p.input_channel;
+            spots.from[s] += spots.channel * p.space.input_channel;
             spots.channels[s] = exists ? int(p.products) : 0;
 #endif
         }
@@ -345,7 +233,7 @@ struct Worker {
 
     // Issues the loads of a chunk.
     template <bool TOGETHER>
-    __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots) const {
+    __device__ __forceinline__ void load_chunk(Inputs& inputs, Spots<TOGETHER>& spots) const {
         const Term* const own = terms + spots.chunk++ * CHANNELS + first_channel();
 #pragma unroll
         for (int step = 0; step < STEPS; ++step)
@@ -360,33 +248,9 @@ struct Worker {
             }
     }
 #else
-    // Issues the loads of a chunk.
     template <bool TOGETHER>
-    __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots) const {
-#pragma unroll
-        for (int step = 0; step < STEPS; ++step) {
-            Bits values[OWN][PLACES];
-#pragma unroll
-            for (int i = 0; i < OWN; ++i) {
-                const int next = behind_first(i + 1) - behind_first(i);
-                inputs[step][i] = {0, 0};
-                if (TOGETHER)
-                    load_bits(inputs[step][i], (const Bits64*)spots.from[0], spots.channel, spots.channels[0]);
-#pragma unroll
-                for (int s = 0; s < spots.COUNT; ++s) {
-                    values[i][s] = 0;
-                    if (!TOGETHER) load_bits(values[i][s], spots.from[s], spots.channel, spots.channels[s]);
-                    spots.from[s] += next * p.input_channel;
-                }
-                spots.channel += next;
-            }
-#pragma unroll
-            for (int i = 0; i < OWN && !TOGETHER; ++i) inputs[step][i] = joined(values[i]);
-        }
-    }
-    __device__ static Bits64 joined(const unsigned (&values)[2]) { return {values[0], values[1]}; }
-    __device__ static Bits64 joined(const unsigned short (&values)[4]) {
-        return {values[0] | unsigned(values[1]) << 16, values[2] | unsigned(values[3]) << 16};
+    __device__ __forceinline__ void load_chunk(Inputs& inputs, Spots<TOGETHER>& spots) const {
+        load(inputs, spots, p.space.input_channel);
     }
 #endif
 
@@ -424,66 +288,21 @@ struct Worker {
         wgmma_wait<0>();
     }
 
-    template <bool TOGETHER>
-    __device__ __forceinline__ void store(Sums& sums, Element* const (&outs)[Spots<TOGETHER>::COUNT], int tile,
-                                          int pass) const {
-        const int first = pass * SLAB_ROWS + threadIdx.x % 4 * 2;
-#pragma unroll
-        for (int i = 0; i < SUMS; ++i) {
-            const float bias = biases[first + i / 4 * 8 + i % 2];
-#pragma unroll
-            for (int tile = 0; tile < TILES; ++tile) sums[tile][i] += bias;
-        }
-        Specials<0> specials;
-        int row = first_row + first;
-        int64 to = row * p.out_row;
-#pragma unroll
-        for (int i = 0; i < SUMS; i += i % 2 ? 3 : 1) {  // each row
-            float values[PLACES];
-#pragma unroll
-            for (int s = 0; s < PLACES; ++s) values[s] = sums[s / 2][i + s % 2 * 2];
-            if (REPAIRED) specials.add({__float_as_uint(values[0]), __float_as_uint(values[1])});
-            if (TOGETHER)
-                store_bits((Neighbours*)(outs[0] + to), bits_of(values, Element()), outs[0] && row < int(p.rows));
-            else
-#pragma unroll
-                for (int s = 0; s < PLACES; ++s)
-                    if (outs[s] && row < int(p.rows)) outs[s][to] = narrow<Element>(values[s]);
-            row += i % 2 ? 7 : 1, to += (i % 2 ? 7 : 1) * p.out_row;
-        }
-        if (REPAIRED && __any_sync(~0u, specials.found())) repair<TOGETHER>(p, weights, tile, pass);
-        __syncwarp();
-    }
-
-    // Computes those of a thread's outputs that are not finite again. It stands apart, as what is in sight of a
-    // function that is not inlined cannot lie in registers.
-    template <bool TOGETHER>
-    __device__ __noinline__ static void repair(const Arguments& p, unsigned char* memory, int tile, int pass) {
-        const Worker worker(p, memory);
-        const int first = pass * SLAB_ROWS + threadIdx.x % 4 * 2;
-        for (int i = 0; i < PLACES * 16; ++i) {
-            const int own = first + i / 2 % 8 * 8 + i % 2, row = worker.first_row + own;
-            const int64 position = position_of<TOGETHER>(tile, i / 16);
-            if (row >= int(p.rows) || position >= p.positions) continue;
-            int coordinates[3];
-            const Place place = worker.place_of(position, coordinates);
-            Element* const at = p.out + place.out + row * p.out_row;
-            if (!is_special(widen<float>(*at))) continue;
-            const Element* const input = p.input + place.input;
-            const Element* const weight = p.weight + worker.group * p.weight_group + row * p.weight_row;
-            float sum = 0;
+    // The sum of an output, from the arrays themselves.
+    __device__ float plain_sum(const Place& place, int row, const int (&coordinates)[3]) const {
+        const Element* const input = p.input + place.input;
+        const Element* const weight = p.weight + group * p.weight_group + row * p.weight_row;
+        float sum = 0;
 #if TAPS
-            const unsigned absent = worker.absent_at(coordinates);
-            for (int k = 0; k < int(p.products); ++k)
-                if (!(worker.terms[k].taps & absent))
-                    sum = fmaf(widen<float>(input[worker.terms[k].input]), widen<float>(weight[worker.weight_at[k]]),
-                               sum);
+        const unsigned absent = absent_at(coordinates);
+        for (int k = 0; k < int(p.products); ++k)
+            if (!(terms[k].taps & absent))
+                sum = fmaf(widen<float>(input[terms[k].input]), widen<float>(weight[weight_at[k]]), sum);
 #else
-            for (int c = 0; c < int(p.products); ++c)
-                sum = fmaf(widen<float>(input[c * p.input_channel]), widen<float>(weight[c * p.weight_channel]), sum);
+        for (int c = 0; c < int(p.products); ++c)
+            sum = fmaf(widen<float>(input[c * p.space.input_channel]), widen<float>(weight[c * p.weight_channel]), sum);
 #endif
-            *at = narrow<Element>(sum + worker.biases[own]);
-        }
+        return sum;
     }
 
     template <bool TOGETHER>
@@ -495,7 +314,7 @@ struct Worker {
         Inputs inputs;
         Spots<TOGETHER> spots;
         find(spots, tile);
-        load(inputs, spots);
+        load_chunk(inputs, spots);
 #pragma unroll 1
         while (tile < tiles) {
             const int next = tile + blocks * TEAMS;
@@ -512,13 +331,19 @@ struct Worker {
                         fill(operands, inputs, Element());
                         settle(operands);
                         if (chunk == chunks - 1 && next < tiles) find(spots, next);
-                        if (chunk < chunks - 1 || next < tiles) load(inputs, spots);
+                        if (chunk < chunks - 1 || next < tiles) load_chunk(inputs, spots);
                     }
 #pragma unroll
                     for (int h = 0; h < HELD; ++h) multiply(sums[h], operands, pass + h, chunk);
                 }
 #pragma unroll
-                for (int h = 0; h < HELD; ++h) store<TOGETHER>(sums[h], outs, tile, pass + h);
+                for (int h = 0; h < HELD; ++h) {
+                    const int first = (pass + h) * SLAB_ROWS;
+                    const bool found = store<TOGETHER>(sums[h], outs, biases + first, first_row + first, int(p.rows),
+                                                       p.space.out_row);
+                    if (REPAIRED && __any_sync(~0u, found)) repair<TOGETHER, Worker>(p, weights, tile, pass + h);
+                    __syncwarp();
+                }
             }
             tile = next;
         }

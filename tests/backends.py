@@ -137,19 +137,40 @@ STREAMING = [
     ),
 ]
 
+POINTWISE = [
+    pytest.param(EmulatorBackend("pointwise"), id="emulator-pointwise", marks=pytest.mark.emulator),
+    pytest.param(
+        CupyBackend("pointwise"), id="cupy-pointwise", marks=[pytest.mark.gpu, pytest.mark.wgmma]
+    ),
+]
+
+# Two kernels whose sums have the same order.
+STREAMING_AND_POINTWISE = [
+    pytest.param(
+        (EmulatorBackend("streaming"), EmulatorBackend("pointwise")),
+        id="emulator",
+        marks=pytest.mark.emulator,
+    ),
+    pytest.param(
+        (CupyBackend("streaming"), CupyBackend("pointwise")),
+        id="cupy",
+        marks=[pytest.mark.gpu, pytest.mark.wgmma],
+    ),
+]
+
 SPANS = [
     pytest.param(EmulatorBackend("spans"), id="emulator-spans", marks=pytest.mark.emulator),
     pytest.param(CupyBackend("spans"), id="cupy-spans", marks=[pytest.mark.gpu, pytest.mark.wgmma]),
 ]
 
 # Tests of convolutions run on these as well, each with one kernel for all that it can take. The
-# gathering and the streaming kernel, and sums of several spans, take few of them; they have cases
-# of their own.
+# gathering, the streaming and the pointwise kernel, and sums of several spans, take few of them;
+# they have cases of their own.
 FORCED = [
     *(
         pytest.param(EmulatorBackend(kernel), id=f"emulator-{kernel}", marks=pytest.mark.emulator)
         for kernel in _plan.KERNELS
-        if kernel not in ("gather", "streaming", "spans")
+        if kernel not in ("gather", "streaming", "pointwise", "spans")
     ),
     pytest.param(CupyBackend("direct"), id="cupy-direct", marks=pytest.mark.gpu),
     pytest.param(CupyBackend("depthwise"), id="cupy-depthwise", marks=pytest.mark.gpu),

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import cupyconv
@@ -19,8 +19,10 @@ from backends import (
     BACKENDS,
     DEPTHWISE,
     GATHER,
+    POINTWISE,
     SPANS,
     STREAMING,
+    STREAMING_AND_POINTWISE,
     NumpyBackend,
     every_backend,
     every_kernel,
@@ -37,6 +39,7 @@ from strategies import (
     deep_convolutions,
     exact_convolutions,
     inner,
+    many_channels,
     one_channel_convolutions,
     pointwise_convolutions,
     rounded_pairs,
@@ -183,6 +186,25 @@ def test_whole_chunks_that_lie_between_others(
 @given(case=pointwise_convolutions())
 def test_definition_where_there_is_one_tap(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
+
+
+@pytest.mark.parametrize("backend", POINTWISE)
+@given(case=many_channels())
+def test_definition_where_one_tap_has_many_channels(
+    backend: NumpyBackend, case: Convolution
+) -> None:
+    check(backend, case)
+
+
+@pytest.mark.parametrize("backends", STREAMING_AND_POINTWISE)
+@given(case=many_channels())
+def test_many_channels_have_the_same_bits_by_two_kernels(
+    backends: tuple[NumpyBackend, NumpyBackend], case: Convolution
+) -> None:
+    channels = case["input"].shape[1] // case.options["groups"]
+    assume(channels <= 128 or case["input"].dtype == np.float32)  # or it is the direct kernel
+    first, second = (backend.compute(case) for backend in backends)
+    assert_same_bits(first, second)
 
 
 @pytest.mark.parametrize("backend", STREAMING)

@@ -148,10 +148,12 @@ def test_kernels_and_reasons() -> None:
         found = explain(*args, **{"target": "sm_90a", **options})
         return found.kernel, found.refused
 
+    three_products = "its precision takes three products"
     many = "it has phases, many taps, or more products than tables are made of"
     few = {
         "gather": "its groups have 64 input channels",
         "depthwise": "its groups have 64 input channels",
+        "pointwise": three_products,
         "streaming": many,
         "plain": "its outputs have 576 products each, more than 110",
         "spans": "a sample has 108 small tiles, more than half as many as multiprocessors",
@@ -163,7 +165,7 @@ def test_kernels_and_reasons() -> None:
     turing = dict.fromkeys(("spans", "portable"), "sm_75 has not the instructions")
     assert kernel_of(*dense, target="sm_75") == ("direct", {**few, **turing})
     no_double = "matrix units do not multiply float64"
-    double = {**few, **dict.fromkeys(("streaming", "spans", "hopper"), no_double)}
+    double = {**few, **dict.fromkeys(("pointwise", "streaming", "spans", "hopper"), no_double)}
     assert kernel_of(*dense, dtype="float64") == ("direct", double)
     small = (cupyconv.conv2d, (8, 512, 7, 7), (512, 512, 3, 3))
     assert kernel_of(*small, padding=1)[0] == "spans"
@@ -179,6 +181,7 @@ def test_kernels_and_reasons() -> None:
         {
             "gather": "its groups have 2 input channels",
             "depthwise": "its groups have 2 input channels",
+            "pointwise": three_products,
             "streaming": "a sample has 288 products, fewer than 262144",
             "plain": "a sample has 288 products, fewer than 262144",
             "spans": "a group has 8 products at each place, fewer than 40",
@@ -189,7 +192,18 @@ def test_kernels_and_reasons() -> None:
     three = "its groups have 3 input channels"
     slow = "plain multiply-adds take less time"
     assert kernel == "plain"
-    assert refused == {"gather": three, "depthwise": three, "streaming": slow}
+    assert refused == {
+        **{"gather": three, "depthwise": three},
+        **{"pointwise": three_products, "streaming": slow},
+    }
+    kernel, refused = kernel_of(cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 1, 1), dtype="float16")
+    assert kernel == "streaming"
+    assert refused["pointwise"] == "its groups have 64 input channels, no more than 128"
+    many_channels = (cupyconv.conv2d, (8, 256, 56, 56), (64, 256, 1, 1))
+    assert kernel_of(*many_channels, dtype="float16")[0] == "pointwise"
+    assert kernel_of(*many_channels, precision="tf32")[0] == "pointwise"
+    _, refused = kernel_of(*many_channels, dtype="float16", stride=2)
+    assert refused["pointwise"] == "neighbouring outputs, or their inputs, do not lie together"
     kernel, refused = kernel_of(cupyconv.conv, (2, 8, 4, 4, 4, 4), (8, 8, 2, 2, 2, 2))
     assert kernel == "direct"
     assert refused["hopper"] == "it has more than three spatial axes"

@@ -23,7 +23,17 @@ import test_pooling
 import test_windows
 from backends import EmulatorBackend, without_bulk_copies
 from bounds import assert_convolution, assert_same_bits
-from cupyconv import _depthwise, _gather, _launch, _matrix, _plain, _plan, _streaming, _strides
+from cupyconv import (
+    _depthwise,
+    _gather,
+    _launch,
+    _matrix,
+    _plain,
+    _plan,
+    _pointwise,
+    _streaming,
+    _strides,
+)
 from cupyconv._geometry import ConvGeometry
 from cupyconv._plan import (
     DepthwisePlan,
@@ -31,6 +41,7 @@ from cupyconv._plan import (
     Instance,
     Launch,
     MatrixPlan,
+    PointwisePlan,
     Processor,
     StreamingPlan,
 )
@@ -44,6 +55,7 @@ CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
 DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
 GATHER = [i for i in INSTANCES if i.source == "gather_conv.cu"]
 STREAMING = [i for i in INSTANCES if i.source == "streaming_conv.cu"]
+POINTWISE = [i for i in INSTANCES if i.source == "pointwise_conv.cu"]
 PLAIN = [i for i in INSTANCES if i.function == "plain_conv"]
 POOLED = [i for i in INSTANCES if ("POOLS", "1") in i.defines]
 SPANS = [i for i in INSTANCES if i.source == "matrix_conv.cu" and ("SPANS", "1") in i.defines]
@@ -70,6 +82,7 @@ class Recorder(EmulatorBackend):
             DepthwisePlan: path._depthwise,
             GatherPlan: path._gather,
             StreamingPlan: path._streaming,
+            PointwisePlan: path._pointwise,
         }
 
         def recorded(launch: Launch, arguments: Any) -> None:
@@ -77,7 +90,8 @@ class Recorder(EmulatorBackend):
             run(launch, arguments)
 
         def planned(
-            plan: MatrixPlan | DepthwisePlan | GatherPlan | StreamingPlan, *rest: Any
+            plan: MatrixPlan | DepthwisePlan | GatherPlan | StreamingPlan | PointwisePlan,
+            *rest: Any,
         ) -> Any:
             self.plans.append(plan)
             return prepared[type(plan)](plan, *rest)
@@ -87,6 +101,7 @@ class Recorder(EmulatorBackend):
         path._depthwise = planned  # type: ignore[method-assign]
         path._gather = planned  # type: ignore[method-assign]
         path._streaming = planned  # type: ignore[method-assign]
+        path._pointwise = planned  # type: ignore[method-assign]
 
 
 def tile_of(instance: Instance) -> _plan.Tile:
@@ -471,6 +486,49 @@ def test_streaming_instance(instance: Instance, kind: str, monkeypatch: pytest.M
     assert layout.products % shape.channels
     assert layout.tiles > plan.launch.grid // layout.units * shape.teams
     assert layout.positions % 64
+
+
+# What the pointwise kernel tells apart, for c channels, r rows and tiles of n positions: inputs
+# copied in bulk, or in pieces of 16 and 8 bytes; a single tile, whose weights are copied as they
+# lie where elements have 16 bits; inputs that do not lie together.
+POINTWISE_KINDS: dict[str, Any] = {
+    "in bulk": lambda c, r, n: ("conv1d", (3, 2 * c, n + 24), (2 * r, c, 1), {}),
+    "in pieces": lambda c, r, n: ("conv_transpose1d", (3, 2 * c, n + 20), (2 * c, r, 1), {}),
+    "one tile": lambda c, r, n: ("conv2d", (1, c + 3, 2, 16), (r // 2, c + 3, 1, 1), {}),
+    "odd": lambda c, r, n: ("conv1d", (2, 2 * c, n + 33), (2 * r, c, 1), {}),
+    "steps": lambda c, r, n: ("conv2d", (2, 2 * c, 5, 80), (2 * r, c, 1, 1), {"stride": 2}),
+}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("kind", POINTWISE_KINDS)
+@pytest.mark.parametrize("instance", POINTWISE, ids=str)
+def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ragged last chunk, slab and tile, and more chunks than stages."""
+    macros = dict(instance.defines)
+    shape = _pointwise.Shape(*(int(macros[name]) for name in ("CHANNELS", "TEAMS", "HELD")))
+    dtype = dtype_of(macros["ELEMENT"])
+    monkeypatch.setitem(_pointwise.SHAPES, dtype.itemsize, (shape,))
+    channels, rows = 9 * shape.channels + 5, shape.rows + 33
+    sizes = channels, rows, shape.places(dtype.itemsize)
+    function, input_shape, weight_shape, options = POINTWISE_KINDS[kind](*sizes)
+    groups = input_shape[1] // channels
+    case = convolution(
+        function, input_shape, weight_shape, dtype,
+        bias=True, groups=groups, precision="tf32", **options,
+    )  # fmt: skip
+    backend = Recorder("pointwise")
+    with monkeypatch.context() as patch:
+        patch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+        test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    layout, launch = plan.layout, backend.launches[-1]
+    assert launch.instance == plan.launch.instance == instance
+    assert layout.alone == (kind == "one tile")
+    direct = layout.alone and dtype.itemsize == 2
+    assert (launch.early, len(backend.launches)) == ((False, 1) if direct else (True, 2))
+    assert layout.units == (1 if layout.alone else 4)
+    assert layout.chunks == 10 > layout.stages
 
 
 # What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs

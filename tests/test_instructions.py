@@ -468,10 +468,10 @@ MISTAKES = {
         "    for (int i = thread; i < N * WORDS; i += 128) {",
         "without a fence of the proxy",
     ),
-    "a fence of the proxy behind the barrier": (
+    "a fence of the proxy in one warp of those that wait": (
         "warpgroup_tf32",
         "    async_proxy_fence();\n    __syncthreads();",
-        "    __syncthreads();\n    async_proxy_fence();",
+        "    __syncthreads();\n    if (thread < 32) async_proxy_fence();",
         "without a fence of the proxy",
     ),
     "no barrier before the product": (

@@ -53,6 +53,7 @@ class Mutant(NamedTuple):
             "gather": GATHER_CONV,
             "plain": PLAIN_CONV,
             "streaming": STREAMING_CONV,
+            "pointwise": POINTWISE_CONV,
         }
         including = includers.get(self.by, MATRIX_CONV)
         kernel = self.file if self.file.endswith(".cu") else including
@@ -68,6 +69,7 @@ DEPTHWISE_CONV = "depthwise_conv.cu"
 GATHER_CONV = "gather_conv.cu"
 PLAIN_CONV = "plain_conv.cu"
 STREAMING_CONV = "streaming_conv.cu"
+POINTWISE_CONV = "pointwise_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
 PACK = "pack_weights.cu"
@@ -947,7 +949,8 @@ STREAMING_CASES = {
 
 STREAMING = {
     "weights of the first group": Mutant(
-        STREAMING_CONV, "p.weight + group * p.weight_group + row", "p.weight + row",
+        STREAMING_CONV, "p.weight + group * p.weight_group + row * p.weight_row;\n#pragma",
+        "p.weight + row * p.weight_row;\n#pragma",
         "wrong", by="streaming", case="image",
     ),
     "rows of the weight off by one": Mutant(
@@ -981,7 +984,7 @@ STREAMING = {
         "wrong", by="streaming", case="image",
     ),
     "outputs of the first rows": Mutant(
-        STREAMING_CONV, "int row = first_row + first;", "int row = first;",
+        STREAMING_CONV, "first_row + first, int(p.rows)", "first, int(p.rows)",
         "another thread|nobody wrote|wrong", by="streaming", case="chunks",
     ),
     "no fence of the proxy": Mutant(
@@ -994,19 +997,19 @@ STREAMING = {
         "race|nothing wrote", by="streaming", case="image",
     ),
     "inputs of the first sample": Mutant(
-        STREAMING_CONV, "{p.first + sample * p.input_batch + ", "{p.first + ",
+        STREAMING_CONV, "{first + sample * input_batch + ", "{first + ",
         "wrong|between the elements", by="streaming", case="image",
     ),
     "inputs of the first group": Mutant(
-        STREAMING_CONV, " + group * p.input_group, ", ", ",
+        STREAMING_CONV, " + group * input_group, ", ", ",
         "wrong|between the elements", by="streaming", case="odd",
     ),
     "inputs of the first line": Mutant(
-        STREAMING_CONV, "place.input += at[0] * p.input_axis[0] + at[1] * p.input_axis[1];", "",
+        STREAMING_CONV, "place.input += at[0] * input_axis[0] + at[1] * input_axis[1];", "",
         "wrong", by="streaming", case="steps",
     ),
     "outputs of the first plane": Mutant(
-        STREAMING_CONV, "place.out += at[0] * p.out_axis[0] + ", "place.out += ",
+        STREAMING_CONV, "place.out += at[0] * out_axis[0] + ", "place.out += ",
         "another thread|nobody wrote", by="streaming", case="steps",
     ),
     "a position too many": Mutant(
@@ -1025,7 +1028,7 @@ STREAMING = {
         "wrong|out of bounds|between the elements", by="streaming", case="halves",
     ),
     "channels of the first thread": Mutant(
-        STREAMING_CONV, "            spots.from[s] += spots.channel * p.input_channel;\n", "",
+        STREAMING_CONV, "            spots.from[s] += spots.channel * p.space.input_channel;\n", "",
         "wrong", by="streaming", case="image",
     ),
     "positions of a warp in those of another one": Mutant(
@@ -1093,11 +1096,11 @@ STREAMING = {
         "nobody wrote", by="streaming", case="image",
     ),
     "rows of the result off by one": Mutant(
-        STREAMING_CONV, "if (outs[s] && row < int(p.rows))", "if (outs[s] && row <= int(p.rows))",
+        STREAMING_CONV, "if (outs[s] && row < rows)", "if (outs[s] && row <= rows)",
         "out of bounds|another thread", by="streaming", case="odd",
     ),
     "rows of the result off by one, together": Mutant(
-        STREAMING_CONV, "outs[0] && row < int(p.rows));", "outs[0] && row <= int(p.rows));",
+        STREAMING_CONV, "outs[0] && row < rows);", "outs[0] && row <= rows);",
         "out of bounds|another thread", by="streaming", case="image",
     ),
     "weights of the first tap": Mutant(
@@ -1144,19 +1147,20 @@ STREAMING = {
         "wrong", by="streaming", case="infinite taps",
     ),
     "absent inputs of infinite weights": Mutant(
-        STREAMING_CONV, "if (!(worker.terms[k].taps & absent))", "",
+        STREAMING_CONV, "if (!(terms[k].taps & absent))", "",
         "wrong|out of bounds|between the elements", by="streaming", case="infinite taps",
     ),
     "infinite parts": Mutant(
-        STREAMING_CONV, "__any_sync(~0u, specials.found())", "false",
+        STREAMING_CONV, "__any_sync(~0u, found)", "false",
         "wrong", by="streaming", case="infinite",
     ),
     "scattered sums that are infinite where others are": Mutant(
-        STREAMING_CONV, "repair<TOGETHER>(p, weights", "repair<true>(p, weights",
+        STREAMING_CONV, "repair<TOGETHER, Worker>(p, weights", "repair<true, Worker>(p, weights",
         "wrong|another thread", by="streaming", case="infinite, odd",
     ),
     "weights of the first group where a sum is infinite": Mutant(
-        STREAMING_CONV, "p.weight + worker.group * p.weight_group + row", "p.weight + row",
+        STREAMING_CONV, "p.weight + group * p.weight_group + row * p.weight_row;\n        float",
+        "p.weight + row * p.weight_row;\n        float",
         "wrong", by="streaming", case="infinite",
     ),
     "a bias where there is none": Mutant(
@@ -1164,12 +1168,12 @@ STREAMING = {
         "out of bounds|wrong|null|crash", by="streaming", case="no bias",
     ),
     "other weights where a sum is infinite": Mutant(
-        STREAMING_CONV, "worker.group * p.weight_group + row * p.weight_row;",
-        "worker.group * p.weight_group;",
+        STREAMING_CONV, "group * p.weight_group + row * p.weight_row;\n        float",
+        "group * p.weight_group;\n        float",
         "wrong", by="streaming", case="infinite",
     ),
     "no bias where a sum is infinite": Mutant(
-        STREAMING_CONV, "narrow<Element>(sum + worker.biases[own]);", "narrow<Element>(sum);",
+        STREAMING_CONV, " + worker.biases[own]);", ");",
         "wrong", by="streaming", case="infinite",
     ),
 }  # fmt: skip
@@ -1852,12 +1856,27 @@ DEPTHWISE_CASES["an infinite weight of halves"] = HALVES.with_arrays(
     weight=np.where(ONE, np.float16(np.inf), HALVES["weight"])
 )
 DEPTHWISE_CASES["an infinite half"] = infinite_input(DEPTHWISE_CASES["halves"])
+# Inputs that come in bulk, in pieces, or straight from memory; weights that are packed, or lie as
+# they are copied.
+POINTWISE_CASES = {
+    "bulk": convolution(
+        "conv1d", (3, 150, 700), (400, 75, 1), bias=True, groups=2, precision="tf32"
+    ),
+    "pieces": convolution("conv1d", (3, 160, 300), (240, 80, 1), "float16", bias=True, groups=2),
+    "direct": convolution("conv1d", (1, 144, 96), (60, 144, 1), "bfloat16", bias=True),
+    "odd": convolution("conv1d", (3, 150, 333), (240, 75, 1), "float16", bias=True, groups=2),
+    "ring": convolution("conv_transpose1d", (1, 600, 300), (600, 70, 1), precision="tf32"),
+}
 STREAMING_CASES["infinite taps"] = infinite(
     convolution("conv2d", (2, 3, 9, 11), (70, 3, 3, 3), "float16", padding=1)
 )
 STREAMING_CASES["infinite"] = enormous(STREAMING_CASES["image"])
 STREAMING_CASES["infinite, odd"] = enormous(
     convolution("conv1d", (3, 40, 701), (100, 20, 1), bias=True, groups=2)
+)
+POINTWISE_CASES["infinite"] = enormous(POINTWISE_CASES["bulk"])
+POINTWISE_CASES["infinite, odd"] = enormous(
+    convolution("conv1d", (3, 80, 333), (200, 40, 1), bias=True, groups=2, precision="tf32")
 )
 GATHER_CASES["infinite"] = infinite(GATHER_CASES["image"])
 GATHER_CASES["scattered"] = scattered(GATHER_CASES["steps"])
@@ -2082,12 +2101,191 @@ SPANS = {
     ),
 }  # fmt: skip
 
+POINTWISE = {
+    "weights of the first unit": Mutant(
+        POINTWISE_CONV, "(int64(unit) * chunks + chunk)", "chunk",
+        "wrong", by="pointwise", case="bulk",
+    ),
+    "weights of the first chunk": Mutant(
+        POINTWISE_CONV, "(int64(unit) * chunks + chunk)", "int64(unit) * chunks",
+        "wrong", by="pointwise", case="bulk",
+    ),
+    "no wait for packed weights": Mutant(
+        POINTWISE_CONV, "wait_for_grids();  // where weights come from", "",
+        "does not wait", by="pointwise", case="bulk",
+    ),
+    "bytes of weights that nobody waits for": Mutant(
+        POINTWISE_CONV, " + (direct ? 0 : WEIGHT_BYTES));", ");",
+        "hangs|nothing wrote|race", by="pointwise", case="bulk",
+    ),
+    "bytes of inputs that nobody waits for": Mutant(
+        POINTWISE_CONV, "(p.bulk ? count * bytes : 0) + ", "",
+        "hangs|nothing wrote|race", by="pointwise", case="bulk",
+    ),
+    "channels of the first warp": Mutant(
+        POINTWISE_CONV, "        from += warp * stride, to += warp * PITCH;\n", "",
+        "wrong|race|another thread|nothing wrote", by="pointwise", case="bulk",
+    ),
+    "inputs behind the last channel": Mutant(
+        POINTWISE_CONV, "channels < CHANNELS ? channels : CHANNELS", "CHANNELS",
+        "out of bounds", by="pointwise", case="bulk",
+    ),
+    "inputs behind the last position": Mutant(
+        POINTWISE_CONV, "(left < PLACES_OF_BLOCK ? left : PLACES_OF_BLOCK)", "PLACES_OF_BLOCK",
+        "out of bounds", by="pointwise", case="pieces",
+    ),
+    "no wait for a stage to be empty": Mutant(
+        POINTWISE_CONV, "mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);", "",
+        "race|one more than", by="pointwise", case="ring",
+    ),
+    "no wait for a stage to be full": Mutant(
+        POINTWISE_CONV, "mbarrier_wait(&barriers.full[turn.stage], turn.parity);\n        const",
+        "const",
+        "race|nothing wrote", by="pointwise", case="bulk",
+    ),
+    "no wait for weights alone": Mutant(
+        POINTWISE_CONV, "mbarrier_wait(&barriers.full[turn.stage], turn.parity);\n        fill",
+        "fill",
+        "race|nothing wrote", by="pointwise", case="odd",
+    ),
+    "no barrier of the warp in front of a release": Mutant(
+        POINTWISE_CONV, "wgmma_wait<0>();\n        __syncwarp();", "wgmma_wait<0>();",
+        "race", by="pointwise", case="ring",
+    ),
+    "no wait for products": Mutant(
+        POINTWISE_CONV, "        wgmma_wait<0>();\n", "",
+        "touched before the wait", by="pointwise", case="bulk",
+    ),
+    "no fence in front of products": Mutant(
+        POINTWISE_CONV, "        wgmma_fence();\n", "",
+        "without a fence in front", by="pointwise", case="bulk",
+    ),
+    "the same turn of all stages": Mutant(
+        POINTWISE_CONV, "stage = 0, parity ^= 1", "stage = 0",
+        "hangs|race|one more than", by="pointwise", case="ring",
+    ),
+    "large pieces that are not aligned": Mutant(
+        POINTWISE_CONV, "            if (aligned)\n", "            if (both)\n",
+        "misaligned", by="pointwise", case="pieces",
+    ),
+    "the first half of two pieces": Mutant(
+        POINTWISE_CONV, "if (both) copy_async<8>(to + 8, from + 8, 8);", "",
+        "nothing wrote|wrong", by="pointwise", case="pieces",
+    ),
+    "a piece behind the last position": Mutant(
+        POINTWISE_CONV, "const bool both = place + 8 < bytes,", "const bool both = true,",
+        "out of bounds|wrong", by="pointwise", case="pieces",
+    ),
+    "one arrival for the pieces of all": Mutant(
+        POINTWISE_CONV, "(by_pieces() ? TEAM : 0) + 1", "1",
+        "one more than|nothing wrote", by="pointwise", case="pieces",
+    ),
+    "copies that no arrival waits for": Mutant(
+        POINTWISE_CONV, "if (by_pieces()) copy_async_arrive(full);",
+        "if (by_pieces()) mbarrier_arrive(full);",
+        "nothing wrote|race|wrong", by="pointwise", case="pieces",
+    ),
+    "rows of the weight off by one": Mutant(
+        POINTWISE_CONV, "first_row + row < int(p.rows) && channel",
+        "first_row + row <= int(p.rows) && channel",
+        "out of bounds", by="pointwise", case="direct",
+    ),
+    "channels of the weight behind the last one": Mutant(
+        POINTWISE_CONV, " && channel < int(p.channels);\n            const int slab",
+        ";\n            const int slab",
+        "out of bounds|wrong", by="pointwise", case="direct",
+    ),
+    "halves of a step in one place": Mutant(
+        POINTWISE_CONV, "slot % DEPTH) * SLAB_ROWS", "0) * SLAB_ROWS",
+        "nothing wrote|race", by="pointwise", case="direct",
+    ),
+    "no fence of the proxy": Mutant(
+        POINTWISE_CONV, "if (DIRECT) async_proxy_fence();", "",
+        "without a fence of the proxy", by="pointwise", case="direct",
+    ),
+    "the first slab again": Mutant(
+        POINTWISE_CONV, "slab + (step * HELD + h) * SLAB", "slab + step * HELD * SLAB",
+        "wrong", by="pointwise", case="bulk",
+    ),
+    "slabs of one step": Mutant(
+        POINTWISE_CONV, "slab + (step * HELD + h) * SLAB", "slab + h * SLAB",
+        "wrong", by="pointwise", case="bulk",
+    ),
+    "the first chunk again": Mutant(
+        POINTWISE_CONV, "stage * WEIGHT_BYTES, chunk > 0);", "stage * WEIGHT_BYTES, chunk > 1);",
+        "wrong", by="pointwise", case="bulk",
+    ),
+    "channels of the first chunk": Mutant(
+        POINTWISE_CONV, "        spots.channel += CHANNELS;\n        fill", "        fill",
+        "nothing wrote|wrong|race", by="pointwise", case="bulk",
+    ),
+    "channels behind the last one": Mutant(
+        POINTWISE_CONV, "if (channel < left) own", "own",
+        "nothing wrote|wrong|race", by="pointwise", case="bulk",
+    ),
+    "positions behind the last one": Mutant(
+        POINTWISE_CONV, "if (position >= int(p.space.size)) return false;", "",
+        "out of bounds|another thread|race|wrong|nothing wrote", by="pointwise", case="bulk",
+    ),
+    "tiles of the first sample": Mutant(
+        POINTWISE_CONV, "return {sample, (tile", "return {0, (tile",
+        "another thread|nobody wrote", by="pointwise", case="bulk",
+    ),
+    "inputs of the first sample": Mutant(
+        POINTWISE_CONV, "p.space.first + own.sample * p.space.input_batch +", "p.space.first +",
+        "wrong", by="pointwise", case="bulk",
+    ),
+    "inputs of the first group": Mutant(
+        POINTWISE_CONV, "group * p.space.input_group + own.first);", "own.first);",
+        "wrong", by="pointwise", case="bulk",
+    ),
+    "positions of the first team": Mutant(
+        POINTWISE_CONV, "first + int(threadIdx.x) / TEAM * TEAM_PLACES + ", "first + ",
+        "another thread|nobody wrote", by="pointwise", case="bulk",
+    ),
+    "biases of the first slab": Mutant(
+        POINTWISE_CONV, "spots.out, biases + first,", "spots.out, biases,",
+        "wrong", by="pointwise", case="bulk",
+    ),
+    "bias of the first group": Mutant(
+        POINTWISE_CONV, "load_parameter<float>(p.bias, group * p.rows + row)",
+        "load_parameter<float>(p.bias, row)",
+        "wrong", by="pointwise", case="bulk",
+    ),
+    "outputs of the first slab": Mutant(
+        POINTWISE_CONV, "first_row + first, int(p.rows)", "first_row, int(p.rows)",
+        "another thread|nobody wrote", by="pointwise", case="bulk",
+    ),
+    "scattered channels of the first thread": Mutant(
+        POINTWISE_CONV, "place.input + spots.channel * p.space.input_channel;", "place.input;",
+        "wrong", by="pointwise", case="odd",
+    ),
+    "infinite parts": Mutant(
+        POINTWISE_CONV, "__any_sync(~0u, found)", "false",
+        "wrong", by="pointwise", case="infinite",
+    ),
+    "another slab where a sum is infinite": Mutant(
+        POINTWISE_CONV, "(p, memory, tile, h);", "(p, memory, tile, 0);",
+        "wrong", by="pointwise", case="infinite",
+    ),
+    "scattered sums that are infinite where others are": Mutant(
+        POINTWISE_CONV, "repair<TOGETHER, Worker>", "repair<true, Worker>",
+        "wrong|another thread", by="pointwise", case="infinite, odd",
+    ),
+    "weights of the first group where a sum is infinite": Mutant(
+        POINTWISE_CONV, "p.weight + group * p.weight_group + row * p.weight_row;",
+        "p.weight + row * p.weight_row;",
+        "wrong", by="pointwise", case="infinite",
+    ),
+}  # fmt: skip
+
 # Of each kernel with cases of its own.
 OWN = {
     "spans": (SPANS, SPANS_CASES),
     "depthwise": (DEPTHWISE, DEPTHWISE_CASES),
     "gather": (GATHER, GATHER_CASES),
     "streaming": (STREAMING, STREAMING_CASES),
+    "pointwise": (POINTWISE, POINTWISE_CASES),
     "plain": (PLAIN, PLAIN_CASES),
 }
 

@@ -26,6 +26,7 @@ from cupyconv import (
     _paths,
     _plain,
     _plan,
+    _pointwise,
     _streaming,
     _strides,
     _taps,
@@ -45,6 +46,7 @@ from cupyconv._plan import (
     Launch,
     MatrixPlan,
     PlainPlan,
+    PointwisePlan,
     Processor,
     StreamingPlan,
     instances,
@@ -148,6 +150,8 @@ def threads(instance: Instance) -> int:
         return constant(instance.source, "MOST_THREADS")
     if instance.source == "streaming_conv.cu":
         return int(dict(instance.defines)["TEAMS"]) * constant(instance.source, "TEAM")
+    if instance.source == "pointwise_conv.cu":
+        return (int(dict(instance.defines)["TEAMS"]) + 1) * constant(instance.source, "TEAM")
     if instance.source != "matrix_conv.cu":
         return constant(instance.source, "THREADS")
     engine = dict(instance.defines)["ENGINE"]
@@ -179,7 +183,7 @@ def test_every_launch_is_of_a_listed_instance(
         assert launch.instance in ALL[processor.target]
         if launch.instance.source not in (
             *("matrix_conv.cu", "pack_weights.cu", "pooled_norm.cu"),
-            "streaming_conv.cu",
+            *("streaming_conv.cu", "pointwise_conv.cu"),
         ):
             assert all(launch.instance in ALL[target] for target in TARGETS)
 
@@ -189,7 +193,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 340
+    assert 1 <= len(compiled) <= 345
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (
@@ -237,6 +241,8 @@ def test_limits_of_the_kernels() -> None:
         assert constant("gather_conv.cu", name) == getattr(_gather, name)
     assert _gather._MOST_CHANNELS <= min(_gather._BLOCKS)  # a thread has a channel
     assert constant("streaming_conv.cu", "TEAM") == _streaming.TEAM
+    for name in ("TEAM", "MAX_STAGES"):
+        assert constant("pointwise_conv.cu", name) == getattr(_pointwise, name)
     for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK"):
         assert constant("plain_conv.cu", name) == getattr(_plain, name)
 
@@ -497,6 +503,7 @@ CAPABLE = {
     "gather": TARGETS,
     "plain": TARGETS,
     "streaming": ("sm_90a",),
+    "pointwise": ("sm_90a",),
     "spans": ("sm_90a",),
     "portable": tuple(target for target in TARGETS if target != "sm_75"),
     "hopper": ("sm_90a",),
@@ -880,6 +887,8 @@ def test_streaming_plans(
     products = geometry.channels * math.prod(axis.kernel for axis in geometry.axes)
     several = products > geometry.channels
     if isinstance(plan, DirectPlan):  # weights of 64 rows do not fit, in whole chunks
+        if not several and mode[0].itemsize == 2 and products > 128:
+            return  # which is for the pointwise kernel
         room = SHARED["sm_90a"] - 256 - several * 24 * (products + 64)
         weights = (products + 64) * 64 * own.parts * mode[0].itemsize
         assert weights > room or (several and products > 400)
@@ -918,7 +927,7 @@ def test_the_order_of_a_streaming_sum_follows_from_its_products() -> None:
     for shapes in (*_streaming.SHAPES.values(), *_streaming.TAPPED.values()):
         alone = [shape.channels for shape in shapes if not shape.held]
         assert alone == sorted(set(alone))
-        assert len({shape.channels for shape in shapes if shape.held}) == 1
+        assert len({shape.channels for shape in shapes if shape.held}) <= 1
 
 
 def test_what_is_not_for_the_streaming_kernel() -> None:
@@ -933,6 +942,66 @@ def test_what_is_not_for_the_streaming_kernel() -> None:
         conv((1, 64, 9), (2**30, 64, 1)),
     ):
         assert isinstance(plan_of(geometry, processor=HOPPER, kernel="streaming"), DirectPlan)
+
+
+@given(
+    geometry=streaming_geometries(),
+    mode=modes,
+    multiprocessors=st.sampled_from([1, 2, 30, 132]),
+)
+def test_pointwise_plans(
+    geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], multiprocessors: int
+) -> None:
+    processor = Processor("sm_90a", multiprocessors)
+    plan = plan_of(geometry, *mode, processor, "pointwise")
+    own = _matrix.plain_mode(mode[0].name, mode[1])
+    assert own
+    if own.products > 1 or not _streaming.has_one_tap(geometry):
+        assert isinstance(plan, DirectPlan)
+        return
+    assert isinstance(plan, PointwisePlan)
+    again = _plan._plan_conv.__wrapped__(geometry, *mode, processor, "pointwise")
+    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
+    printed(plan, plan.pack, plan.launch)
+    launch, layout, shape = plan.launch, plan.layout, plan.layout.shape
+    assert {plan.pack.instance, launch.instance} <= set(ALL["sm_90a"])
+    assert launch.instance == _plan._pointwise_conv(own, shape)
+    assert launch.early and launch.block == shape.threads
+    # Chunks cover the channels, units the rows, tiles the positions.
+    places = shape.teams * 256 // mode[0].itemsize
+    size = math.prod(axis.size_out for axis in geometry.axes)
+    assert layout.chunks == -(-geometry.channels // shape.channels)
+    assert layout.units == geometry.groups * layout.units_of_group
+    assert layout.units_of_group == -(-geometry.rows // (64 * shape.held))
+    assert layout.tiles_of_sample == -(-size // places)
+    assert layout.tiles == geometry.batch * layout.tiles_of_sample
+    # Weights are packed for whole chunks and units.
+    assert plan.sum.steps == layout.chunks * shape.channels // own.block
+    assert plan.packed == layout.units * 64 * shape.held * plan.sum.steps * 32
+    # Blocks stay with a unit, each has a tile, and those of a multiprocessor have room.
+    assert launch.unit == layout.units and launch.grid % layout.units == 0
+    assert launch.grid // layout.units <= layout.tiles
+    assert layout.alone == (layout.tiles * layout.units <= multiprocessors)
+    beside = 1 if layout.alone else 2 // shape.teams
+    assert launch.grid <= max(beside * multiprocessors, layout.units)
+    assert 3 <= layout.stages <= 8
+    assert beside * (launch.shared + 1024) - 1024 <= SHARED["sm_90a"]
+    inputs = shape.channels * (shape.teams * 256 + (32 if mode[0].itemsize == 4 else 16))
+    stage = inputs + shape.rows * shape.channels * mode[0].itemsize
+    assert launch.shared == layout.shared == layout.stages * stage + 4 * shape.rows + 128
+
+
+def test_what_is_not_for_the_pointwise_kernel() -> None:
+    for geometry in (
+        conv((8, 150, 56), (64, 150, 3)),
+        conv((8, 256, 56), (64, 256, 1), padding=1),
+        conv_transpose((8, 256, 56), (256, 64, 1), stride=2),
+        conv((8, 0, 56), (64, 0, 1)),
+        conv((8, 256, 5, 5, 5, 5), (64, 256, 1, 1, 1, 1)),
+        conv((1, 256, 2**30), (64, 256, 1)),
+    ):
+        plan = plan_of(geometry, precision="tf32", processor=HOPPER, kernel="pointwise")
+        assert isinstance(plan, DirectPlan)
 
 
 # Few products of each output ------------------------------------------------------------------
@@ -1170,11 +1239,17 @@ CHOSEN = {
     ],
     "streaming_conv.cu": [
         conv((1, 16, 100, 100), (128, 16, 1, 1)),
-        conv((8, 256, 56, 56), (64, 256, 1, 1)),
+        conv((8, 64, 56, 56), (64, 64, 1, 1)),
         conv((8, 128, 32, 32), (256, 64, 1, 1), groups=2, stride=2),
-        conv_transpose((1, 96, 3000), (96, 24, 1)),
+        conv_transpose((1, 48, 3000), (48, 24, 1)),
         conv((8, 3, 224, 224), (768, 3, 8, 8), stride=8),
         conv((8, 3, 227, 227), (96, 3, 11, 11), stride=4),
+    ],
+    "pointwise_conv.cu": [  # with one product of a step; else the streaming kernel has them
+        conv((8, 256, 56, 56), (64, 256, 1, 1)),
+        conv((1, 512, 28, 28), (1024, 512, 1, 1)),
+        conv((8, 512, 14, 14), (300, 256, 1, 1), groups=2),
+        conv_transpose((1, 200, 3000), (200, 24, 1)),
     ],
     "depthwise_conv.cu": [
         conv((8, 64, 112, 112), (64, 1, 5, 9), groups=64),
@@ -1219,6 +1294,7 @@ def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
     able = {
         "matrix_conv.cu": dtype in [own for own, _ in MODES] and target != "sm_75",
         "streaming_conv.cu": dtype in [own for own, _ in MODES] and target == "sm_90a",
+        "pointwise_conv.cu": dtype in [own for own, _ in MODES] and target == "sm_90a",
         "depthwise_conv.cu": dtype in FLOATS,
         "gather_conv.cu": dtype in FLOATS,
         "plain_conv.cu": dtype.name in ("float32", "float16", "bfloat16"),
@@ -1231,9 +1307,13 @@ def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
                 plan = plan_of(geometry, dtype, precision, Processor(target, 132))
                 instance = plan.launch.instance
                 others = {"direct_conv.cu", *["plain_conv.cu"] * able["plain_conv.cu"]}
-                if source == "streaming_conv.cu" and able["matrix_conv.cu"]:
+                taps_alone = source in ("streaming_conv.cu", "pointwise_conv.cu")
+                if taps_alone and able["matrix_conv.cu"]:
                     others.add("matrix_conv.cu")
-                assert instance.source in ({source} if able[source] else others)
+                own = {source} if able[source] else others
+                if source == "pointwise_conv.cu" and (dtype, precision) == (np.float32, "float32"):
+                    own = {"matrix_conv.cu", "streaming_conv.cu"} if able[source] else others
+                assert instance.source in own
                 if instance.source == "matrix_conv.cu":
                     assert dict(instance.defines)["ENGINE"] == engine
 
@@ -1262,21 +1342,25 @@ def test_the_direct_kernel_takes_the_rest(name: str, kernel: str | None) -> None
 def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
     """Each takes one input channel in each group, though it may not be what is chosen for it.
 
-    But for sums of several spans, which take two blocks of channels and more.
+    But for one tap of many channels, by one product, and for sums of several spans, which take two
+    blocks of channels and more.
     """
-    geometry = CHOSEN["depthwise_conv.cu"][1]
+    geometry, precision = CHOSEN["depthwise_conv.cu"][1], "float32"
+    if kernel == "pointwise":
+        geometry, precision = CHOSEN["pointwise_conv.cu"][0], "tf32"
     if kernel == "spans":
         assert isinstance(
             plan_of(geometry, processor=Processor(target, 132), kernel=kernel), DirectPlan
         )
         geometry = conv((8, 64, 14, 14), (64, 64, 3, 3), padding=1)
-    plan = plan_of(geometry, processor=Processor(target, 132), kernel=kernel)
+    plan = plan_of(geometry, precision=precision, processor=Processor(target, 132), kernel=kernel)
     kinds = {
         "direct": DirectPlan,
         "depthwise": DepthwisePlan,
         "gather": GatherPlan,
         "plain": PlainPlan,
         "streaming": StreamingPlan,
+        "pointwise": PointwisePlan,
     }
     kind = kinds.get(kernel, MatrixPlan)
     assert isinstance(plan, kind if target in CAPABLE[kernel] else DirectPlan)

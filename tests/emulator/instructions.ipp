@@ -496,7 +496,7 @@ void mbarrier_wait(unsigned long long* barrier, int parity) {
         std::vector<Mbarrier::Pending> copies;
         copies.swap(state.copies);
         for (const Mbarrier::Pending& pending : copies) {
-            end_copy(pending.copy, pending.thread, pending.clock, true);
+            end_copy(pending.copy, pending.thread, pending.clock, pending.bulk);
             join(state.arriving, pending.clocks);
             state.bytes -= pending.copy.bytes;
             ++launch.progress;
@@ -509,6 +509,18 @@ void mbarrier_wait(unsigned long long* barrier, int parity) {
     ++launch.progress;
 }
 
+void copy_async_arrive(unsigned long long* barrier) {
+    Fiber& self = *launch.current;
+    Mbarrier& state = mbarrier_at(barrier);
+    int bytes = 0;
+    for (const Copy& copy : self.open_copies) {
+        state.copies.push_back({copy, false, self.thread, self.clocks[self.thread], self.clocks});
+        bytes += copy.bytes;
+    }
+    self.open_copies.clear();
+    mbarrier_arrive(barrier, bytes);
+}
+
 void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier) {
     Fiber& self = *launch.current;
     if (bytes % 16) fail("misaligned: %s copies %d bytes in bulk", place(), bytes);
@@ -519,7 +531,7 @@ void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* 
                  cell.writer);
     });
     begin_copy(copy, 16);
-    mbarrier_at(barrier).copies.push_back({copy, self.thread, self.clocks[self.thread], self.clocks});
+    mbarrier_at(barrier).copies.push_back({copy, true, self.thread, self.clocks[self.thread], self.clocks});
     tick(self);
     ++launch.progress;
 }
@@ -528,7 +540,9 @@ void wait_for_grids() { launch.current->waited = true; }
 
 void async_proxy_fence() {
     Fiber& self = *launch.current;
-    self.clocks[launch.threads + self.thread] = self.clocks[self.thread];
+    // Whatever is in front of it in this order is known: what others have written that it has waited for, too.
+    for (int t = 0; t < launch.threads; ++t)
+        self.clocks[launch.threads + t] = std::max(self.clocks[launch.threads + t], self.clocks[t]);
     tick(self);
 }
 

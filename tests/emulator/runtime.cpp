@@ -149,6 +149,7 @@ struct Mbarrier {
     Clocks arriving, arrived;
     struct Pending {
         Copy copy;
+        bool bulk;
         int thread;
         Clock clock;
         Clocks clocks;

@@ -77,6 +77,7 @@ void mbarrier_init(unsigned long long* barrier, int arrivals);
 void mbarrier_init_fence();
 void mbarrier_arrive(unsigned long long* barrier, int bytes);
 void mbarrier_wait(unsigned long long* barrier, int parity);
+void copy_async_arrive(unsigned long long* barrier);
 void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier);
 void async_proxy_fence();
 void set_registers();

@@ -1,0 +1,161 @@
+"""Second room, the pointwise kernel: one tap and many channels, a matrix product of each sample.
+
+The order of a sum follows from the channels of a group alone. All else may depend on the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ._geometry import ConvGeometry
+from ._matrix import SLAB_ROWS, Mode
+
+TEAM = 128  # threads
+TEAM_PLACES = 64 * 4  # bytes of the positions of a channel that a team multiplies
+MAX_STAGES = 8
+_RESERVED = 1024  # bytes of shared memory that a block takes beside its own
+_BARRIERS = 16 * MAX_STAGES  # bytes
+# Bytes behind the positions of a channel in a stage, so that a warp's loads lie in all banks: by
+# those of an element.
+_GAPS = {2: 16, 4: 32}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the kernel is built for.
+
+    Attributes
+    ----------
+    channels : int
+        Of a chunk.
+    teams : int
+        Of threads that multiply. A multiprocessor has one block of two teams, or two of one.
+    held : int
+        Slabs of 64 rows whose sums a team holds.
+    """
+
+    channels: int
+    teams: int
+    held: int
+
+    @property
+    def threads(self) -> int:
+        """Of a block, with those that bring inputs and weights."""
+        return TEAM * (self.teams + 1)
+
+    @property
+    def rows(self) -> int:
+        """Output channels of a block."""
+        return SLAB_ROWS * self.held
+
+    def places(self, itemsize: int) -> int:
+        """Return the positions of a block."""
+        return self.teams * TEAM_PLACES // itemsize
+
+    def stage(self, mode: Mode) -> int:
+        """Return the bytes of a stage."""
+        weights = self.channels // mode.block * self.held * mode.slab_bytes
+        return weights + self.channels * (self.teams * TEAM_PLACES + _GAPS[mode.itemsize])
+
+
+# By the bytes of an element.
+SHAPES = {
+    4: (Shape(32, 2, 4), Shape(32, 2, 3), Shape(32, 2, 2), Shape(32, 1, 1)),
+    2: (Shape(32, 2, 2), Shape(64, 1, 1)),
+}
+# Cycles of the model, fitted to times on an H200: in which a call begins and ends; of a chunk at
+# least, by the bytes of an element; and of a byte that is stored, and that memory reads or writes,
+# by all multiprocessors. A multiprocessor brings so many bytes a cycle.
+_BEGIN = 14_000
+_CHUNK = {4: 600, 2: 1090}
+_STORE, _MEMORY = 0.026, 5.2e-4
+_BROUGHT = 36
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How outputs are divided into tiles.
+
+    Attributes
+    ----------
+    shape : Shape
+        What the kernel is built for.
+    chunks : int
+        Of the channels of a group.
+    tiles_of_sample : int
+        Of the positions of a sample.
+    tiles : int
+        Of the positions of all samples.
+    units_of_group, units : int
+        What blocks stay with: the rows of a block, of a group and of all.
+    stages : int
+        Of the ring through which chunks come.
+    alone : bool
+        Whether a block has one tile, and a multiprocessor one block.
+    shared : int
+        Bytes of shared memory.
+    cycles : float
+        Of the model.
+    """
+
+    shape: Shape
+    chunks: int
+    tiles_of_sample: int
+    tiles: int
+    units_of_group: int
+    units: int
+    stages: int
+    alone: bool
+    shared: int
+    cycles: float
+
+    def __str__(self) -> str:
+        rows, teams = self.shape.rows, self.shape.teams
+        return (
+            f"{self.units} x {self.tiles} tiles of {rows} rows by {teams} teams, "
+            f"{self.chunks} chunks in {self.stages} stages"
+        )
+
+
+def places(itemsize: int) -> int:
+    """Return how many positions a thread has: 8 bytes of them."""
+    return 8 // itemsize
+
+
+def layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int) -> Layout:
+    """Return how the outputs of a convolution are divided."""
+    g = geometry
+    size = math.prod(axis.size_out for axis in g.axes)
+    moved = g.batch * g.groups * size * (g.channels + g.rows) + g.groups * g.rows * g.channels
+    found = []
+    for shape in SHAPES[mode.itemsize]:
+        chunks = -(-g.channels // shape.channels)
+        tiles_of_sample = -(-size // shape.places(mode.itemsize))
+        tiles = g.batch * tiles_of_sample
+        units_of_group = -(-g.rows // shape.rows)
+        units = g.groups * units_of_group
+        alone = tiles * units <= multiprocessors
+        beside = 1 if alone else 2 // shape.teams  # blocks of a multiprocessor
+        own = 4 * shape.rows + _BARRIERS
+        room = shared // beside - _RESERVED * (beside - 1) - own
+        stages = min(MAX_STAGES, room // shape.stage(mode))
+        places = beside * multiprocessors
+        rounds = -(-tiles // max(1, places // units)) * -(-units // places)
+        cycles = rounds * beside * _cycles(shape, mode, chunks)
+        cycles = _BEGIN + max(cycles, _MEMORY * mode.itemsize * moved)
+        found.append(
+            Layout(
+                *(shape, chunks, tiles_of_sample, tiles, units_of_group, units),
+                *(stages, alone, stages * shape.stage(mode) + own, cycles),
+            )
+        )
+    return min(found, key=lambda own: own.cycles)
+
+
+def _cycles(shape: Shape, mode: Mode, chunks: int) -> float:
+    """Return the cycles of a tile."""
+    outputs = shape.rows * shape.places(mode.itemsize)
+    products = outputs * shape.channels / mode.rate
+    chunk = max(products, shape.stage(mode) / _BROUGHT, _CHUNK[mode.itemsize])
+    return chunks * chunk + _STORE * outputs * mode.itemsize

@@ -1,0 +1,231 @@
+// Matrix products of a team of four warps on compute capability 9.0 whose inputs come from registers: shared by
+// streaming_conv.cu and pointwise_conv.cu, which bring them there.
+//
+// Positions, of outputs, are the rows of the products, and output channels their columns, 64 in a pass:
+//
+//      memory: a channel's positions lie            registers: a thread has PLACES neighbouring positions,
+//      side by side                                 8 bytes, of a quarter of the channels
+//
+//      channel 0  # # # # # # # # ...               4 threads  x  8  have 8 * PLACES positions of a warp:
+//      channel 1  # # # # # # # # ...     -->       its rows, in whatever order
+//      ...            \_/
+//                      a load
+//
+// Where neighbours do not lie TOGETHER, a thread has each of its positions beside those of the next threads. With several
+// TAPS "channels" are the products of an output.
+//
+// Macros, with those of matrix_tile.cuh: CHANNELS of a chunk, a multiple of a step's; TAPS, 1 where there are several.
+#pragma once
+#include "matrix_tile.cuh"
+
+#ifndef TAPS
+#define TAPS 0
+#endif
+
+constexpr int TEAM = 128;
+constexpr int STEPS = CHANNELS / BLOCK;
+constexpr int TILES = TAPS ? 1 : 4 / sizeof(Element);  // products of 64 positions that a team has side by side
+constexpr int PLACES = 2 * TILES;                      // positions of a thread: 8 bytes of a channel
+constexpr int TEAM_PLACES = TILES * 64;                // and of a team
+constexpr int OWN = BLOCK / 4;                         // channels of a thread in a step
+constexpr int SUMS = 32;                               // of a thread in 64 positions by 64 rows
+constexpr bool REPAIRED = TAPS || sizeof(Element) == 4;  // where sums are not finite
+
+// Where a position lies, in channel 0 and row 0 of a group.
+struct Place {
+    int64 input, out;
+};
+
+// Where all positions lie, from one to the next along each axis. All strides are in elements.
+struct Space {
+    int64 first;  // input of the first product of the first output
+    int64 input_batch, input_group, input_channel, input_axis[3];
+    int64 out_batch, out_group, out_row, out_axis[3];
+    int64 sizes[2], size;  // of outputs along y and x, and of all axes
+    int64 reciprocals[3];  // of these; long ones
+    int64 scattered;       // whether axes do not lie as one: the last one stands for all otherwise
+
+    // Of a sample's position, and its coordinates.
+    __device__ Place place_of(int64 sample, int group, int rest, int (&at)[3]) const {
+        Place place = {first + sample * input_batch + group * input_group, sample * out_batch + group * out_group};
+        at[0] = at[1] = 0, at[2] = rest;
+        if (scattered) {
+            const int line = long_quotient(rest, reciprocals[1]);
+            at[0] = long_quotient(line, reciprocals[0]);
+            at[1] = line - at[0] * int(sizes[0]), at[2] = rest - line * int(sizes[1]);
+            place.input += at[0] * input_axis[0] + at[1] * input_axis[1];
+            place.out += at[0] * out_axis[0] + at[1] * out_axis[1];
+        }
+        return {place.input + at[2] * input_axis[2], place.out + at[2] * out_axis[2]};
+    }
+};
+
+// Which channels of a chunk a thread has: its first one, and how far the i-th of a step is behind it.
+__device__ inline int first_channel() { return threadIdx.x % 4 * (sizeof(Element) == 4 ? 1 : 2); }
+__device__ inline int behind_first(int i) { return sizeof(Element) == 4 ? i * 4 : i % 2 + i / 2 * 8; }
+// And which positions of its team: neighbours, or, one by one, each beside those of the next threads.
+template <bool TOGETHER>
+__device__ inline int team_place(int i) {
+    const int warp = threadIdx.x % TEAM / 32, own = threadIdx.x % 32 / 4;
+    return warp * 8 * PLACES + (TOGETHER ? own * PLACES + i : i * 8 + own);
+}
+
+// Of a thread: its positions in each of its channels, the same as matrix units take them, and its sums.
+#if TAPS
+typedef Bits Own[PLACES];
+#else
+typedef Bits64 Own;
+#endif
+typedef Own Inputs[STEPS][OWN];
+typedef unsigned Operands[PARTS][TILES][STEPS][4];
+typedef float Sums[TILES][SUMS];
+
+__device__ inline unsigned number_of(const Bits64& own, int place) { return pixel_of(own, place); }
+template <typename Number>
+__device__ inline unsigned number_of(const Number (&own)[PLACES], int place) {
+    return own[place];
+}
+// Numbers of 16 bits of two channels at one place, of two products.
+__device__ inline unsigned both_of(const Bits64& first, const Bits64& second, int tile, int place) {
+    return byte_select(pixel_of(first, tile), pixel_of(second, tile), place ? 0x7632 : 0x5410);
+}
+template <typename Number>
+__device__ inline unsigned both_of(const Number (&first)[PLACES], const Number (&second)[PLACES], int, int place) {
+    return first[place] | unsigned(second[place]) << 16;
+}
+
+// What matrix units take, from what loads have brought.
+__device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, float) {
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const unsigned bits = number_of(inputs[step][i / 2], i % 2);
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) operands[part][0][step][i] = tf32_part(bits, part);
+        }
+}
+template <typename Sixteen>
+__device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, Sixteen) {
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                operands[0][tile][step][i] =
+                    both_of(inputs[step][i / 2 * 2], inputs[step][i / 2 * 2 + 1], tile, i % 2);
+}
+
+// Has them ready here, and not only where they are used: what wgmma_fence puts an order to.
+__device__ __forceinline__ void settle(Operands& operands) {
+#pragma unroll
+    for (int i = 0; i < PARTS * TILES * STEPS; ++i)
+#pragma unroll
+        for (unsigned& value : operands[i / STEPS / TILES][i / STEPS % TILES][i % STEPS]) settle(value);
+}
+
+// What is stored of neighbouring sums.
+typedef BitsOf<PLACES * sizeof(Element)>::type Neighbours;
+__device__ inline Bits64 bits_of(const float (&values)[PLACES], float) { return pair_of(values[0], values[1], 0.0f); }
+#if TAPS
+template <typename Sixteen>
+__device__ inline unsigned bits_of(const float (&values)[PLACES], Sixteen kind) {
+    return pair_of(values[0], values[1], kind);
+}
+#else
+template <typename Sixteen>
+__device__ inline Bits64 bits_of(const float (&values)[PLACES], Sixteen kind) {
+    return {pair_of(values[0], values[1], kind), pair_of(values[PLACES - 2], values[PLACES - 1], kind)};
+}
+#endif
+
+#if !TAPS
+// The positions of a thread in a tile: where their next channels lie and where their outputs do, or null; the next
+// channel, and how many there are.
+template <bool TOGETHER>
+struct Spots {
+    static constexpr int COUNT = TOGETHER ? 1 : PLACES;
+    Element* out[COUNT];
+    const Bits* from[COUNT];
+    int channel, channels[COUNT];
+};
+
+__device__ inline Bits64 joined(const unsigned (&values)[2]) { return {values[0], values[1]}; }
+__device__ inline Bits64 joined(const unsigned short (&values)[4]) {
+    return {values[0] | unsigned(values[1]) << 16, values[2] | unsigned(values[3]) << 16};
+}
+
+// Issues the loads of a chunk, from memory.
+template <bool TOGETHER>
+__device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots, int64 input_channel) {
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+        Bits values[OWN][PLACES];
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            const int next = behind_first(i + 1) - behind_first(i);
+            inputs[step][i] = {0, 0};
+            if (TOGETHER) load_bits(inputs[step][i], (const Bits64*)spots.from[0], spots.channel, spots.channels[0]);
+#pragma unroll
+            for (int s = 0; s < spots.COUNT; ++s) {
+                values[i][s] = 0;
+                if (!TOGETHER) load_bits(values[i][s], spots.from[s], spots.channel, spots.channels[s]);
+                spots.from[s] += next * input_channel;
+            }
+            spots.channel += next;
+        }
+#pragma unroll
+        for (int i = 0; i < OWN && !TOGETHER; ++i) inputs[step][i] = joined(values[i]);
+    }
+}
+#endif
+
+// Adds biases to the sums of a pass, and stores those of rows from `row` on, of which there are `rows`. Returns whether
+// one that exists may not be finite, where these are computed again.
+template <bool TOGETHER>
+__device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHER ? 1 : PLACES], const float* biases,
+                                      int row, int rows, int64 out_row) {
+    const int own = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < SUMS; ++i) {
+        const float bias = biases[own + i / 4 * 8 + i % 2];
+#pragma unroll
+        for (int tile = 0; tile < TILES; ++tile) sums[tile][i] += bias;
+    }
+    Specials<0> specials;
+    row += own;
+    int64 to = row * out_row;
+#pragma unroll
+    for (int i = 0; i < SUMS; i += i % 2 ? 3 : 1) {  // each row
+        float values[PLACES];
+#pragma unroll
+        for (int s = 0; s < PLACES; ++s) values[s] = sums[s / 2][i + s % 2 * 2];
+        if (REPAIRED) specials.add({__float_as_uint(values[0]), __float_as_uint(values[1])});
+        if (TOGETHER)
+            store_bits((Neighbours*)(outs[0] + to), bits_of(values, Element()), outs[0] && row < rows);
+        else
+#pragma unroll
+            for (int s = 0; s < PLACES; ++s)
+                if (outs[s] && row < rows) outs[s][to] = narrow<Element>(values[s]);
+        row += i % 2 ? 7 : 1, to += (i % 2 ? 7 : 1) * out_row;
+    }
+    return REPAIRED && specials.found();
+}
+
+// Computes those of a thread's outputs that are not finite again. It stands apart, as what is in sight of a
+// function that is not inlined cannot lie in registers.
+template <bool TOGETHER, typename Worker, typename Arguments>
+__device__ __noinline__ void repair(const Arguments& p, unsigned char* memory, int tile, int pass) {
+    const Worker worker(p, memory);
+    const int first = pass * SLAB_ROWS + threadIdx.x % 4 * 2;
+    for (int i = 0; i < PLACES * 16; ++i) {
+        const int own = first + i / 2 % 8 * 8 + i % 2, row = worker.first_row + own;
+        Place place;
+        int coordinates[3];
+        if (row >= int(p.rows) || !worker.template locate<TOGETHER>(tile, i / 16, place, coordinates)) continue;
+        Element* const at = p.out + place.out + row * p.space.out_row;
+        if (is_special(widen<float>(*at)))
+            *at = narrow<Element>(worker.plain_sum(place, row, coordinates) + worker.biases[own]);
+    }
+}

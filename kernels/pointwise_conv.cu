@@ -1,0 +1,348 @@
+// Convolutions of one tap and many channels on the matrix units of compute capability 9.0, by one product of tf32, float16
+// or bfloat16 numbers.
+//
+//     out[n, g, row, o] = bias[g, row] + sum over channels of in[n, g, channel, i(o)] * w[g, row, channel]
+//
+// where i(o) = o * step + low on each axis: all but transposed ones with strides.
+//
+// It is a matrix product for each sample. Tiles of ROWS output channels by PLACES_OF_BLOCK positions are summed over
+// chunks of channels, which come through shared memory in a ring of stages:
+//
+//     a stage    weights of a chunk                inputs of a chunk, as they lie in memory
+//                [step][slab][half of K]...        channel 0   # # # # # # # # # # # # # # # #
+//                                                  channel 1   # # # # # # # # # # # # # # # #
+//                                                  ...         |    team 0     |    team 1     |
+//
+// A team of four warps brings them. It runs ahead of the others, over the ends of tiles as well. These have the same rows,
+// and each multiplies its own positions, which it takes to registers (from_registers.cuh): those of the next chunk while
+// the products of this one are under way.
+//
+// Inputs of a channel are one bulk copy where they are aligned to 16 bytes and a block has several tiles, and pieces of 16
+// or 8 bytes otherwise. Where neighbouring positions do not lie TOGETHER, teams load their inputs from memory themselves.
+// Weights are packed in front of this, so that those of a chunk are one bulk copy. Where a block has one tile, 16-bit
+// ones may be copied as they lie, slot by slot: nothing is in front of this then.
+//
+// A sum runs over the channels in steps of 8 (tf32) or 16, in the matrix units. So does that of streaming_conv.cu: it has
+// the same bits. Infinities and NaN are as there.
+//
+// Macros, with those of matrix_tile.cuh:
+//     CHANNELS    of a chunk, a multiple of a step's
+//     TEAMS       of a block that multiply; with one a multiprocessor has two blocks
+//     HELD        slabs of 64 rows whose sums a team holds
+//
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, biases and barriers (_pointwise.py). A
+// block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
+
+#include "from_registers.cuh"
+
+static_assert(PARTS == 1, "three products need sums of their own for each chunk");
+
+constexpr int ROWS = HELD * SLAB_ROWS;
+constexpr int PLACES_OF_BLOCK = TEAMS * TEAM_PLACES;
+constexpr int THREADS = (TEAMS + 1) * TEAM;
+constexpr int GIVEN = 40, TAKEN = TEAMS == 1 ? 208 : 232;  // registers of those that bring, and that multiply
+// Bytes from a channel to the next in a stage: what a warp loads lies in all banks.
+constexpr int PITCH = PLACES_OF_BLOCK * sizeof(Element) + (sizeof(Element) == 4 ? 32 : 16);
+constexpr int INPUT_BYTES = CHANNELS * PITCH, WEIGHT_BYTES = STEPS * HELD * SLAB_BYTES;  // of a stage
+constexpr int MAX_STAGES = 8;
+constexpr bool DIRECT = sizeof(Element) == 2;  // whether weights may be copied as they lie
+
+// All strides are in elements.
+struct Arguments {
+    const Element* input;
+    const Element* weight;
+    const unsigned char* packed;
+    Element* out;
+    Parameter bias;
+    int64 channels, rows;  // of a group
+    int64 weight_group, weight_row, weight_channel;
+    Space space;
+    int64 tiles, tiles_of_sample, per_tiles;  // of positions; the long reciprocal of these
+    int64 units, units_of_group, chunks, stages;
+    int64 direct;    // whether weights are copied as they lie: slots lie together, aligned
+    int64 bulk;      // whether inputs are copied channel by channel
+    int64 together;  // whether a thread's positions lie together, aligned, in input and output
+};
+
+// A stage, and whether that is its even or odd turn.
+struct Turn {
+    int stage, parity;
+    __device__ void advance(int stages) {
+        if (++stage == stages) stage = 0, parity ^= 1;
+    }
+};
+
+struct Barriers {
+    mbarrier full[MAX_STAGES], empty[MAX_STAGES];
+};
+
+struct Worker {
+    const Arguments& p;
+    unsigned char *const weights, *const inputs;  // of all stages
+    float* const biases;
+    Barriers& barriers;
+    const int unit, group, first_row;
+
+    __device__ __forceinline__ Worker(const Arguments& p, unsigned char* memory)
+        : p(p),
+          weights(memory),
+          inputs(weights + int(p.stages) * WEIGHT_BYTES),
+          biases((float*)(inputs + int(p.stages) * INPUT_BYTES)),
+          barriers(*(Barriers*)(biases + ROWS)),
+          unit(blockIdx.x % int(p.units)),
+          group(divided(unit, int(p.units_of_group))),
+          first_row((unit - group * int(p.units_of_group)) * ROWS) {}
+
+    __device__ void begin() const {
+        if (threadIdx.x < int(p.stages)) {
+            mbarrier_init(&barriers.full[threadIdx.x], (by_pieces() ? TEAM : 0) + 1);
+            mbarrier_init(&barriers.empty[threadIdx.x], TEAMS * TEAM / 32);
+            mbarrier_init_fence();
+        }
+        for (int own = threadIdx.x; own < ROWS; own += THREADS) {
+            const int row = first_row + own;
+            biases[own] = p.bias.data && row < int(p.rows) ? load_parameter<float>(p.bias, group * p.rows + row) : 0.0f;
+        }
+    }
+
+    // The first position of a tile, in its sample.
+    struct Tile {
+        int sample, first;
+    };
+    __device__ Tile tile_of(int tile) const {
+        const int sample = long_quotient(tile, p.per_tiles);
+        return {sample, (tile - sample * int(p.tiles_of_sample)) * PLACES_OF_BLOCK};
+    }
+
+    // The inputs of so many channels, `bytes` of each, by a team: a warp has every fourth channel.
+    __device__ __forceinline__ void bring_in_bulk(const unsigned char* from, int bytes, int count, unsigned char* to,
+                                                  mbarrier* full) const {
+        const int warp = uniform(threadIdx.x % TEAM / 32);
+        const int64 stride = p.space.input_channel * int64(sizeof(Element));
+        if (!elected()) return;
+        from += warp * stride, to += warp * PITCH;
+#pragma unroll 1
+        for (int channel = warp; channel < count; channel += TEAM / 32) {
+            bulk_copy(to, from, bytes, full);
+            from += TEAM / 32 * stride, to += TEAM / 32 * PITCH;
+        }
+    }
+    // The same where they are aligned to 8 bytes: a thread has 16 of some channels, in one copy where these are aligned.
+    // Channels lie multiples of 8 bytes apart, and so those of a thread multiples of 16.
+    __device__ __forceinline__ void bring_in_pieces(const unsigned char* from, int bytes, int count,
+                                                    unsigned char* to) const {
+        constexpr int COLUMNS = PLACES_OF_BLOCK * sizeof(Element) / 16, APART = TEAM / COLUMNS;
+        const int first = threadIdx.x % TEAM / COLUMNS, place = threadIdx.x % COLUMNS * 16;
+        const int64 stride = p.space.input_channel * int64(sizeof(Element));
+        from += first * stride + place, to += first * PITCH + place;
+        const bool both = place + 8 < bytes, aligned = both && unsigned((unsigned long long)from) % 16 == 0;
+#pragma unroll 4
+        for (int channel = place < bytes ? first : count; channel < count; channel += APART) {
+            if (aligned)
+                copy_async<16>(to, from, 16);
+            else {
+                copy_async<8>(to, from, 8);
+                if (both) copy_async<8>(to + 8, from + 8, 8);
+            }
+            from += APART * stride, to += APART * PITCH;
+        }
+    }
+    // Weights of a chunk as they lie, by a team: neighbouring threads have the slots of a row.
+    __device__ __forceinline__ void bring_weights(unsigned char* to, int chunk) const {
+        constexpr int SLOTS = CHANNELS / CHUNK;
+        const int slot = threadIdx.x % SLOTS, channel = chunk * CHANNELS + slot * CHUNK;
+        const Element* const weight = p.weight + group * p.weight_group + channel;
+#pragma unroll 4
+        for (int row = threadIdx.x % TEAM / SLOTS; row < ROWS; row += TEAM / SLOTS) {
+            const bool exists = first_row + row < int(p.rows) && channel < int(p.channels);
+            const int slab = slot / DEPTH * HELD + row / SLAB_ROWS;
+            copy_async<SLOT_BYTES>(to + ((slab * DEPTH + slot % DEPTH) * SLAB_ROWS + row % SLAB_ROWS) * SLOT_BYTES,
+                                   exists ? weight + (first_row + row) * p.weight_row : p.weight, exists ? SLOT_BYTES : 0);
+        }
+    }
+    // Whether all threads of the team copy something.
+    __device__ bool by_pieces() const { return !p.bulk || p.direct; }
+
+    // All chunks of all tiles of the block, by a team.
+    __device__ __forceinline__ void bring() const {
+        const int blocks = gridDim.x / int(p.units), chunks = int(p.chunks);
+        const int64 chunk_stride = CHANNELS * p.space.input_channel * int64(sizeof(Element));
+        const bool first_warp = uniform(threadIdx.x % TEAM / 32) == 0;
+        Turn turn = {0, 0};
+#pragma unroll 1
+        for (int tile = blockIdx.x / int(p.units); tile < int(p.tiles); tile += blocks) {
+            const Tile own = tile_of(tile);
+            const int left = int(p.space.size) - own.first;
+            const int bytes = (left < PLACES_OF_BLOCK ? left : PLACES_OF_BLOCK) * int(sizeof(Element));
+            const unsigned char* from =
+                (const unsigned char*)(p.input + p.space.first + own.sample * p.space.input_batch +
+                                       group * p.space.input_group + own.first);
+#pragma unroll 1
+            for (int chunk = 0; chunk < chunks; ++chunk) {
+                const int channels = int(p.channels) - chunk * CHANNELS;
+                const int count = !p.together ? 0 : channels < CHANNELS ? channels : CHANNELS;
+                unsigned char* const to = weights + turn.stage * WEIGHT_BYTES;
+                mbarrier* const full = &barriers.full[turn.stage];
+                mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);
+                if (p.bulk)
+                    bring_in_bulk(from, bytes, count, inputs + turn.stage * INPUT_BYTES, full);
+                else
+                    bring_in_pieces(from, bytes, count, inputs + turn.stage * INPUT_BYTES);
+                const bool direct = DIRECT && p.direct;
+                if (direct) bring_weights(to, chunk);
+                if (by_pieces()) copy_async_arrive(full);
+                if (first_warp && elected()) {
+                    mbarrier_arrive_expect(full, (p.bulk ? count * bytes : 0) + (direct ? 0 : WEIGHT_BYTES));
+                    if (!direct) {
+                        wait_for_grids();  // where weights come from
+                        bulk_copy(to, p.packed + (int64(unit) * chunks + chunk) * WEIGHT_BYTES, WEIGHT_BYTES, full);
+                    }
+                }
+                __syncwarp();
+                from += chunk_stride;
+                turn.advance(int(p.stages));
+            }
+        }
+    }
+
+    // A thread's i-th position in its sample, in a tile that begins there.
+    template <bool TOGETHER>
+    __device__ static int position_of(int first, int i) {
+        return first + int(threadIdx.x) / TEAM * TEAM_PLACES + team_place<TOGETHER>(i);
+    }
+    // Whether it exists, and where.
+    template <bool TOGETHER>
+    __device__ bool locate(int tile, int i, Place& place, int (&at)[3]) const {
+        const Tile own = tile_of(tile);
+        const int position = position_of<TOGETHER>(own.first, i);
+        if (position >= int(p.space.size)) return false;
+        place = p.space.place_of(own.sample, group, position, at);
+        return true;
+    }
+    // The sum of an output, from the arrays themselves.
+    __device__ float plain_sum(const Place& place, int row, const int (&)[3]) const {
+        const Element* const input = p.input + place.input;
+        const Element* const weight = p.weight + group * p.weight_group + row * p.weight_row;
+        float sum = 0;
+        for (int c = 0; c < int(p.channels); ++c)
+            sum = fmaf(widen<float>(input[c * p.space.input_channel]), widen<float>(weight[c * p.weight_channel]), sum);
+        return sum;
+    }
+
+    template <bool TOGETHER>
+    __device__ __forceinline__ void find(Spots<TOGETHER>& spots, int tile) const {
+        spots.channel = first_channel();
+#pragma unroll
+        for (int s = 0; s < spots.COUNT; ++s) {
+            Place place = {0, 0};
+            int at[3];
+            const bool exists = locate<TOGETHER>(tile, s, place, at);
+            spots.out[s] = exists ? p.out + place.out : nullptr;
+            spots.from[s] = (const Bits*)p.input + place.input + spots.channel * p.space.input_channel;
+            spots.channels[s] = exists ? int(p.channels) : 0;
+        }
+    }
+
+    // What matrix units take of the next chunk: from its stage, as soon as that is full, or from memory.
+    __device__ __forceinline__ void take(Operands& operands, Spots<true>& spots, const Turn& turn) const {
+        mbarrier_wait(&barriers.full[turn.stage], turn.parity);
+        const unsigned char* const from = inputs + turn.stage * INPUT_BYTES +
+                                          position_of<true>(0, 0) * int(sizeof(Element)) + first_channel() * PITCH;
+        const int left = spots.channels[0] - spots.channel;
+        Inputs own;
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+            for (int i = 0; i < OWN; ++i) {
+                const int channel = step * BLOCK + behind_first(i);
+                own[step][i] = {0, 0};
+                if (channel < left) own[step][i] = *(const Bits64*)(from + channel * PITCH);
+            }
+        spots.channel += CHANNELS;
+        fill(operands, own, Element());
+    }
+    __device__ __forceinline__ void take(Operands& operands, Spots<false>& spots, const Turn& turn) const {
+        Inputs own;
+        load(own, spots, p.space.input_channel);
+        mbarrier_wait(&barriers.full[turn.stage], turn.parity);
+        fill(operands, own, Element());
+    }
+
+    // Issues the products of a chunk.
+    __device__ __forceinline__ static void multiply(Sums (&sums)[HELD], const Operands& operands, const void* weights,
+                                                    bool add) {
+        constexpr int SLAB = DEPTH * SLAB_ROWS;  // slots
+        if (DIRECT) async_proxy_fence();  // behind the copies of others
+        const unsigned long long slab = matrix_descriptor(weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+            for (int tile = 0; tile < TILES; ++tile)
+#pragma unroll
+                for (int h = 0; h < HELD; ++h)
+                    WgmmaOfRegisters<matrix_type<Operand>::value>::multiply(
+                        sums[h][tile], operands[0][tile][step], slab + (step * HELD + h) * SLAB, add || step > 0);
+        wgmma_commit();
+    }
+
+    // Adds the products of a chunk, and takes the next one meanwhile.
+    template <bool TOGETHER>
+    __device__ __forceinline__ void advance(Sums (&sums)[HELD], Operands& now, Operands& next, Spots<TOGETHER>& spots,
+                                            Turn& turn, int chunk) const {
+        const int stage = uniform(turn.stage);
+        settle(now);
+        multiply(sums, now, weights + stage * WEIGHT_BYTES, chunk > 0);
+        turn.advance(int(p.stages));
+        if (chunk < int(p.chunks) - 1) take(next, spots, turn);
+        wgmma_wait<0>();
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.empty[stage]);
+    }
+
+    template <bool TOGETHER>
+    __device__ __forceinline__ void run(unsigned char* memory) const {
+        const int blocks = gridDim.x / int(p.units), chunks = int(p.chunks);
+        Turn turn = {0, 0};
+#pragma unroll 1
+        for (int tile = blockIdx.x / int(p.units); tile < int(p.tiles); tile += blocks) {
+            Spots<TOGETHER> spots;
+            Operands operands[2];
+            Sums sums[HELD];
+            find(spots, tile);
+            take(operands[0], spots, turn);
+#pragma unroll 1
+            for (int chunk = 0; chunk < chunks; chunk += 2) {
+                advance(sums, operands[0], operands[1], spots, turn, chunk);
+                if (chunk < chunks - 1) advance(sums, operands[1], operands[0], spots, turn, chunk + 1);
+            }
+#pragma unroll
+            for (int h = 0; h < HELD; ++h) {
+                const int first = h * SLAB_ROWS;
+                const bool found =
+                    store<TOGETHER>(sums[h], spots.out, biases + first, first_row + first, int(p.rows), p.space.out_row);
+                if (REPAIRED && __any_sync(~0u, found)) repair<TOGETHER, Worker>(p, memory, tile, h);
+                __syncwarp();
+            }
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, TEAMS == 1 ? 2 : 1)
+    pointwise_conv(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    const Worker worker(p, memory);
+    worker.begin();
+    __syncthreads();
+    const int warp = uniform(threadIdx.x / 32);
+    if (warp >= TEAMS * TEAM / 32) {
+        give_registers<GIVEN>();
+        worker.bring();
+    } else {
+        take_registers<TAKEN>();
+        if (p.together)
+            worker.run<true>(memory);
+        else
+            worker.run<false>(memory);
+    }
+}

@@ -644,6 +644,9 @@ _STAGED_A_CYCLE = 4 / 7  # values that a staging warp brings in a cycle, as pair
 _SINGLE = 1.5  # how much longer others take
 _SECTOR_CYCLES = 1.6  # in which a multiprocessor stores a sector, about its share of memory's rate
 _POOLED_A_CYCLE = 6  # sums that a block pools
+_BROUGHT_A_CYCLE = (
+    2800  # bytes of weights that all multiprocessors bring from the L2 cache together
+)
 _PASSED_A_CYCLE = 64  # bytes of sums of spans that a multiprocessor writes to the L2 cache or reads
 
 
@@ -837,7 +840,10 @@ def _candidates(
             stores = shape.rows * shape.columns / _POOLED_A_CYCLE
         deep = _deep(sum, shape.loads(mode, engine), stages)
         chunk = math.lcm(sum.depth, deep)
-        cycles, apart = _cycles(sum, shape, count, multiprocessors, products, staged, stores)
+        brought = 0 if resident else sum.mean_steps * shape.slabs * mode.slab_bytes
+        cycles, apart = _cycles(
+            sum, shape, count, multiprocessors, products, staged, stores, brought
+        )
         yield Tiling(
             shape=shape,
             tile=tuple(tile),
@@ -873,21 +879,28 @@ def _cycles(
     products: float,
     staged: float,
     stores: float,
+    weights: float,
 ) -> tuple[float, bool]:
     """Return the cycles of so many tiles, and whether their spans are computed apart for that.
 
-    Products and staging are those of a span.
+    Products, staging and bytes of weights are those of a span.
     """
     hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
+
+    def own(blocks: int) -> float:
+        """Return the cycles of a tile or a span, where so many of them bring weights at a time."""
+        brought = min(blocks, multiprocessors) * weights / _BROUGHT_A_CYCLE
+        return max(hidden, brought) + _TILE_CYCLES
+
     slower = _ONE_TEAM if shape.teams == 1 else 1
-    own, waves = hidden + _TILE_CYCLES, -(-tiles // multiprocessors)
+    waves = -(-tiles // multiprocessors)
     if sum.spans == 1:
-        return waves * (own + stores) * slower, False
+        return waves * (own(tiles) + stores) * slower, False
     # A span's sums are written, and read by whom they are added up by.
     passed = shape.partial_bytes / _PASSED_A_CYCLE
     apart_waves = -(-tiles * sum.spans // multiprocessors)
-    apart = apart_waves * (own + passed) + waves * (sum.spans * passed + stores)
-    together = waves * (sum.spans * (own + 2 * passed) + stores)
+    apart = apart_waves * (own(tiles * sum.spans) + passed) + waves * (sum.spans * passed + stores)
+    together = waves * (sum.spans * (own(tiles) + 2 * passed) + stores)
     if apart < together and tiles * sum.spans * shape.partial_bytes <= MOST_PARTIAL:
         return apart * slower, True
     return together * slower, False

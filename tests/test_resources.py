@@ -104,14 +104,14 @@ def test_registers_of_a_block() -> None:
 
 # Bytes that instances on matrix units spill on the GPU that they were measured on. With 900 the
 # portable engine took 1.4 times as long as with 300.
-MOST_SPILLED = {"MmaEngine": 300, "WgmmaEngine": 450}
+MOST_SPILLED = {"ENGINE=MmaEngine": 300, "ENGINE=WgmmaEngine": 450, "pointwise_conv.cu": 320}
 
 
 def test_spills_of_measured_instances() -> None:
-    for engine, most in MOST_SPILLED.items():
-        rows = [row for name, row in TABLE["sm_90a"].items() if f"ENGINE={engine}" in name]
+    for part, most in MOST_SPILLED.items():
+        rows = [row for name, row in TABLE["sm_90a"].items() if part in name]
         assert rows
-        assert max(spills for _, spills, *_ in rows) <= most, engine
+        assert max(spills for _, spills, *_ in rows) <= most, part
 
 
 # Which take much of a block's shared memory: long rows, many taps, large steps, many channels.

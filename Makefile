@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed-cuda$(CUDA)
 
-.PHONY: demo test plain mutants instances emulated format docs clean
+.PHONY: demo test plain mutants instances norms emulated format docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m demo
@@ -22,7 +22,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m timed
-	$(MAKE) --jobs 2 --output-sync=target emulated mutants instances plain
+	$(MAKE) --jobs 2 --output-sync=target emulated mutants instances plain norms
 
 # The parts of the tests, two at a time, in an order that keeps both cores busy to the end: of NumPy's
 # BLAS a second thread would wait in a loop. All but plain run on the emulator.
@@ -36,7 +36,10 @@ mutants:
 	$(EMULATED) tests/test_mutants.py
 
 instances:
-	$(EMULATED) tests/test_instances.py
+	$(EMULATED) tests/test_instances.py -k "not test_norm_instance"
+
+norms:
+	$(EMULATED) tests/test_instances.py -k test_norm_instance
 
 emulated:
 	$(EMULATED) --ignore tests/test_mutants.py --ignore tests/test_instances.py

@@ -525,7 +525,8 @@ class KernelPath:
         axis = g.axes[-1]
         together = g.rank == 1 and axis.step * strides.input_axes[0] == 1
         together = together and _neighbours_together(g, strides, _pointwise.places(itemsize), True)
-        bulks = together and not layout.alone
+        # Each warp that copies has a channel in each chunk, or it could fall behind by a phase.
+        bulks = together and not layout.alone and (g.channels - 1) % shape.channels >= 3
         bulks = bulks and math.gcd(*strides.input, axis.size_out) * itemsize % 16 == 0
         slots = layout.alone and itemsize == 2 and strides.weight[2] == 1
         slots = slots and math.gcd(*strides.weight[:2], g.channels) % 8 == 0

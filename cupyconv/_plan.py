@@ -782,7 +782,9 @@ def _plan_pointwise(
     shape = layout.shape
     sum = _matrix.of_one_tap(g, mode, layout.chunks * shape.channels // mode.block)
     size = math.prod(axis.size_out for axis in g.axes)
-    steps = layout.units * (shape.rows + 2 * SLAB_ROWS) * sum.steps
+    # Of the packing kernel, which divides them, by whichever shape: the batch must not count.
+    slabs = g.groups * -(-g.rows // SLAB_ROWS)
+    steps = 6 * SLAB_ROWS * slabs * (g.channels // mode.block + 4)
     if not _fits_32_bits(g) or max(size, g.rows, layout.tiles, steps) >= INT32_LIMIT // 8:
         return _LARGE
     blocks = min(layout.tiles, max(1, multiprocessors * (2 // shape.teams) // layout.units))
@@ -819,7 +821,7 @@ def _few_channels(
     if g.channels <= _FEW_CHANNELS[size]:
         return f"its groups have {g.channels} input channels, no more than {_FEW_CHANNELS[size]}"
     axis = g.axes[-1]
-    if axis.step > 1 or axis.size_out % _pointwise.places(size):
+    if g.rank > 1 or axis.step > 1 or axis.size_out % _pointwise.places(size):
         return "neighbouring outputs, or their inputs, do not lie together"
     small = _small(g.channels * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes))
     if small:

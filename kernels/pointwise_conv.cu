@@ -30,6 +30,9 @@
 //     TEAMS       of a block that multiply; with one a multiprocessor has two blocks
 //     HELD        slabs of 64 rows whose sums a team holds
 //
+// For inputs in bulk each chunk has a channel for each of the four warps that copy: what waits for their bytes is all that
+// keeps one of them from falling behind by two turns of the ring, which no parity would tell.
+//
 // Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, biases and barriers (_pointwise.py). A
 // block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
 

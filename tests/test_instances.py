@@ -531,6 +531,23 @@ def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.M
     assert layout.chunks == 10 > layout.stages
 
 
+@pytest.mark.emulator
+@pytest.mark.parametrize(("channels", "bulk"), [(67, False), (68, True)])
+def test_each_warp_has_channels_to_copy_in_bulk(channels: int, bulk: bool) -> None:
+    """With fewer than four in the last chunk, one could fall behind the others by a phase."""
+    backend, packed = EmulatorBackend("pointwise"), []
+    run = backend.path.device.run
+
+    def seen(launch: Launch, arguments: Any) -> None:
+        packed.append((launch.instance.source, arguments[-2]))
+        run(launch, arguments)
+
+    backend.path.device.run = seen  # type: ignore[method-assign]
+    case = convolution("conv1d", (3, channels, 300), (70, channels, 1), precision="tf32")
+    test_convolution.check(backend, case)
+    assert packed[-1] == ("pointwise_conv.cu", bulk)
+
+
 # What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs
 # of rows, of which the second is ragged.
 PLAIN_KINDS: dict[str, Any] = {

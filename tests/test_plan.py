@@ -1000,6 +1000,23 @@ def test_pointwise_plans(
     assert launch.shared == layout.shared == layout.stages * stage + 4 * shape.rows + 128
 
 
+def test_the_batch_does_not_choose_the_pointwise_kernel() -> None:
+    """Not even where weights are almost too many: the shape of a block follows from the batch."""
+    for channels in (2_000_000, 4_000_000, 6_000_000):
+        plans = [
+            plan_of(conv((n, channels, 1, 2), (128, channels, 1, 1)), precision="tf32", kernel=name)
+            for n in (1, 64, 256)
+            for name in ("pointwise", None)
+        ]
+        assert len(set(map(type, plans[::2]))) == len(set(map(type, plans[1::2]))) == 1
+
+
+def test_lines_that_do_not_lie_as_one_are_not_for_the_pointwise_kernel() -> None:
+    for stride, kind in (1, PointwisePlan), ((2, 1), StreamingPlan), ((1, 2), StreamingPlan):
+        geometry = conv((8, 256, 56, 56), (64, 256, 1, 1), stride=stride)
+        assert isinstance(plan_of(geometry, precision="tf32", processor=HOPPER), kind)
+
+
 def test_what_is_not_for_the_pointwise_kernel() -> None:
     for geometry in (
         conv((8, 150, 56), (64, 150, 3)),

@@ -787,11 +787,10 @@ def _plan_pointwise(
     steps = 6 * SLAB_ROWS * slabs * (g.channels // mode.block + 4)
     if not _fits_32_bits(g) or max(size, g.rows, layout.tiles, steps) >= INT32_LIMIT // 8:
         return _LARGE
-    blocks = min(layout.tiles, max(1, multiprocessors * (2 // shape.teams) // layout.units))
     pack, splits = _packing(sum, layout.units * shape.rows, g.batch, multiprocessors)
     launch = Launch(
         _pointwise_conv(mode, shape),
-        blocks * layout.units,
+        layout.blocks * layout.units,
         shape.threads,
         layout.shared,
         layout.units,
@@ -799,6 +798,19 @@ def _plan_pointwise(
     )
     packed = layout.units * shape.held * sum.steps * mode.slab_bytes
     return PointwisePlan(pack, launch, packed, splits, sum, layout)
+
+
+_PLAIN_BEGINS = 63_000  # cycles in which the kernel for few products begins
+
+
+def _plain_is_faster(
+    geometry: ConvGeometry, dtype: np.dtype, processor: Processor, cycles: float
+) -> Refusal | None:
+    """Return why plain multiply-adds are faster than so many cycles, None where they are not."""
+    plain = plan_plain(geometry, dtype, processor)
+    if not isinstance(plain, str) and plain.layout.cycles + _PLAIN_BEGINS < cycles:
+        return "plain multiply-adds take less time"
+    return None
 
 
 # Up to so many channels of a group its inputs are better loaded to registers at once: by the bytes
@@ -826,10 +838,7 @@ def _few_channels(
     small = _small(g.channels * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes))
     if small:
         return small
-    plain = plan_plain(g, dtype, processor)
-    if not isinstance(plain, str) and plain.layout.cycles + _PLAIN_BEGINS < plan.layout.cycles:
-        return "plain multiply-adds take less time"
-    return None
+    return _plain_is_faster(g, dtype, processor, plan.layout.cycles)
 
 
 # From here on weights may be better packed: channels of one tap, which are loaded again for each 64
@@ -838,12 +847,10 @@ def _few_channels(
 _MANY_CHANNELS = {1: 512, 3: 256}
 _MANY_CHANNELS_WITH_TAPS = 16
 # How the models compare: what it may take of the dense kernel's cycles, with one tap, and with
-# several by how far that strides, which leaves its model behind; and cycles in which the kernel for
-# few products begins.
+# several by how far that strides, which leaves its model behind.
 _OF_DENSE_WITH_MANY_CHANNELS = 1.0
 _OF_DENSE = {1: 0.88, 2: 1.05}
 _OF_DENSE_FAR = 1.5
-_PLAIN_BEGINS = 63_000
 
 
 def _too_slow(
@@ -869,9 +876,9 @@ def _too_slow(
             return "its lines do not consist of four outputs together"
     elif g.channels > _MANY_CHANNELS_WITH_TAPS:
         return f"its groups have {g.channels} input channels, more than {_MANY_CHANNELS_WITH_TAPS}"
-    plain = plan_plain(g, dtype, processor)
-    if not isinstance(plain, str) and plain.layout.cycles + _PLAIN_BEGINS < plan.layout.cycles:
-        return "plain multiply-adds take less time"
+    faster = _plain_is_faster(g, dtype, processor, plan.layout.cycles)
+    if faster:
+        return faster
     if one_tap and not many:
         return None
     if one_tap and not isinstance(_plan_spans(g, dtype, precision, processor, False), str):

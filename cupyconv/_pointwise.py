@@ -9,9 +9,8 @@ import math
 from dataclasses import dataclass
 
 from ._geometry import ConvGeometry
-from ._matrix import SLAB_ROWS, Mode
+from ._matrix import SLAB_ROWS, TEAM, Mode
 
-TEAM = 128  # threads
 TEAM_PLACES = 64 * 4  # bytes of the positions of a channel that a team multiplies
 MAX_STAGES = 8
 _RESERVED = 1024  # bytes of shared memory that a block takes beside its own
@@ -89,6 +88,8 @@ class Layout:
         Of the positions of all samples.
     units_of_group, units : int
         What blocks stay with: the rows of a block, of a group and of all.
+    blocks : int
+        Of each unit, which have every so many-th tile.
     stages : int
         Of the ring through which chunks come.
     alone : bool
@@ -105,6 +106,7 @@ class Layout:
     tiles: int
     units_of_group: int
     units: int
+    blocks: int
     stages: int
     alone: bool
     shared: int
@@ -140,14 +142,15 @@ def layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int
         own = 4 * shape.rows + _BARRIERS
         room = shared // beside - _RESERVED * (beside - 1) - own
         stages = min(MAX_STAGES, room // shape.stage(mode))
-        places = beside * multiprocessors
-        rounds = -(-tiles // max(1, places // units)) * -(-units // places)
+        resident = beside * multiprocessors  # blocks
+        blocks = min(tiles, max(1, resident // units))
+        rounds = -(-tiles // blocks) * -(-units // resident)
         cycles = rounds * beside * _cycles(shape, mode, chunks)
         cycles = _BEGIN + max(cycles, _MEMORY * mode.itemsize * moved)
         found.append(
             Layout(
                 *(shape, chunks, tiles_of_sample, tiles, units_of_group, units),
-                *(stages, alone, stages * shape.stage(mode) + own, cycles),
+                *(blocks, stages, alone, stages * shape.stage(mode) + own, cycles),
             )
         )
     return min(found, key=lambda own: own.cycles)

@@ -683,6 +683,7 @@ def _streaming_conv(mode: Mode, shape: _streaming.Shape) -> Instance:
             ("CHANNELS", str(shape.channels)),
             ("TEAMS", str(shape.teams)),
             *((("HELD", str(shape.held)),) if shape.held else ()),
+            *((("PASS_ROWS", str(shape.rows)),) if shape.rows != SLAB_ROWS else ()),
             *((("TAPS", "1"),) if shape.taps else ()),
         ),
     )
@@ -706,7 +707,8 @@ def _plan_streaming(
     if layout is None:
         return "registers have no room for its channels, or shared memory for weights of 64 rows"
     size = math.prod(axis.size_out for axis in g.axes)
-    if not _fits_32_bits(g) or max(size, g.rows, layout.tiles, layout.units) >= INT32_LIMIT // 2:
+    largest = max(size, g.batch, g.rows, layout.tiles, layout.units)
+    if not _fits_32_bits(g) or largest >= INT32_LIMIT // 2:
         return _LARGE
     blocks = min(layout.tiles, max(1, processor.multiprocessors // layout.units))
     launch = Launch(
@@ -849,7 +851,7 @@ _MANY_CHANNELS_WITH_TAPS = 16
 # How the models compare: what it may take of the dense kernel's cycles, with one tap, and with
 # several by how far that strides, which leaves its model behind.
 _OF_DENSE_WITH_MANY_CHANNELS = 1.0
-_OF_DENSE = {1: 0.88, 2: 1.05}
+_OF_DENSE = {1: 0.92, 2: 1.12}
 _OF_DENSE_FAR = 1.5
 
 

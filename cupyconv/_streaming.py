@@ -6,6 +6,7 @@ The order of a sum follows from the products of an output alone. All else may de
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ._geometry import ConvGeometry
@@ -31,6 +32,8 @@ class Shape:
     held : int
         Passes whose sums a team holds while it goes over several chunks; 0 where one has all
         channels of a group.
+    rows : int
+        Of a pass.
     taps : bool
         Whether there are several. What is said of channels is then said of products.
     """
@@ -38,7 +41,13 @@ class Shape:
     channels: int
     teams: int
     held: int = 0
+    rows: int = SLAB_ROWS
     taps: bool = False
+
+    def weights(self, mode: Mode, chunks: int) -> int:
+        """Return the bytes of the weights and biases of a pass."""
+        steps = chunks * self.channels // mode.block
+        return (steps * mode.slab_bytes // SLAB_ROWS + 4) * self.rows
 
 
 # By bytes of an element and the products of a step.
@@ -51,23 +60,37 @@ SHAPES = {
     (2, 1): (Shape(32, 4), Shape(64, 3), Shape(96, 2), Shape(128, 2)),
 }
 _TAPPED = {
-    (4, 3): (Shape(32, 4), Shape(64, 3), Shape(64, 2, 1), Shape(64, 2, 2)),
-    (4, 1): (Shape(32, 4), Shape(64, 3), Shape(64, 3, 1), Shape(64, 3, 2)),
-    (2, 1): (Shape(32, 4), Shape(64, 4), Shape(64, 3, 1), Shape(64, 3, 2)),
+    (4, 3): (
+        *(Shape(32, 4), Shape(32, 3), Shape(64, 3), Shape(64, 3, rows=48), Shape(88, 2)),
+        *(Shape(32, 3, 1), Shape(32, 3, 1, rows=48), Shape(32, 4, 1, rows=32)),
+    ),
+    (4, 1): (
+        *(Shape(32, 4), Shape(32, 3), Shape(64, 3)),
+        *(Shape(32, 4, 1), Shape(32, 4, 1, rows=32), Shape(32, 3, 2)),
+    ),
+    (2, 1): (
+        *(Shape(32, 4), Shape(32, 3), Shape(64, 4)),
+        *(Shape(32, 4, 1), Shape(32, 4, 1, rows=32), Shape(32, 3, 2)),
+    ),
 }
 TAPPED = {
     kind: tuple(replace(shape, taps=True) for shape in shapes) for kind, shapes in _TAPPED.items()
 }
 # What a tile's loads take, and the weights of a pass, in the time that a team takes for a pass.
 _LOADS, _WEIGHTS = 2, 2
-# Cycles of a position in a multiprocessor, fitted to times on an H200: to load the input of a
-# product, longer where neighbours of several taps lie apart; to store a byte, and so many times as
-# long where neighbours do not lie together, by the bytes of an element; to find absent taps; and
-# with several taps for 16-bit elements, of which each is loaded by itself.
-_LOAD, _FAR = 0.12, 1.5
+# Cycles of a position in a multiprocessor with one tap, fitted to times on an H200: to load the
+# input of a channel; to store a byte, and so many times as long where neighbours do not lie
+# together, by the bytes of an element.
+_LOAD = 0.12
 _STORE, _SCATTERED = 0.05, {4: 2.6, 2: 6.0}
-_PADDED, _SIXTEEN = 3.5, 5.0
+# The same with several taps: to load the input of a product, longer where those of neighbours lie
+# apart; to multiply, of what matrix units take; to store; to find a position, and its absent taps.
+_LOAD_OF_TAPS, _FAR = 0.048, 1.8
+_MULTIPLY_OF_TAPS = {4: 1.15, 2: 1.95}
+_STORE_OF_TAPS, _SCATTERED_OF_TAPS = 0.028, {4: 2.1, 2: 4.2}
+_FIND, _PADDED = {4: 4.5, 2: 6.2}, 6.0
 _BEGIN = 5000  # cycles in which a block brings its weights, behind another one
+_LINE = 128  # bytes that memory is written by, where all of them come together
 
 
 @dataclass(frozen=True)
@@ -87,7 +110,7 @@ class Layout:
     tiles : int
         Of so many of these as a team takes at a time.
     passes : int
-        Of 64 rows each, over which a team goes.
+        Over which a team goes.
     units : int
         What blocks stay with: so many rows of a group.
     shared : int
@@ -108,7 +131,7 @@ class Layout:
 
     def __str__(self) -> str:
         return (
-            f"{self.units} x {self.tiles} tiles of {self.passes * SLAB_ROWS} rows x "
+            f"{self.units} x {self.tiles} tiles of {self.passes * self.shape.rows} rows x "
             f"{-(-self.positions // self.tiles)} outputs"
         )
 
@@ -157,43 +180,77 @@ def suits(geometry: ConvGeometry) -> bool:
 
 def layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int) -> Layout | None:
     """Return how the outputs of a convolution are divided; None where weights have no room."""
-    g = geometry
-    slabs, each = -(-g.rows // SLAB_ROWS), products(g)
-    positions = g.batch * math.prod(axis.size_out for axis in g.axes)
-    every = shapes(mode, taps=not has_one_tap(g))
-    alone = [shape for shape in every if not shape.held and shape.channels >= each][:1]
-    found = []
-    for shape in alone or [shape for shape in every if shape.held]:
-        pairs = places(shape, mode.itemsize) // 2  # of products side by side
-        tiles = -(-positions // (64 * pairs))
-        chunks = -(-each // shape.channels)
-        terms = _TERM * chunks * shape.channels if shape.taps else 0
-        own = chunks * shape.channels // mode.block * mode.slab_bytes + 4 * SLAB_ROWS  # with biases
-        for passes in [shape.held] if shape.held else range(slabs, 0, -1):
-            size = passes * own + terms
-            if size > shared:
-                continue
-            units = g.groups * -(-slabs // passes)
-            blocks, waves = max(1, multiprocessors // units), -(-units // multiprocessors)
-            rounds = -(-tiles // (blocks * shape.teams)) * waves
-            time = rounds * (_LOADS + passes) + _WEIGHTS * passes
-            cycles = positions * units / multiprocessors
-            cycles *= _cycles(g, shape, mode, chunks * shape.channels, passes)
-            cycles += (waves - 1) * _BEGIN
-            one = Layout(shape, each, chunks, positions, tiles, passes, units, size, cycles)
-            found.append((time, one))
+    found = [
+        candidate
+        for shape in _suited(geometry, mode)
+        for candidate in _candidates(geometry, mode, shape, shared, multiprocessors)
+    ]
     return min(found, key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def _suited(geometry: ConvGeometry, mode: Mode) -> list[Shape]:
+    """Return the shapes that a convolution may have, all with chunks of the same size.
+
+    Which size these have follows from the geometry of a sample, as the order of a sum does from it.
+    """
+    g, each = geometry, products(geometry)
+    every = shapes(mode, taps=not has_one_tap(g))
+    room = [shape for shape in every if shape.held or shape.channels >= each]
+    room = _of_least_rows(room, g.rows)
+    alone = [shape for shape in room if not shape.held]
+    if not alone:
+        return room
+    found = [shape for shape in alone if shape.channels == alone[0].channels]
+    # Where planes of outputs begin within a line of memory, fewer teams write more of it together.
+    plane = math.prod(axis.size_out for axis in g.axes) * mode.itemsize
+    return [min(found, key=lambda shape: shape.teams if plane % _LINE else -shape.teams)]
+
+
+def _of_least_rows(shapes: list[Shape], rows: int) -> list[Shape]:
+    """Return those that multiply the fewest rows for nothing, in as few passes as there are."""
+    passes = -(-rows // SLAB_ROWS)
+    few = [shape for shape in shapes if passes * shape.rows >= rows]
+    least = min((shape.rows for shape in few), default=0)
+    return [shape for shape in few if shape.rows == least]
+
+
+def _candidates(
+    geometry: ConvGeometry, mode: Mode, shape: Shape, shared: int, multiprocessors: int
+) -> Iterator[tuple[float, Layout]]:
+    """Yield the layouts with as many passes as there is room for, and how long a block takes."""
+    g, each = geometry, products(geometry)
+    positions = g.batch * math.prod(axis.size_out for axis in g.axes)
+    pairs = places(shape, mode.itemsize) // 2  # of products side by side
+    tiles = -(-positions // (64 * pairs))
+    chunks = -(-each // shape.channels)
+    terms = _TERM * chunks * shape.channels if shape.taps else 0
+    all_passes = -(-g.rows // shape.rows)
+    for passes in [shape.held] if shape.held else range(all_passes, 0, -1):
+        size = passes * shape.weights(mode, chunks) + terms
+        if size > shared:
+            continue
+        units = g.groups * -(-all_passes // passes)
+        blocks, waves = max(1, multiprocessors // units), -(-units // multiprocessors)
+        rounds = -(-tiles // (blocks * shape.teams)) * waves
+        share = passes * shape.rows / SLAB_ROWS
+        time = rounds * (_LOADS + share) + _WEIGHTS * share
+        cycles = positions * units / multiprocessors
+        cycles *= _cycles(g, shape, mode, chunks * shape.channels, passes)
+        cycles += (waves - 1) * _BEGIN
+        yield time, Layout(shape, each, chunks, positions, tiles, passes, units, size, cycles)
 
 
 def _cycles(geometry: ConvGeometry, shape: Shape, mode: Mode, products: int, passes: int) -> float:
     """Return the cycles of a position, of arrays without gaps, in so many passes."""
     g, size, last = geometry, mode.itemsize, geometry.axes[-1]
-    rows = passes * SLAB_ROWS
-    loads = _LOAD * products * (_FAR if shape.taps and last.step > 1 else 1)
+    rows = passes * shape.rows
     multiplied = rows * products * mode.products / mode.rate
-    stores = _STORE * min(rows, g.rows) * size
-    if last.size_out % places(shape, size):
-        stores *= _SCATTERED[size]
-    if shape.taps:
-        loads += _PADDED * (not all(map(is_inside, g.axes))) + _SIXTEEN * (size == 2)
-    return loads + multiplied + stores
+    stored = min(rows, g.rows) * size
+    scattered = last.size_out % places(shape, size) > 0
+    if not shape.taps:
+        stores = _STORE * stored * (_SCATTERED[size] if scattered else 1)
+        return _LOAD * products + multiplied + stores
+    loads = _LOAD_OF_TAPS * products * (_FAR if last.step > 1 else 1)
+    stores = _STORE_OF_TAPS * stored * (_SCATTERED_OF_TAPS[size] if scattered else 1)
+    find = _FIND[size] + _PADDED * (not all(map(is_inside, g.axes)))
+    return loads + _MULTIPLY_OF_TAPS[size] * multiplied + stores + find

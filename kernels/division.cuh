@@ -13,6 +13,11 @@ __device__ inline int small_quotient(int number, int divisor) {
     return int(__fdividef(float(number) + 0.5f, float(divisor)));
 }
 
+// A number below 2**31 times one of 64 bits, in fewer instructions than with a sign.
+__device__ inline int64 scaled(int number, int64 factor) {
+    return int64((unsigned long long)unsigned(number) * (unsigned long long)factor);
+}
+
 // Any other is divided with the long reciprocal, (2**64 - 1) / divisor.
 __device__ inline int long_quotient(int number, int64 reciprocal) {
     return int(__umul64hi((unsigned long long)number + 1, (unsigned long long)reciprocal));

@@ -1,7 +1,7 @@
 // Matrix products of a team of four warps on compute capability 9.0 whose inputs come from registers: shared by
 // streaming_conv.cu and pointwise_conv.cu, which bring them there.
 //
-// Positions, of outputs, are the rows of the products, and output channels their columns, 64 in a pass:
+// Positions, of outputs, are the rows of the products, and output channels their columns, PASS_ROWS in a pass:
 //
 //      memory: a channel's positions lie            registers: a thread has PLACES neighbouring positions,
 //      side by side                                 8 bytes, of a quarter of the channels
@@ -14,12 +14,16 @@
 // Where neighbours do not lie TOGETHER, a thread has each of its positions beside those of the next threads. With several
 // TAPS "channels" are the products of an output.
 //
-// Macros, with those of matrix_tile.cuh: CHANNELS of a chunk, a multiple of a step's; TAPS, 1 where there are several.
+// Macros, with those of matrix_tile.cuh: CHANNELS of a chunk, a multiple of a step's; TAPS, 1 where there are several;
+// PASS_ROWS, of a pass, where these are not 64.
 #pragma once
 #include "matrix_tile.cuh"
 
 #ifndef TAPS
 #define TAPS 0
+#endif
+#ifndef PASS_ROWS
+#define PASS_ROWS SLAB_ROWS
 #endif
 
 constexpr int TEAM = 128;
@@ -28,7 +32,7 @@ constexpr int TILES = TAPS ? 1 : 4 / sizeof(Element);  // products of 64 positio
 constexpr int PLACES = 2 * TILES;                      // positions of a thread: 8 bytes of a channel
 constexpr int TEAM_PLACES = TILES * 64;                // and of a team
 constexpr int OWN = BLOCK / 4;                         // channels of a thread in a step
-constexpr int SUMS = 32;                               // of a thread in 64 positions by 64 rows
+constexpr int SUMS = PASS_ROWS / 2;                         // of a thread in 64 positions by the rows of a pass
 constexpr bool REPAIRED = TAPS || sizeof(Element) == 4;  // where sums are not finite
 
 // Where a position lies, in channel 0 and row 0 of a group.
@@ -46,17 +50,18 @@ struct Space {
     int64 scattered;       // whether axes do not lie as one: the last one stands for all otherwise
 
     // Of a sample's position, and its coordinates.
-    __device__ Place place_of(int64 sample, int group, int rest, int (&at)[3]) const {
-        Place place = {first + sample * input_batch + group * input_group, sample * out_batch + group * out_group};
+    __device__ Place place_of(int sample, int group, int rest, int (&at)[3]) const {
+        Place place = {first + scaled(sample, input_batch) + group * input_group,
+                       scaled(sample, out_batch) + group * out_group};
         at[0] = at[1] = 0, at[2] = rest;
         if (scattered) {
-            const int line = long_quotient(rest, reciprocals[1]);
-            at[0] = long_quotient(line, reciprocals[0]);
+            const int line = long_quotient(unsigned(rest), reciprocals[1]);
+            at[0] = long_quotient(unsigned(line), reciprocals[0]);
             at[1] = line - at[0] * int(sizes[0]), at[2] = rest - line * int(sizes[1]);
-            place.input += at[0] * input_axis[0] + at[1] * input_axis[1];
-            place.out += at[0] * out_axis[0] + at[1] * out_axis[1];
+            place.input += scaled(at[0], input_axis[0]) + scaled(at[1], input_axis[1]);
+            place.out += scaled(at[0], out_axis[0]) + scaled(at[1], out_axis[1]);
         }
-        return {place.input + at[2] * input_axis[2], place.out + at[2] * out_axis[2]};
+        return {place.input + scaled(at[2], input_axis[2]), place.out + scaled(at[2], out_axis[2])};
     }
 };
 
@@ -218,12 +223,12 @@ __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHE
 template <bool TOGETHER, typename Worker, typename Arguments>
 __device__ __noinline__ void repair(const Arguments& p, unsigned char* memory, int tile, int pass) {
     const Worker worker(p, memory);
-    const int first = pass * SLAB_ROWS + threadIdx.x % 4 * 2;
-    for (int i = 0; i < PLACES * 16; ++i) {
-        const int own = first + i / 2 % 8 * 8 + i % 2, row = worker.first_row + own;
+    const int first = pass * PASS_ROWS + threadIdx.x % 4 * 2;
+    for (int i = 0; i < PLACES * PASS_ROWS / 4; ++i) {
+        const int own = first + i / 2 % (PASS_ROWS / 8) * 8 + i % 2, row = worker.first_row + own;
         Place place;
         int coordinates[3];
-        if (row >= int(p.rows) || !worker.template locate<TOGETHER>(tile, i / 16, place, coordinates)) continue;
+        if (row >= int(p.rows) || !worker.template locate<TOGETHER>(tile, i / (PASS_ROWS / 4), place, coordinates)) continue;
         Element* const at = p.out + place.out + row * p.space.out_row;
         if (is_special(widen<float>(*at)))
             *at = narrow<Element>(worker.plain_sum(place, row, coordinates) + worker.biases[own]);

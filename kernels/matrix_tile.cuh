@@ -91,11 +91,11 @@ struct Channels {  // 16-bit numbers as they are
             slots[0].words[i] = byte_select(values[2 * i], values[2 * i + 1], pixel ? 0x7632 : 0x5410);
     }
 };
-// A float's parts: the nearest tf32 number, and the nearest of the rest, 22 bits together.
+// A float's parts: the nearest tf32 number, and the rest, of which matrix units take the first 11 bits of at most 12.
 __device__ inline unsigned tf32_part(unsigned bits, int part) {
     const float value = __uint_as_float(bits);
     const unsigned high = tf32_from_float(value);
-    return part == 0 ? high : tf32_from_float(value - __uint_as_float(high));
+    return part == 0 ? high : __float_as_uint(value - __uint_as_float(high));
 }
 template <>
 struct Channels<float, float> {

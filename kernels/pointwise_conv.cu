@@ -284,7 +284,7 @@ struct Worker {
             for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
                 for (int h = 0; h < HELD; ++h)
-                    WgmmaOfRegisters<matrix_type<Operand>::value>::multiply(
+                    WgmmaOfRegisters<matrix_type<Operand>::value, SLAB_ROWS>::multiply(
                         sums[h][tile], operands[0][tile][step], slab + (step * HELD + h) * SLAB, add || step > 0);
         wgmma_commit();
     }

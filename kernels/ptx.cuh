@@ -133,15 +133,20 @@ __device__ inline float float_from_float16(unsigned short bits) {
 #endif
 }
 
-// The nearest tf32 number (a float whose last 13 bits are zero), ties away from zero, as bits. What is
-// not finite stays so, but a NaN of which only the last bits are set becomes infinite.
+// The nearest tf32 number (a float whose last 13 bits are zero), ties to even, as bits; NaN has all bits set. Before
+// compute capability 9.0 there is another instruction: ties go away from zero, and a NaN of which only the last bits are
+// set becomes infinite.
 __device__ inline unsigned tf32_from_float(float value) {
-#ifdef __CUDACC__
-    unsigned bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
-    return bits;
-#else
+#ifndef __CUDACC__
     return emulator::tf32_from_float(value);
+#else
+    unsigned bits;
+#if __CUDA_ARCH__ >= 900
+    asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+#else
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+#endif
+    return bits;
 #endif
 }
 
@@ -180,6 +185,22 @@ __device__ inline void load_bits(unsigned short& bits, const unsigned short* glo
                  : "l"(global), "r"(index), "r"(count));
 #else
     if (index < count) bits = *global;
+#endif
+}
+
+// The same for what is there, without a condition.
+__device__ inline void load_bits(unsigned& bits, const unsigned* global) {
+#ifdef __CUDACC__
+    asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(bits) : "l"(global));
+#else
+    bits = *global;
+#endif
+}
+__device__ inline void load_bits(unsigned short& bits, const unsigned short* global) {
+#ifdef __CUDACC__
+    asm volatile("ld.global.nc.b16 %0, [%1];" : "=h"(bits) : "l"(global));
+#else
+    bits = *global;
 #endif
 }
 
@@ -599,6 +620,7 @@ struct Wgmma;
 #define WGMMA_D1 "%0, %1, %2, %3"
 #define WGMMA_D2 WGMMA_D1 ", %4, %5, %6, %7"
 #define WGMMA_D4 WGMMA_D2 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_D6 WGMMA_D4 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define WGMMA_D8                                                                               \
     WGMMA_D4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define WGMMA_D13                                                                              \
@@ -611,6 +633,7 @@ struct Wgmma;
 #define WGMMA_R1 WGMMA_U(0)
 #define WGMMA_R2 WGMMA_R1, WGMMA_U(1)
 #define WGMMA_R4 WGMMA_R2, WGMMA_U(2), WGMMA_U(3)
+#define WGMMA_R6 WGMMA_R4, WGMMA_U(4), WGMMA_U(5)
 #define WGMMA_R8 WGMMA_R4, WGMMA_U(4), WGMMA_U(5), WGMMA_U(6), WGMMA_U(7)
 #define WGMMA_R13 WGMMA_R8, WGMMA_U(8), WGMMA_U(9), WGMMA_U(10), WGMMA_U(11), WGMMA_U(12)
 #define WGMMA_R14 WGMMA_R13, WGMMA_U(13)
@@ -643,24 +666,28 @@ WGMMA_TYPES(112, 14, "56", "57", "58")
 WGMMA_TYPES(120, 15, "60", "61", "62")
 WGMMA_TYPES(128, 16, "64", "65", "66")
 
-// The same for 64 columns, of which the rows of `a` lie in registers, as m16n8k8 (tf32) or m16n8k16 (16 bits) has them:
-// warp w has rows from 16w on. They must not be touched before the product has been waited for.
-template <MatrixType TYPE>
+// The same, of which the rows of `a` lie in registers, as m16n8k8 (tf32) or m16n8k16 (16 bits) has them: warp w has rows
+// from 16w on. They must not be touched before the product has been waited for.
+template <MatrixType TYPE, int N>
 struct WgmmaOfRegisters;
 
-#define WGMMA_OF_REGISTERS(TYPE, SHAPE, TRANSPOSE)                                                           \
+#define WGMMA_OF_REGISTERS(TYPE, N, SHAPE, TRANSPOSE, UNITS, A0, A1, A2, A3, B, S)                          \
     template <>                                                                                             \
-    struct WgmmaOfRegisters<TYPE> {                                                                         \
-        __device__ static void multiply(float (&d)[32], const unsigned (&a)[4], unsigned long long b,       \
+    struct WgmmaOfRegisters<TYPE, N> {                                                                      \
+        __device__ static void multiply(float (&d)[N / 2], const unsigned (&a)[4], unsigned long long b,    \
                                         bool accumulate) {                                                  \
-            PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                  \
-                             "wgmma.mma_async.sync.aligned.m64n64" SHAPE " {" WGMMA_D8                      \
-                             "}, {%32, %33, %34, %35}, %36, p, 1, 1" TRANSPOSE ";\n}\n"                     \
-                             : WGMMA_R8                                                                     \
+            PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" S ", 0;\n"                               \
+                             "wgmma.mma_async.sync.aligned." SHAPE " {" WGMMA_D##UNITS                      \
+                             "}, {%" A0 ", %" A1 ", %" A2 ", %" A3 "}, %" B ", p, 1, 1" TRANSPOSE ";\n}\n"  \
+                             : WGMMA_R##UNITS                                                               \
                              : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(accumulate))),   \
-                wgmma_of_registers(TYPE, d, a, b, accumulate));                                             \
+                wgmma_of_registers(TYPE, d, N, a, b, accumulate));                                          \
         }                                                                                                   \
     };
-WGMMA_OF_REGISTERS(MATRIX_TF32, "k8.f32.tf32.tf32", "")
-WGMMA_OF_REGISTERS(MATRIX_FLOAT16, "k16.f32.f16.f16", ", 0")
-WGMMA_OF_REGISTERS(MATRIX_BFLOAT16, "k16.f32.bf16.bf16", ", 0")
+#define WGMMA_OF_REGISTERS_TYPES(N, ...)                                                                    \
+    WGMMA_OF_REGISTERS(MATRIX_TF32, N, "m64n" #N "k8.f32.tf32.tf32", "", __VA_ARGS__)                       \
+    WGMMA_OF_REGISTERS(MATRIX_FLOAT16, N, "m64n" #N "k16.f32.f16.f16", ", 0", __VA_ARGS__)                  \
+    WGMMA_OF_REGISTERS(MATRIX_BFLOAT16, N, "m64n" #N "k16.f32.bf16.bf16", ", 0", __VA_ARGS__)
+WGMMA_OF_REGISTERS_TYPES(32, 4, "16", "17", "18", "19", "20", "21")
+WGMMA_OF_REGISTERS_TYPES(48, 6, "24", "25", "26", "27", "28", "29")
+WGMMA_OF_REGISTERS_TYPES(64, 8, "32", "33", "34", "35", "36", "37")

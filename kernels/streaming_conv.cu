@@ -10,10 +10,10 @@
 //
 // A warp loads runs of 64 bytes of four channels at a time, and stores such runs. Weights lie in shared memory, as
 //
-//      [pass: 64 rows][step][part][half of K][64 rows][16 bytes]
+//      [pass][step][part][half of K][row][16 bytes]
 //
 // and a block brings those of its rows before its first tile. Then teams of four warps take tiles on their own: no warp
-// waits for another team. A team goes over the rows in passes of 64. The loads of its next tile, or chunk, are on their
+// waits for another team. A team goes over the rows in passes of PASS_ROWS. The loads of its next tile, or chunk, are on their
 // way while it multiplies and stores.
 //
 // With several TAPS "channels" are the products of an output, channel by channel and tap by tap, and each position is
@@ -47,7 +47,8 @@
 
 constexpr int THREADS = TEAMS * TEAM;
 constexpr int UNDER_WAY = (TEAMS < 4 ? 32 : 16) / CHUNK;  // slots of weights that a thread loads together
-constexpr int CHUNK_BYTES = STEPS * SLAB_BYTES;           // of weights, in a pass
+constexpr int STEP_BYTES = SLAB_BYTES / SLAB_ROWS * PASS_ROWS;  // of weights, in a pass
+constexpr int CHUNK_BYTES = STEPS * STEP_BYTES;
 
 // All strides are in elements.
 struct Arguments {
@@ -74,17 +75,28 @@ struct Spots {
     Element* out[COUNT];
     const Bits* from[PLACES];
     unsigned absent[PLACES];  // taps without an input, as bits
+    bool whole;               // whether those of no thread of the warp are without one
     int chunk;
 };
 #endif
 
-// A product of an output: how far its input is from that of the first one, and the taps of each axis as bits; it does
-// not exist where one of them is absent.
+// A product of an output: how far its input is from that of the first one, in bytes, and the taps of each axis as bits;
+// it does not exist where one of them is absent. Those that fill up the last chunk are NEVER there, and have the first
+// one's input.
 struct __align__(16) Term {
     int64 input;
     unsigned taps;
 };
 constexpr unsigned NEVER = 1u << 30;
+
+__device__ inline const Bits* behind(const Bits* first, int64 bytes) {
+    return (const Bits*)((const unsigned char*)first + bytes);
+}
+
+// Where a team's tile begins, and how far it is from one to its next: samples and positions of one.
+struct Start {
+    int sample, rest;
+};
 
 struct Worker {
     const Arguments& p;
@@ -98,11 +110,11 @@ struct Worker {
         : p(p),
           weights(memory),
           biases((float*)(memory + int(p.passes) * int(p.chunks) * CHUNK_BYTES)),
-          terms((Term*)(biases + int(p.passes) * SLAB_ROWS)),
+          terms((Term*)(biases + int(p.passes) * PASS_ROWS)),
           weight_at((int64*)(terms + int(p.chunks) * CHANNELS)),
-          group_units((int(p.rows) + int(p.passes) * SLAB_ROWS - 1) / (int(p.passes) * SLAB_ROWS)),
+          group_units((int(p.rows) + int(p.passes) * PASS_ROWS - 1) / (int(p.passes) * PASS_ROWS)),
           group(blockIdx.x % int(p.units) / group_units),
-          first_row((blockIdx.x % int(p.units) - group * group_units) * int(p.passes) * SLAB_ROWS) {}
+          first_row((blockIdx.x % int(p.units) - group * group_units) * int(p.passes) * PASS_ROWS) {}
 
     // Each product, of a group, in the order of channels, z, y and x.
     __device__ void describe_terms() const {
@@ -119,6 +131,7 @@ struct Worker {
                 term.taps |= 1u << (bit + tap);
                 bit += int(p.kernel[a]);
             }
+            term.input = term.taps & NEVER ? 0 : term.input * int(sizeof(Element));
             terms[k] = term, weight_at[k] = weight;
         }
     }
@@ -145,17 +158,17 @@ struct Worker {
         Slot parts[PARTS];
         Range range;
         Channels<Element, Operand>::template fill<0>(parts, values, 0, Placing(), range);
-        const int pass = at.row / SLAB_ROWS, step = at.slot / DEPTH;
-        Slot* const to = (Slot*)(weights + (pass * int(p.chunks) * STEPS + step) * SLAB_BYTES) +
-                         at.slot % DEPTH * SLAB_ROWS + at.row % SLAB_ROWS;
+        const int pass = at.row / PASS_ROWS, step = at.slot / DEPTH;
+        Slot* const to = (Slot*)(weights + (pass * int(p.chunks) * STEPS + step) * STEP_BYTES) +
+                         at.slot % DEPTH * PASS_ROWS + at.row % PASS_ROWS;
 #pragma unroll
-        for (int part = 0; part < PARTS; ++part) to[part * DEPTH * SLAB_ROWS] = parts[part];
+        for (int part = 0; part < PARTS; ++part) to[part * DEPTH * PASS_ROWS] = parts[part];
     }
 
     // Slot by slot, a few of a thread under way together; and the biases.
     __device__ void bring_weights() const {
         const int slots = int(p.chunks) * STEPS * DEPTH;  // of a row
-        const int all = int(p.passes) * SLAB_ROWS * slots;
+        const int all = int(p.passes) * PASS_ROWS * slots;
 #pragma unroll 1
         for (int first = threadIdx.x; first < all; first += UNDER_WAY * THREADS) {
             Bits values[UNDER_WAY][CHUNK] = {};
@@ -169,15 +182,24 @@ struct Worker {
 #pragma unroll
             for (int b = 0; b < UNDER_WAY; ++b) store_weight(values[b], at[b]);
         }
-        for (int own = threadIdx.x; own < int(p.passes) * SLAB_ROWS; own += THREADS) {
+        for (int own = threadIdx.x; own < int(p.passes) * PASS_ROWS; own += THREADS) {
             const int row = first_row + own;
             biases[own] = p.bias.data && row < int(p.rows) ? load_parameter<float>(p.bias, group * p.rows + row) : 0.0f;
         }
     }
 
-    __device__ Place place_of(int64 position, int (&at)[3]) const {
+    __device__ Start start_of(int64 position) const {
         const int64 sample = long_quotient(position, p.space.size, p.space.reciprocals[2]);
-        return p.space.place_of(sample, group, int(position - sample * p.space.size), at);
+        return {int(sample), int(position - sample * p.space.size)};
+    }
+    __device__ Place place_of(Start start, int behind, int (&at)[3]) const {
+        const int size = int(p.space.size);
+        start.rest += behind;
+        if (start.rest >= size) {
+            const int more = start.rest / size;
+            start.sample += more, start.rest -= more * size;
+        }
+        return p.space.place_of(start.sample, group, start.rest, at);
     }
     template <bool TOGETHER>
     __device__ static int64 position_of(int tile, int i) {
@@ -188,24 +210,27 @@ struct Worker {
     __device__ bool locate(int tile, int i, Place& place, int (&at)[3]) const {
         const int64 position = position_of<TOGETHER>(tile, i);
         if (position >= p.positions) return false;
-        place = place_of(position, at);
+        place = place_of(start_of(position), 0, at);
         return true;
     }
 
     template <bool TOGETHER>
-    __device__ __forceinline__ void find(Spots<TOGETHER>& spots, int tile) const {
+    __device__ __forceinline__ void find(Spots<TOGETHER>& spots, int tile, const Start& start) const {
         constexpr int COUNT = TAPS ? PLACES : Spots<TOGETHER>::COUNT;
 #if TAPS
         spots.chunk = 0;
 #else
         spots.channel = first_channel();
 #endif
+        int at[3];
+        Place place;
 #pragma unroll
         for (int s = 0; s < COUNT; ++s) {
-            const int64 position = position_of<TOGETHER>(tile, s);
-            const bool exists = position < p.positions;
-            int at[3];
-            const Place place = place_of(exists ? position : 0, at);
+            const bool exists = position_of<TOGETHER>(tile, s) < p.positions;
+            if (TOGETHER && s > 0 && exists && at[2] + 1 < int(p.space.sizes[1]))  // beside the first one
+                ++at[2], place.input += p.space.input_axis[2];
+            else
+                place = place_of(exists ? start : Start{0, 0}, exists ? team_place<TOGETHER>(s) : 0, at);
             if (s < spots.COUNT) spots.out[s] = exists ? p.out + place.out : nullptr;
             spots.from[s] = (const Bits*)p.input + place.input;
 #if TAPS
@@ -215,6 +240,12 @@ struct Worker {
             spots.channels[s] = exists ? int(p.products) : 0;
 #endif
         }
+#if TAPS
+        unsigned absent = NEVER;
+#pragma unroll
+        for (int s = 0; s < COUNT; ++s) absent |= spots.absent[s];
+        spots.whole = __all_sync(~0u, absent == NEVER);
+#endif
     }
 
 #if TAPS
@@ -224,9 +255,12 @@ struct Worker {
         if (!p.padded) return absent;
         int bit = 0;
         for (int a = 2; a >= 0; --a) {
-            int place = at[a] * int(p.step[a]) + int(p.low[a]);
-            for (int tap = 0; tap < int(p.kernel[a]); ++tap, ++bit, place += int(p.apart[a]))
-                absent |= unsigned(unsigned(place) >= unsigned(p.size_in[a])) << bit;
+            const int kernel = int(p.kernel[a]), first = at[a] * int(p.step[a]) + int(p.low[a]);
+            const unsigned size = unsigned(p.size_in[a]);
+            if (unsigned(first) >= size || unsigned(first + (kernel - 1) * int(p.apart[a])) >= size)
+                for (int tap = 0; tap < kernel; ++tap)
+                    absent |= unsigned(unsigned(first + tap * int(p.apart[a])) >= size) << (bit + tap);
+            bit += kernel;
         }
         return absent;
     }
@@ -235,6 +269,17 @@ struct Worker {
     template <bool TOGETHER>
     __device__ __forceinline__ void load_chunk(Inputs& inputs, Spots<TOGETHER>& spots) const {
         const Term* const own = terms + spots.chunk++ * CHANNELS + first_channel();
+        if (spots.whole) {
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step)
+#pragma unroll
+                for (int i = 0; i < OWN; ++i) {
+                    const int64 input = own[step * BLOCK + behind_first(i)].input;
+#pragma unroll
+                    for (int s = 0; s < PLACES; ++s) load_bits(inputs[step][i][s], behind(spots.from[s], input));
+                }
+            return;
+        }
 #pragma unroll
         for (int step = 0; step < STEPS; ++step)
 #pragma unroll
@@ -243,7 +288,8 @@ struct Worker {
 #pragma unroll
                 for (int s = 0; s < PLACES; ++s) {
                     inputs[step][i][s] = 0;
-                    load_bits(inputs[step][i][s], spots.from[s] + term.input, int(term.taps & spots.absent[s]), 1);
+                    load_bits(inputs[step][i][s], behind(spots.from[s], term.input),
+                              int(term.taps & spots.absent[s]), 1);
                 }
             }
     }
@@ -254,10 +300,15 @@ struct Worker {
     }
 #endif
 
-    // Adds the products of a chunk to the sums of a pass, or begins them.
+    __device__ __forceinline__ static void clear(Sums (&sums)[HELD]) {
+#pragma unroll
+        for (int i = 0; i < HELD * TILES * SUMS; ++i) sums[i / SUMS / TILES][i / SUMS % TILES][i % SUMS] = 0;
+    }
+
+    // Adds the products of a chunk to the sums of a pass; of single ones, the first chunk begins them.
     __device__ __forceinline__ void multiply(Sums& sums, const Operands& operands, int pass, int chunk) const {
         const unsigned long long slab =
-            matrix_descriptor(weights + (pass * int(p.chunks) + chunk) * CHUNK_BYTES, SLAB_ROWS * SLOT_BYTES,
+            matrix_descriptor(weights + (pass * int(p.chunks) + chunk) * CHUNK_BYTES, PASS_ROWS * SLOT_BYTES,
                               8 * SLOT_BYTES, 0);
         if (!LONG || PARTS == 1) {
             multiply(sums, operands, slab, LONG && chunk > 0);
@@ -268,11 +319,11 @@ struct Worker {
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile)
 #pragma unroll
-            for (int i = 0; i < SUMS; ++i) sums[tile][i] = chunk > 0 ? sums[tile][i] + chain[tile][i] : chain[tile][i];
+            for (int i = 0; i < SUMS; ++i) sums[tile][i] += chain[tile][i];
     }
     __device__ __forceinline__ static void multiply(Sums& sums, const Operands& operands, unsigned long long slab,
                                                     bool add) {
-        constexpr int PART = DEPTH * SLAB_ROWS;  // slots
+        constexpr int PART = DEPTH * PASS_ROWS;  // slots
         constexpr int FIRST = PARTS == 2 ? 0 : 2;
         wgmma_fence();
 #pragma unroll
@@ -281,7 +332,7 @@ struct Worker {
             for (int step = 0; step < STEPS; ++step)
 #pragma unroll
                 for (int tile = 0; tile < TILES; ++tile)
-                    WgmmaOfRegisters<matrix_type<Operand>::value>::multiply(
+                    WgmmaOfRegisters<matrix_type<Operand>::value, PASS_ROWS>::multiply(
                         sums[tile], operands[product == 0 ? PARTS - 1 : 0][tile][step],
                         slab + (step * PARTS + (product == 1)) * PART, add || product > FIRST || step > 0);
         wgmma_commit();
@@ -297,7 +348,8 @@ struct Worker {
         const unsigned absent = absent_at(coordinates);
         for (int k = 0; k < int(p.products); ++k)
             if (!(terms[k].taps & absent))
-                sum = fmaf(widen<float>(input[terms[k].input]), widen<float>(weight[weight_at[k]]), sum);
+                sum = fmaf(widen<float>(*(const Element*)behind((const Bits*)input, terms[k].input)),
+                           widen<float>(weight[weight_at[k]]), sum);
 #else
         for (int c = 0; c < int(p.products); ++c)
             sum = fmaf(widen<float>(input[c * p.space.input_channel]), widen<float>(weight[c * p.weight_channel]), sum);
@@ -311,9 +363,11 @@ struct Worker {
         const int tiles = int((p.positions + TEAM_PLACES - 1) / TEAM_PLACES);
         int tile = blockIdx.x / int(p.units) + uniform(threadIdx.x / TEAM) * blocks;
         if (tile >= tiles) return;
+        Start start = start_of(int64(tile) * TEAM_PLACES);
+        const Start step = start_of(int64(blocks) * TEAMS * TEAM_PLACES);
         Inputs inputs;
         Spots<TOGETHER> spots;
-        find(spots, tile);
+        find(spots, tile, start);
         load_chunk(inputs, spots);
 #pragma unroll 1
         while (tile < tiles) {
@@ -323,6 +377,7 @@ struct Worker {
             for (int s = 0; s < spots.COUNT; ++s) outs[s] = spots.out[s];
             Operands operands;
             Sums sums[HELD];
+            if (LONG && PARTS == 2) clear(sums);
 #pragma unroll 1
             for (int pass = 0; pass < (LONG ? 1 : int(p.passes)); ++pass) {
 #pragma unroll 1
@@ -330,7 +385,11 @@ struct Worker {
                     if (LONG || pass == 0) {
                         fill(operands, inputs, Element());
                         settle(operands);
-                        if (chunk == chunks - 1 && next < tiles) find(spots, next);
+                        if (chunk == chunks - 1 && next < tiles) {
+                            start.sample += step.sample, start.rest += step.rest;
+                            if (start.rest >= int(p.space.size)) ++start.sample, start.rest -= int(p.space.size);
+                            find(spots, next, start);
+                        }
                         if (chunk < chunks - 1 || next < tiles) load_chunk(inputs, spots);
                     }
 #pragma unroll
@@ -338,7 +397,7 @@ struct Worker {
                 }
 #pragma unroll
                 for (int h = 0; h < HELD; ++h) {
-                    const int first = (pass + h) * SLAB_ROWS;
+                    const int first = (pass + h) * PASS_ROWS;
                     const bool found = store<TOGETHER>(sums[h], outs, biases + first, first_row + first, int(p.rows),
                                                        p.space.out_row);
                     if (REPAIRED && __any_sync(~0u, found)) repair<TOGETHER, Worker>(p, weights, tile, pass + h);

@@ -460,10 +460,12 @@ def test_streaming_instance(instance: Instance, kind: str, monkeypatch: pytest.M
     """Two groups, a ragged last chunk, slab and tile, and several tiles for each team."""
     macros = dict(instance.defines)
     held, taps = int(macros.get("HELD", 0)), "TAPS" in macros
-    shape = _streaming.Shape(int(macros["CHANNELS"]), int(macros["TEAMS"]), held, taps)
+    width = int(macros.get("PASS_ROWS", 64))
+    shape = _streaming.Shape(int(macros["CHANNELS"]), int(macros["TEAMS"]), held, width, taps)
     monkeypatch.setattr(_streaming, "shapes", lambda mode, taps: (shape,))
     products = 2 * shape.channels + 19 if held else shape.channels - (12 if taps else 5)
-    rows = 64 * max(held, 2) - 20
+    passes = max(held, 2) if width > 32 else 1  # so few rows are for convolutions that have no more
+    rows = width * passes - 20
     kinds = TAPPED_KINDS if taps else STREAMING_KINDS
     function, input_shape, weight_shape, options = kinds[kind](products, rows)
     precision = "float32" if macros["PARTS"] == "2" else "tf32"

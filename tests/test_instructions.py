@@ -217,13 +217,16 @@ def conversions(rng: np.random.Generator) -> Case:
 
 
 def tf32_conversions(rng: np.random.Generator) -> Case:
-    """Floats of all sizes; at each exponent the two sides of a tie and the tie itself."""
+    """Floats of all sizes; at each exponent the two sides of a tie and the tie itself.
+
+    These are the conversions of compute capability 9.0.
+    """
     b = rng.integers(2**32, size=65536, dtype=np.uint32)
     sides = np.array([0x0FFF, 0x1000, 0x1001], np.uint32)
     b[: 3 * 4096] = ((b[:4096] & 0xFFFFE000)[:, None] | sides).reshape(-1)
     special = [
         *(0, 1, 0x0FFF, 0x1000, 0x7FFFFF),  # zero and subnormal numbers
-        *(0x7F7FEFFF, 0x7F7FF000, 0x7F7FFFFF),  # the second is the first that becomes infinite
+        *(0x7F7FEFFF, 0x7F7FF000, 0x7F7FFFFF),  # the last two become infinite
         *(0x7F800000, 0x7F800001, 0x7F801000, 0x7FBFFFFF, 0x7FC00000, 0x7FFFF000, 0x7FFFFFFF),
     ]
     bits = np.array(special, np.uint32)
@@ -234,11 +237,10 @@ def tf32_conversions(rng: np.random.Generator) -> Case:
     size = np.abs(np.where(finite, value, 0))
     # Eleven bits of the mantissa, fewer below the smallest normal number, 2**-126.
     unit = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 11, -136))
-    rounded = np.copysign(np.floor(size / unit + 0.5) * unit, value)
+    rounded = np.copysign(np.rint(size / unit) * unit, value)
     with np.errstate(over="ignore", invalid="ignore"):
         number = np.where(finite, rounded, 0).astype(np.float32).view(np.uint32)
-    # Of what is not finite the last bits are cut off: a NaN that lies in them becomes infinite.
-    expected = np.where(finite, number, b & np.uint32(0xFFFFE000))
+    expected = np.where(finite, number, np.where(np.isnan(value), np.uint32(0x7FFFFFFF), b))
     return Case(256, b, b, np.empty(65536, np.uint32), expected, 0)
 
 
@@ -315,8 +317,12 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_float16_wide": warpgroup_matrix("float16", 128),
     "warpgroup_bfloat16_wide": warpgroup_matrix("bfloat16", 128),
     "warpgroup_rows_tf32": warpgroup_matrix("tf32", 64),
-    "warpgroup_rows_float16": warpgroup_matrix("float16", 64),
-    "warpgroup_rows_bfloat16": warpgroup_matrix("bfloat16", 64),
+    "warpgroup_rows_tf32_48": warpgroup_matrix("tf32", 48),
+    "warpgroup_rows_tf32_32": warpgroup_matrix("tf32", 32),
+    "warpgroup_rows_float16": warpgroup_matrix("float16", 48),
+    "warpgroup_rows_float16_64": warpgroup_matrix("float16", 64),
+    "warpgroup_rows_bfloat16": warpgroup_matrix("bfloat16", 32),
+    "warpgroup_rows_bfloat16_64": warpgroup_matrix("bfloat16", 64),
     "warpgroup_registers": warpgroup_registers,
     "exchanges": exchanges,
     "conversions": conversions,
@@ -506,8 +512,8 @@ MISTAKES = {
     ),
     "rows touched before the wait": (
         "warpgroup_rows_float16",
-        "descriptor(b + step * 2 * 64 * 4, 64 * 16, 128, 0), true);\n    wgmma_commit();\n",
-        "descriptor(b + step * 2 * 64 * 4, 64 * 16, 128, 0), true);\n    wgmma_commit();\n"
+        "descriptor(b + step * 2 * COLUMNS * 4, COLUMNS * 16, 128, 0), true);\n    wgmma_commit();\n",
+        "descriptor(b + step * 2 * COLUMNS * 4, COLUMNS * 16, 128, 0), true);\n    wgmma_commit();\n"
         "    a[0][1] += 1;\n",
         "wrong",
     ),

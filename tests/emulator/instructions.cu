@@ -234,18 +234,18 @@ KERNEL(warpgroup_tf32_wide) { matrix_of_warpgroup<MATRIX_TF32, 128, 0>(p); }
 KERNEL(warpgroup_float16_wide) { matrix_of_warpgroup<MATRIX_FLOAT16, 128, 0>(p); }
 KERNEL(warpgroup_bfloat16_wide) { matrix_of_warpgroup<MATRIX_BFLOAT16, 128, 128>(p); }
 
-// 128 threads: the same product by 64 columns, of which a's rows lie in registers.
-template <MatrixType TYPE>
+// 128 threads: the same product, of which a's rows lie in registers.
+template <MatrixType TYPE, int COLUMNS>
 __device__ void rows_of_registers(const Arguments& p) {
     constexpr int WORDS = 16;  // two steps along K
     DYNAMIC_SHARED(memory);
     unsigned* const b = (unsigned*)memory;
     const int thread = threadIdx.x, row = thread / 32 * 16 + thread % 32 / 4;
-    for (int i = thread; i < 64 * WORDS; i += 128) b[(i % WORDS / 4 * 64 + i / WORDS) * 4 + i % 4] = p.b[i];
+    for (int i = thread; i < COLUMNS * WORDS; i += 128) b[(i % WORDS / 4 * COLUMNS + i / WORDS) * 4 + i % 4] = p.b[i];
     async_proxy_fence();
     __syncthreads();
-    float d[32];
-    for (int i = 0; i < 32; ++i) d[i] = float(i);
+    float d[COLUMNS / 2];
+    for (int i = 0; i < COLUMNS / 2; ++i) d[i] = float(i);
     unsigned a[2][4];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -255,15 +255,20 @@ __device__ void rows_of_registers(const Arguments& p) {
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 2; ++step)
-        WgmmaOfRegisters<TYPE>::multiply(d, a[step], matrix_descriptor(b + step * 2 * 64 * 4, 64 * 16, 128, 0), true);
+        WgmmaOfRegisters<TYPE, COLUMNS>::multiply(
+            d, a[step], matrix_descriptor(b + step * 2 * COLUMNS * 4, COLUMNS * 16, 128, 0), true);
     wgmma_commit();
     wgmma_wait<0>();
-    for (int i = 0; i < 32; ++i)
-        p.out[(row + i % 4 / 2 * 8) * 64 + i / 4 * 8 + thread % 4 * 2 + i % 2] = __float_as_uint(d[i]);
+    for (int i = 0; i < COLUMNS / 2; ++i)
+        p.out[(row + i % 4 / 2 * 8) * COLUMNS + i / 4 * 8 + thread % 4 * 2 + i % 2] = __float_as_uint(d[i]);
 }
-KERNEL(warpgroup_rows_tf32) { rows_of_registers<MATRIX_TF32>(p); }
-KERNEL(warpgroup_rows_float16) { rows_of_registers<MATRIX_FLOAT16>(p); }
-KERNEL(warpgroup_rows_bfloat16) { rows_of_registers<MATRIX_BFLOAT16>(p); }
+KERNEL(warpgroup_rows_tf32) { rows_of_registers<MATRIX_TF32, 64>(p); }
+KERNEL(warpgroup_rows_tf32_48) { rows_of_registers<MATRIX_TF32, 48>(p); }
+KERNEL(warpgroup_rows_tf32_32) { rows_of_registers<MATRIX_TF32, 32>(p); }
+KERNEL(warpgroup_rows_float16) { rows_of_registers<MATRIX_FLOAT16, 48>(p); }
+KERNEL(warpgroup_rows_float16_64) { rows_of_registers<MATRIX_FLOAT16, 64>(p); }
+KERNEL(warpgroup_rows_bfloat16) { rows_of_registers<MATRIX_BFLOAT16, 32>(p); }
+KERNEL(warpgroup_rows_bfloat16_64) { rows_of_registers<MATRIX_BFLOAT16, 64>(p); }
 
 // 256 threads: a warpgroup gives registers to another one. Each starts with 128 for a thread, as two
 // blocks fit on a multiprocessor.

@@ -266,9 +266,9 @@ unsigned short bfloat16_from_float(float value) {
 unsigned tf32_from_float(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
-    // Half a unit in the last place is added to the magnitude; a carry goes into the exponent. What is
-    // not finite is cut off.
-    return (value - value == 0 ? bits + 0x1000u : bits) & ~0x1fffu;
+    // A little less than half a unit in the last place is added, and that little where the last bit is one; a carry
+    // goes into the exponent.
+    return value != value ? 0x7fffffffu : (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
 }
 
 // ---- exchanges of a warp ----

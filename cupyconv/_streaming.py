@@ -52,12 +52,12 @@ class Shape:
 
 # By bytes of an element and the products of a step.
 SHAPES = {
-    (4, 3): (Shape(32, 4), Shape(64, 3), Shape(96, 2), Shape(64, 2, 1), Shape(64, 2, 2)),
+    (4, 3): (Shape(32, 4), Shape(64, 2), Shape(96, 2), Shape(64, 2, 1), Shape(64, 2, 2)),
     (4, 1): (
-        *(Shape(32, 4), Shape(64, 3), Shape(96, 2), Shape(128, 2)),
+        *(Shape(32, 4), Shape(64, 2), Shape(96, 2), Shape(128, 2)),
         *(Shape(64, 3, 1), Shape(64, 3, 2), Shape(64, 2, 4)),
     ),
-    (2, 1): (Shape(32, 4), Shape(64, 3), Shape(96, 2), Shape(128, 2)),
+    (2, 1): (Shape(32, 4), Shape(64, 2), Shape(96, 2), Shape(128, 2)),
 }
 _TAPPED = {
     (4, 3): (
@@ -65,7 +65,7 @@ _TAPPED = {
         *(Shape(32, 3, 1), Shape(32, 3, 1, rows=48), Shape(32, 4, 1, rows=32)),
     ),
     (4, 1): (
-        *(Shape(32, 4), Shape(32, 3), Shape(64, 3)),
+        *(Shape(32, 4), Shape(48, 3)),
         *(Shape(32, 4, 1), Shape(32, 4, 1, rows=32), Shape(32, 3, 2)),
     ),
     (2, 1): (
@@ -90,7 +90,7 @@ _MULTIPLY_OF_TAPS = {4: 1.15, 2: 1.95}
 _STORE_OF_TAPS, _SCATTERED_OF_TAPS = 0.028, {4: 2.1, 2: 4.2}
 _FIND, _PADDED = {4: 4.5, 2: 6.2}, 6.0
 _BEGIN = 5000  # cycles in which a block brings its weights, behind another one
-_LINE = 128  # bytes that memory is written by, where all of them come together
+_LINE, _FEW_TEAMS = 128, 3  # bytes of a line of memory, and teams that share few of them
 
 
 @dataclass(frozen=True)
@@ -200,10 +200,11 @@ def _suited(geometry: ConvGeometry, mode: Mode) -> list[Shape]:
     alone = [shape for shape in room if not shape.held]
     if not alone:
         return room
-    found = [shape for shape in alone if shape.channels == alone[0].channels]
-    # Where planes of outputs begin within a line of memory, fewer teams write more of it together.
+    # Where planes of outputs begin within lines of memory, few teams write them faster.
     plane = math.prod(axis.size_out for axis in g.axes) * mode.itemsize
-    return [min(found, key=lambda shape: shape.teams if plane % _LINE else -shape.teams)]
+    within = alone[0].taps and plane % _LINE
+    few = [shape for shape in alone if shape.teams == _FEW_TEAMS] if within else []
+    return [*few, *alone][:1]
 
 
 def _of_least_rows(shapes: list[Shape], rows: int) -> list[Shape]:

@@ -227,7 +227,7 @@ struct Worker {
 #pragma unroll
         for (int s = 0; s < COUNT; ++s) {
             const bool exists = position_of<TOGETHER>(tile, s) < p.positions;
-            if (TOGETHER && s > 0 && exists && at[2] + 1 < int(p.space.sizes[1]))  // beside the first one
+            if (TOGETHER && s > 0)  // beside the first one, in the same line
                 ++at[2], place.input += p.space.input_axis[2];
             else
                 place = place_of(exists ? start : Start{0, 0}, exists ? team_place<TOGETHER>(s) : 0, at);

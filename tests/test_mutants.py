@@ -941,6 +941,9 @@ STREAMING_CASES = {
     ),
     "three axes": convolution("conv_transpose3d", (2, 3, 5, 7, 9), (3, 70, 2, 3, 3), "float16"),
     "chunks of taps": convolution("conv1d", (2, 50, 300), (70, 50, 3)),
+    "small images": convolution("conv2d", (999, 3, 6, 7), (70, 3, 3, 3)),
+    "few products": convolution("conv2d", (3, 3, 27, 34), (70, 3, 3, 3)),
+    "two narrow passes": convolution("conv2d", (2, 4, 21, 30), (90, 4, 3, 3), bias=True),
     "chunks": convolution("conv1d", (2, 150, 300), (150, 150, 1), bias=True),
     "chunks, one product": convolution(
         "conv1d", (2, 300, 300), (70, 300, 1), bias=True, precision="tf32"
@@ -963,7 +966,7 @@ STREAMING = {
         "out of bounds|between the elements|wrong", by="streaming", case="odd",
     ),
     "halves of a step in one place": Mutant(
-        STREAMING_CONV, "at.slot % DEPTH * SLAB_ROWS + at.row % SLAB_ROWS;", "at.row % SLAB_ROWS;",
+        STREAMING_CONV, "at.slot % DEPTH * PASS_ROWS + at.row % PASS_ROWS;", "at.row % PASS_ROWS;",
         "nothing wrote|another thread|race", by="streaming", case="image",
     ),
     "slots of weights behind the last one": Mutant(
@@ -997,26 +1000,26 @@ STREAMING = {
         "race|nothing wrote", by="streaming", case="image",
     ),
     "inputs of the first sample": Mutant(
-        STREAMING_CONV, "{first + sample * input_batch + ", "{first + ",
+        STREAMING_CONV, "{first + scaled(sample, input_batch) + ", "{first + ",
         "wrong|between the elements", by="streaming", case="image",
     ),
     "inputs of the first group": Mutant(
-        STREAMING_CONV, " + group * input_group, ", ", ",
+        STREAMING_CONV, " + group * input_group,\n", ",\n",
         "wrong|between the elements", by="streaming", case="odd",
     ),
     "inputs of the first line": Mutant(
-        STREAMING_CONV, "place.input += at[0] * input_axis[0] + at[1] * input_axis[1];", "",
+        STREAMING_CONV,
+        "place.input += scaled(at[0], input_axis[0]) + scaled(at[1], input_axis[1]);", "",
         "wrong", by="streaming", case="steps",
     ),
     "outputs of the first plane": Mutant(
-        STREAMING_CONV, "place.out += at[0] * out_axis[0] + ", "place.out += ",
+        STREAMING_CONV, "place.out += scaled(at[0], out_axis[0]) + ", "place.out += ",
         "another thread|nobody wrote", by="streaming", case="steps",
     ),
     "a position too many": Mutant(
-        STREAMING_CONV, "const bool exists = position < p.positions;",
-        "const bool exists = position <= p.positions;",
-        "out of bounds|another thread|between the elements", everywhere=True, by="streaming",
-        case="odd",
+        STREAMING_CONV, "position_of<TOGETHER>(tile, s) < p.positions",
+        "position_of<TOGETHER>(tile, s) <= p.positions",
+        "out of bounds|another thread|between the elements", by="streaming", case="odd",
     ),
     "a channel too many": Mutant(
         STREAMING_CONV, "spots.channels[s] = exists ? int(p.products) : 0;",
@@ -1065,13 +1068,11 @@ STREAMING = {
         "wrong", by="streaming", case="chunks, one product",
     ),
     "a chain in place of a sum": Mutant(
-        STREAMING_CONV, "chunk > 0 ? sums[tile][i] + chain[tile][i] : chain[tile][i];",
-        "chain[tile][i];",
+        STREAMING_CONV, "sums[tile][i] += chain[tile][i];", "sums[tile][i] = chain[tile][i];",
         "wrong", by="streaming", case="chunks",
     ),
     "sums that begin anywhere": Mutant(
-        STREAMING_CONV, "chunk > 0 ? sums[tile][i] + chain[tile][i] : chain[tile][i];",
-        "sums[tile][i] + chain[tile][i];",
+        STREAMING_CONV, "            if (LONG && PARTS == 2) clear(sums);\n", "",
         "wrong", by="streaming", case="chunks",
     ),
     "weights of the first chunk": Mutant(
@@ -1084,8 +1085,48 @@ STREAMING = {
         "wrong", by="streaming", case="image",
     ),
     "the next tile is the same again": Mutant(
-        STREAMING_CONV, "if (chunk == chunks - 1 && next < tiles) find(spots, next);", "",
+        STREAMING_CONV, "                            find(spots, next, start);\n", "",
         "another thread|nobody wrote|between the elements", by="streaming", case="image",
+    ),
+    "the next tile in the sample of this one": Mutant(
+        STREAMING_CONV, "start.sample += step.sample, start.rest", "start.rest",
+        "another thread|nobody wrote|wrong", by="streaming", case="small images",
+    ),
+    "positions behind their sample": Mutant(
+        STREAMING_CONV, "start.sample += more, start.rest -= more * size;", "",
+        "another thread|nobody wrote|wrong|out of bounds|between the elements", by="streaming",
+        case="small images",
+    ),
+    "a second position at the first one": Mutant(
+        STREAMING_CONV, "++at[2], place.input += p.space.input_axis[2];", ";",
+        "wrong", by="streaming", case="few products",
+    ),
+    "a warp that is whole by one position": Mutant(
+        STREAMING_CONV, "s < COUNT; ++s) absent |= spots.absent[s];",
+        "s < 1; ++s) absent |= spots.absent[s];",
+        "wrong|out of bounds|between the elements", by="streaming", case="taps",
+    ),
+    "products that are never there at another input": Mutant(
+        STREAMING_CONV, "term.taps & NEVER ? 0 : ", "",
+        "out of bounds|between the elements", by="streaming", case="few products",
+    ),
+    "ends of the taps not looked at": Mutant(
+        STREAMING_CONV, " || unsigned(first + (kernel - 1) * int(p.apart[a])) >= size)", ")",
+        "wrong|out of bounds|between the elements", by="streaming", case="taps",
+    ),
+    "rows of a narrow pass in another one": Mutant(
+        STREAMING_CONV, "const int pass = at.row / PASS_ROWS, ", "const int pass = at.row / 64, ",
+        "nothing wrote|another thread|race|wrong", by="streaming", case="two narrow passes",
+    ),
+    "a narrow pass as far as a wide one": Mutant(
+        STREAMING_CONV, "const int first = (pass + h) * PASS_ROWS;",
+        "const int first = (pass + h) * 64;",
+        "another thread|nobody wrote|wrong|out of bounds", by="streaming",
+        case="two narrow passes",
+    ),
+    "infinite sums of a narrow pass in those of a wide one": Mutant(
+        STREAMING_CONV, "i / 2 % (PASS_ROWS / 8) * 8", "i / 2 % 8 * 8",
+        "nothing wrote|wrong", by="streaming", case="infinite, narrow",
     ),
     "outputs of the next tile": Mutant(
         STREAMING_CONV, "store<TOGETHER>(sums[h], outs, ", "store<TOGETHER>(sums[h], spots.out, ",
@@ -1112,7 +1153,7 @@ STREAMING = {
         "wrong|out of bounds|between the elements", by="streaming", case="taps",
     ),
     "taps apart by one": Mutant(
-        STREAMING_CONV, "place += int(p.apart[a]))", "++place)",
+        STREAMING_CONV, "first + tap * int(p.apart[a])) >= size)", "first + tap) >= size)",
         "wrong|out of bounds|between the elements", by="streaming", case="taps",
     ),
     "bits of the first axis": Mutant(
@@ -1128,8 +1169,8 @@ STREAMING = {
         "out of bounds|between the elements|wrong", by="streaming", case="three axes",
     ),
     "the input bound off by one": Mutant(
-        STREAMING_CONV, "unsigned(place) >= unsigned(p.size_in[a])",
-        "unsigned(place) > unsigned(p.size_in[a])",
+        STREAMING_CONV, "first + tap * int(p.apart[a])) >= size)",
+        "first + tap * int(p.apart[a])) > size)",
         "wrong|out of bounds|between the elements", by="streaming", case="taps",
     ),
     "no barrier behind the table": Mutant(
@@ -1874,6 +1915,7 @@ STREAMING_CASES["infinite"] = enormous(STREAMING_CASES["image"])
 STREAMING_CASES["infinite, odd"] = enormous(
     convolution("conv1d", (3, 40, 701), (100, 20, 1), bias=True, groups=2)
 )
+STREAMING_CASES["infinite, narrow"] = infinite(STREAMING_CASES["two narrow passes"])
 POINTWISE_CASES["infinite"] = enormous(POINTWISE_CASES["bulk"])
 POINTWISE_CASES["infinite, odd"] = enormous(
     convolution("conv1d", (3, 80, 333), (200, 40, 1), bias=True, groups=2, precision="tf32")

@@ -851,7 +851,7 @@ _MANY_CHANNELS_WITH_TAPS = 16
 # How the models compare: what it may take of the dense kernel's cycles, with one tap, and with
 # several by how far that strides, which leaves its model behind.
 _OF_DENSE_WITH_MANY_CHANNELS = 1.0
-_OF_DENSE = {1: 0.92, 2: 1.12}
+_OF_DENSE = {1: 0.94, 2: 1.12}
 _OF_DENSE_FAR = 1.5
 
 

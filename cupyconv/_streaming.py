@@ -84,8 +84,9 @@ _LOADS, _WEIGHTS = 2, 2
 _LOAD = 0.12
 _STORE, _SCATTERED = 0.05, {4: 2.6, 2: 6.0}
 # The same with several taps: to load the input of a product, longer where those of neighbours lie
-# apart; to multiply, of what matrix units take; to store; to find a position, and its absent taps.
-_LOAD_OF_TAPS, _FAR = 0.048, 1.8
+# apart, or for each channel beyond eight whose lines the L1 cache has to keep; to multiply, of what
+# matrix units take; to store; to find a position, and its absent taps.
+_LOAD_OF_TAPS, _FAR, _CROWDED = 0.048, 1.8, 0.006
 _MULTIPLY_OF_TAPS = {4: 1.15, 2: 1.95}
 _STORE_OF_TAPS, _SCATTERED_OF_TAPS = 0.028, {4: 2.1, 2: 4.2}
 _FIND, _PADDED = {4: 4.5, 2: 6.2}, 6.0
@@ -251,7 +252,10 @@ def _cycles(geometry: ConvGeometry, shape: Shape, mode: Mode, products: int, pas
     if not shape.taps:
         stores = _STORE * stored * (_SCATTERED[size] if scattered else 1)
         return _LOAD * products + multiplied + stores
-    loads = _LOAD_OF_TAPS * products * (_FAR if last.step > 1 else 1)
+    load = (
+        _LOAD_OF_TAPS * _FAR if last.step > 1 else _LOAD_OF_TAPS + _CROWDED * max(0, g.channels - 8)
+    )
+    loads = load * products
     stores = _STORE_OF_TAPS * stored * (_SCATTERED_OF_TAPS[size] if scattered else 1)
     find = _FIND[size] + _PADDED * (not all(map(is_inside, g.axes)))
     return loads + _MULTIPLY_OF_TAPS[size] * multiplied + stores + find

@@ -32,7 +32,7 @@ constexpr int TILES = TAPS ? 1 : 4 / sizeof(Element);  // products of 64 positio
 constexpr int PLACES = 2 * TILES;                      // positions of a thread: 8 bytes of a channel
 constexpr int TEAM_PLACES = TILES * 64;                // and of a team
 constexpr int OWN = BLOCK / 4;                         // channels of a thread in a step
-constexpr int SUMS = PASS_ROWS / 2;                         // of a thread in 64 positions by the rows of a pass
+constexpr int SUMS = PASS_ROWS / 2;                    // of a thread in 64 positions by the rows of a pass
 constexpr bool REPAIRED = TAPS || sizeof(Element) == 4;  // where sums are not finite
 
 // Where a position lies, in channel 0 and row 0 of a group.

@@ -13,12 +13,13 @@
 //      [pass][step][part][half of K][row][16 bytes]
 //
 // and a block brings those of its rows before its first tile. Then teams of four warps take tiles on their own: no warp
-// waits for another team. A team goes over the rows in passes of PASS_ROWS. The loads of its next tile, or chunk, are on their
-// way while it multiplies and stores.
+// waits for another team. A team goes over the rows in passes. The loads of its next tile, or chunk, are on their way
+// while it multiplies and stores.
 //
 // With several TAPS "channels" are the products of an output, channel by channel and tap by tap, and each position is
 // loaded on its own: a table has for each product how far its input is from that of the first one, and its taps as bits,
-// by which absent inputs are left out. Neighbouring taps and positions are in the same lines of the L1 cache.
+// by which absent inputs are left out. Where a warp has none of these, its loads have no condition. Neighbouring taps and
+// positions are in the same lines of the L1 cache.
 //
 // A sum runs over the channels, or the products, in steps of 8 (tf32) or 16; of three products all small ones come first.
 //
@@ -31,6 +32,7 @@
 //     TEAMS       of a block, which has a multiprocessor for itself
 //     HELD        passes whose sums a team holds while it goes over several chunks of channels; not given where one has
 //                 them all
+//     PASS_ROWS   of a pass, where these are not 64
 //     TAPS        1 where there are several
 //
 // Launch: THREADS threads, a multiple of `units` blocks, shared memory for weights and biases (_streaming.py). A block
@@ -46,7 +48,7 @@
 #endif
 
 constexpr int THREADS = TEAMS * TEAM;
-constexpr int UNDER_WAY = (TEAMS < 4 ? 32 : 16) / CHUNK;  // slots of weights that a thread loads together
+constexpr int UNDER_WAY = (TEAMS < 4 ? 32 : 16) / CHUNK;        // slots of weights that a thread loads together
 constexpr int STEP_BYTES = SLAB_BYTES / SLAB_ROWS * PASS_ROWS;  // of weights, in a pass
 constexpr int CHUNK_BYTES = STEPS * STEP_BYTES;
 

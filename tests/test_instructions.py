@@ -512,9 +512,8 @@ MISTAKES = {
     ),
     "rows touched before the wait": (
         "warpgroup_rows_float16",
-        "descriptor(b + step * 2 * COLUMNS * 4, COLUMNS * 16, 128, 0), true);\n    wgmma_commit();\n",
-        "descriptor(b + step * 2 * COLUMNS * 4, COLUMNS * 16, 128, 0), true);\n    wgmma_commit();\n"
-        "    a[0][1] += 1;\n",
+        "COLUMNS * 16, 128, 0), true);\n    wgmma_commit();\n",
+        "COLUMNS * 16, 128, 0), true);\n    wgmma_commit();\n    a[0][1] += 1;\n",
         "wrong",
     ),
     "no wait for the product of registers": (

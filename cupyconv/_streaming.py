@@ -92,6 +92,7 @@ _STORE_OF_TAPS, _SCATTERED_OF_TAPS = 0.028, {4: 2.1, 2: 4.2}
 _FIND, _PADDED = {4: 4.5, 2: 6.2}, 6.0
 _BEGIN = 5000  # cycles in which a block brings its weights, behind another one
 _LINE, _FEW_TEAMS = 128, 3  # bytes of a line of memory, and teams that share few of them
+_NARROW = 32  # rows of passes for convolutions that have no more
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def products(geometry: ConvGeometry) -> int:
 def suits(geometry: ConvGeometry) -> bool:
     """Return whether the kernel is for the taps of a convolution."""
     g = geometry
-    if g.channels == 0 or any(axis.phases > 1 for axis in g.axes):
+    if 0 in (g.channels, g.rows) or any(axis.phases > 1 for axis in g.axes):
         return False
     if has_one_tap(g):
         return True
@@ -196,24 +197,19 @@ def _suited(geometry: ConvGeometry, mode: Mode) -> list[Shape]:
     """
     g, each = geometry, products(geometry)
     every = shapes(mode, taps=not has_one_tap(g))
-    room = [shape for shape in every if shape.held or shape.channels >= each]
-    room = _of_least_rows(room, g.rows)
-    alone = [shape for shape in room if not shape.held]
-    if not alone:
-        return room
+    narrow = [shape for shape in every if g.rows <= shape.rows == _NARROW]
+    # Others take as few passes as there are, and of these the narrowest ones.
+    passes = -(-g.rows // SLAB_ROWS)
+    room = [shape for shape in every if passes * shape.rows >= g.rows]
+    alone = [shape for shape in room if not shape.held and shape.channels >= each]
+    if narrow or not alone:
+        held = narrow or [shape for shape in room if shape.held]
+        return [shape for shape in held if shape.rows == min(own.rows for own in held)]
     # Where planes of outputs begin within lines of memory, few teams write them faster.
     plane = math.prod(axis.size_out for axis in g.axes) * mode.itemsize
     within = alone[0].taps and plane % _LINE
     few = [shape for shape in alone if shape.teams == _FEW_TEAMS] if within else []
-    return [*few, *alone][:1]
-
-
-def _of_least_rows(shapes: list[Shape], rows: int) -> list[Shape]:
-    """Return those that multiply the fewest rows for nothing, in as few passes as there are."""
-    passes = -(-rows // SLAB_ROWS)
-    few = [shape for shape in shapes if passes * shape.rows >= rows]
-    least = min((shape.rows for shape in few), default=0)
-    return [shape for shape in few if shape.rows == least]
+    return [min(few or alone, key=lambda shape: shape.channels * shape.rows)]
 
 
 def _candidates(

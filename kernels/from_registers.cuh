@@ -187,7 +187,7 @@ __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots, int
 #endif
 
 // Adds biases to the sums of a pass, and stores those of rows from `row` on, of which there are `rows`. Returns whether
-// one that exists may not be finite, where these are computed again.
+// one may not be finite as it is stored, where these are computed again: all of them, whatever a warp has beside them.
 template <bool TOGETHER>
 __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHER ? 1 : PLACES], const float* biases,
                                       int row, int rows, int64 out_row) {
@@ -198,7 +198,7 @@ __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHE
 #pragma unroll
         for (int tile = 0; tile < TILES; ++tile) sums[tile][i] += bias;
     }
-    Specials<0> specials;
+    typename specials_of<Element>::type specials;
     row += own;
     int64 to = row * out_row;
 #pragma unroll
@@ -206,9 +206,10 @@ __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHE
         float values[PLACES];
 #pragma unroll
         for (int s = 0; s < PLACES; ++s) values[s] = sums[s / 2][i + s % 2 * 2];
-        if (REPAIRED) specials.add({__float_as_uint(values[0]), __float_as_uint(values[1])});
+        const Neighbours bits = bits_of(values, Element());
+        if (REPAIRED) specials.add(bits);
         if (TOGETHER)
-            store_bits((Neighbours*)(outs[0] + to), bits_of(values, Element()), outs[0] && row < rows);
+            store_bits((Neighbours*)(outs[0] + to), bits, outs[0] && row < rows);
         else
 #pragma unroll
             for (int s = 0; s < PLACES; ++s)

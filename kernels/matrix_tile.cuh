@@ -91,11 +91,17 @@ struct Channels {  // 16-bit numbers as they are
             slots[0].words[i] = byte_select(values[2 * i], values[2 * i + 1], pixel ? 0x7632 : 0x5410);
     }
 };
-// A float's parts: the nearest tf32 number, and the rest, of which matrix units take the first 11 bits of at most 12.
+// A float's parts: the nearest tf32 number, and the first 11 bits of the rest, which has at most 12. Matrix units of compute
+// capability 9.0 do not look at more, as a test of theirs shows; PTX does not say so.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+constexpr unsigned TF32_BITS = 0xffffe000u;
+#else
+constexpr unsigned TF32_BITS = 0xffffffffu;
+#endif
 __device__ inline unsigned tf32_part(unsigned bits, int part) {
     const float value = __uint_as_float(bits);
     const unsigned high = tf32_from_float(value);
-    return part == 0 ? high : __float_as_uint(value - __uint_as_float(high));
+    return part == 0 ? high : __float_as_uint(value - __uint_as_float(high)) & TF32_BITS;
 }
 template <>
 struct Channels<float, float> {
@@ -150,6 +156,7 @@ template <unsigned LEAST>
 struct Specials {
     unsigned carries = 0;
     __device__ void add(unsigned pair) { carries |= (pair & 0x7fff7fffu) + LEAST; }
+    __device__ void add(const Bits64& pairs) { add(pairs.first), add(pairs.second); }
     __device__ bool found() const { return carries & 0x80008000u; }
 };
 template <>

@@ -247,6 +247,8 @@ struct Worker {
 #pragma unroll
         for (int s = 0; s < COUNT; ++s) absent |= spots.absent[s];
         spots.whole = __all_sync(~0u, absent == NEVER);
+#else
+        __syncwarp();
 #endif
     }
 

@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from backends import (
     BACKENDS,
+    FORCED,
     SPANS,
     STREAMING,
     NumpyBackend,
@@ -168,15 +169,21 @@ def test_a_sample_alone_or_in_a_batch(backend: NumpyBackend, case: Case) -> None
         assert_same_bits(backend.compute(one_sample(case, n)), result[n : n + 1])
 
 
-@every_kernel
-def test_a_sample_beside_nan(backend: NumpyBackend) -> None:
+@pytest.mark.parametrize("backend", BACKENDS + FORCED + STREAMING)
+@pytest.mark.parametrize(
+    ("sample", "weight"), [((16, 8), (8, 16, 1)), ((4, 4), (8, 4, 4))], ids=["one tap", "taps"]
+)
+def test_a_sample_beside_nan(
+    backend: NumpyBackend, sample: tuple[int, ...], weight: tuple[int, ...]
+) -> None:
     """It is computed like any other, even where the order of its sum decides on an overflow."""
-    x = np.zeros((40, 16, 8), np.float16)  # more than one sample in a tile, of any kernel
+    x = np.zeros((40, *sample), np.float16)  # more than one sample in a tile, of any kernel
     # Below 65520, where rounding to float16 gives infinity, by less than the last terms add up to;
     # but in float32 each of them alone is lost.
-    x[:, :6] = np.array([65504, 15.9921875, 2**-8, *[0.0015] * 3])[:, None]
+    terms = np.array([65504, 15.9921875, 2**-8, *[0.0015] * 3])
+    x.reshape(40, 16, -1)[:, :6] = terms[:, None]
     x[1::2] = np.nan
-    case = Case("conv1d", {"input": x, "weight": np.ones((8, 16, 1), np.float16)}, {})
+    case = Case("conv1d", {"input": x, "weight": np.ones(weight, np.float16)}, {})
     alone = backend.compute(one_sample(case, 0))
     assert_same_bits(backend.compute(case)[:1], alone)
 

@@ -1204,9 +1204,9 @@ STREAMING = {
         "p.weight + row * p.weight_row;\n        float",
         "wrong", by="streaming", case="infinite",
     ),
-    "a bias where there is none": Mutant(
-        STREAMING_CONV, "p.bias.data && row < int(p.rows)", "row < int(p.rows)",
-        "out of bounds|wrong|null|crash", by="streaming", case="no bias",
+    "a bias of rows that are not there": Mutant(
+        STREAMING_CONV, "p.bias.data && row < int(p.rows)", "p.bias.data",
+        "out of bounds|between the elements", by="streaming", case="image",
     ),
     "other weights where a sum is infinite": Mutant(
         STREAMING_CONV, "group * p.weight_group + row * p.weight_row;\n        float",

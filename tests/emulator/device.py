@@ -88,7 +88,9 @@ def build(instance: Instance, source: str) -> Path:
     """Return the shared library of an instance, whose `source` may be a changed one."""
     text = f'#include "vocabulary.hpp"\n{source}\nEMULATED_KERNEL({instance.function})\n'
     defines = [f"-D{name}={value}" for name, value in instance.defines]
-    return built(text, *INSTRUMENTED, *defines)
+    # Mutants run once, mostly not to their end: to build them takes longer.
+    changed = ("-O0",) if source != _compile.source(instance.source) else ()
+    return built(text, *INSTRUMENTED, *defines, *changed)
 
 
 def build_ahead(instances: Iterable[Instance]) -> None:

@@ -84,13 +84,11 @@ def runtime() -> ctypes.CDLL:
     return library
 
 
-def build(instance: Instance, source: str) -> Path:
+def build(instance: Instance, source: str, *flags: str) -> Path:
     """Return the shared library of an instance, whose `source` may be a changed one."""
     text = f'#include "vocabulary.hpp"\n{source}\nEMULATED_KERNEL({instance.function})\n'
     defines = [f"-D{name}={value}" for name, value in instance.defines]
-    # Mutants run once, mostly not to their end: to build them takes longer.
-    changed = ("-O0",) if source != _compile.source(instance.source) else ()
-    return built(text, *INSTRUMENTED, *defines, *changed)
+    return built(text, *INSTRUMENTED, *defines, *flags)
 
 
 def build_ahead(instances: Iterable[Instance]) -> None:
@@ -105,10 +103,10 @@ def build_ahead(instances: Iterable[Instance]) -> None:
 
 
 @cache
-def kernel(instance: Instance, source: str) -> ctypes.CDLL:
+def kernel(instance: Instance, source: str, *flags: str) -> ctypes.CDLL:
     """Return the library of an instance, whose `source` may be a changed one."""
     runtime()
-    library = ctypes.CDLL(str(build(instance, source)))
+    library = ctypes.CDLL(str(build(instance, source, *flags)))
     library.emulated_size.restype = ctypes.c_size_t
     return library
 
@@ -187,14 +185,15 @@ class EmulatedDevice:
 
     def run(self, launch: Launch, arguments: Arguments) -> None:
         """Run a kernel, block after block, and raise `KernelError` for what it does wrong."""
-        source = self.patches.get(launch.instance.source)
-        source = source or _compile.source(launch.instance.source)
-        self.run_source(source, launch, np.asarray(arguments))
+        patch = self.patches.get(launch.instance.source)
+        source = patch or _compile.source(launch.instance.source)
+        # Mutants run once, mostly not to their end: to build them takes longer.
+        self.run_source(source, launch, np.asarray(arguments), *(("-O0",) if patch else ()))
 
-    def run_source(self, source: str, launch: Launch, arguments: np.ndarray) -> None:
-        """Run a kernel of a given text."""
+    def run_source(self, source: str, launch: Launch, arguments: np.ndarray, *flags: str) -> None:
+        """Run a kernel of a given text, built with more flags."""
         instance = launch.instance
-        library = kernel(instance, source)
+        library = kernel(instance, source, *flags)
         if library.emulated_size() != arguments.nbytes:
             raise KernelError(
                 f"{instance}: {arguments.nbytes} bytes of arguments are packed for a struct of "

@@ -714,7 +714,7 @@ def _plan_streaming(
     launch = Launch(
         _streaming_conv(mode, layout.shape),
         blocks * layout.units,
-        layout.shape.teams * _streaming.TEAM,
+        layout.shape.threads,
         layout.shared,
         layout.units,
     )

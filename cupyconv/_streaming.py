@@ -1,6 +1,7 @@
 """Second room, the streaming kernel: one tap or few products, operands straight from memory.
 
-The order of a sum follows from the products of an output alone. All else may depend on the batch.
+The order of a sum follows from the products of an output and the rows of a group alone. All else
+may depend on the batch.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ._geometry import ConvGeometry
-from ._matrix import SLAB_ROWS, Mode
+from ._matrix import SLAB_ROWS, TEAM, Mode
 from ._taps import AxisTaps
 
-TEAM = 128  # threads
 _MOST_PRODUCTS = 400  # of an output, with several taps
 _MOST_BITS = 30  # of the taps of all axes, one for each
 _TERM = 24  # bytes of the tables that a product takes with several taps
@@ -43,6 +43,11 @@ class Shape:
     held: int = 0
     rows: int = SLAB_ROWS
     taps: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return TEAM * self.teams
 
     def weights(self, mode: Mode, chunks: int) -> int:
         """Return the bytes of the weights and biases of a pass."""

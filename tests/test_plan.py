@@ -240,7 +240,7 @@ def test_limits_of_the_kernels() -> None:
     for name in ("MOST_THREADS", "TOGETHER"):
         assert constant("gather_conv.cu", name) == getattr(_gather, name)
     assert _gather._MOST_CHANNELS <= min(_gather._BLOCKS)  # a thread has a channel
-    assert constant("streaming_conv.cu", "TEAM") == _streaming.TEAM
+    assert constant("streaming_conv.cu", "TEAM") == _matrix.TEAM
     for name in ("TEAM", "MAX_STAGES"):
         assert constant("pointwise_conv.cu", name) == getattr(_pointwise, name)
     for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK"):
@@ -909,7 +909,7 @@ def test_streaming_plans(
     launch, layout, shape = plan.launch, plan.layout, plan.layout.shape
     assert launch.instance in ALL["sm_90a"]
     assert launch.instance == _plan._streaming_conv(own, shape)
-    assert launch.block == shape.teams * _streaming.TEAM
+    assert launch.block == shape.teams * _matrix.TEAM
     # Chunks cover the products, passes and units the rows, tiles the positions.
     assert (layout.products, shape.taps) == (products, several)
     assert layout.chunks == -(-products // shape.channels)
@@ -940,6 +940,7 @@ def test_streaming_plans(
 def test_the_order_of_a_streaming_sum_follows_from_its_products() -> None:
     """All shapes for several chunks have chunks of one size, and those of single ones ascend."""
     for shapes in (*_streaming.SHAPES.values(), *_streaming.TAPPED.values()):
+        assert len(shapes) == len(set(shapes))
         alone = [shape.channels for shape in shapes if not shape.held]
         assert alone == sorted(alone)
         assert len({shape.channels for shape in shapes if shape.held}) <= 1

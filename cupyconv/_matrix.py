@@ -21,6 +21,7 @@ TEAM = 128  # threads
 MOST_PARTIAL = 2**25  # bytes of sums of spans
 MAX_STAGES = 16
 MAX_STEPS = 2048  # of a stage, as far as the table of distances goes
+_FEW_SUMS = 64  # of a thread: they leave registers for as many beside them, or for many threads
 _AHEAD = 8  # distances behind those of a stage, which are read but not used
 INT32_LIMIT = 2**31
 
@@ -138,13 +139,19 @@ class Shape:
     segment: int
     segments: int
 
-    def staging_teams(self, engine: str) -> int:
-        """Return the teams that bring operands: one warp weights, the others inputs."""
-        return 4 - self.teams if engine == "hopper" else 1
+    def sums(self, mode: Mode) -> int:
+        """Return how many sums a thread has in registers."""
+        return self.rows * self.columns // (self.teams * TEAM) * mode.parts
 
-    def threads(self, engine: str) -> int:
+    def staging_teams(self, mode: Mode, engine: str, window: int) -> int:
+        """Return the teams that bring operands: one warp weights, the others inputs."""
+        if engine == "hopper":
+            return 4 - self.teams
+        return 2 if self.sums(mode) <= _FEW_SUMS and window == 1 else 1
+
+    def threads(self, mode: Mode, engine: str, window: int) -> int:
         """Return the threads of a block."""
-        return TEAM * (self.teams + self.staging_teams(engine))
+        return TEAM * (self.teams + self.staging_teams(mode, engine, window))
 
     @property
     def rows(self) -> int:
@@ -166,13 +173,16 @@ class Shape:
 
         Small tiles are for small calls, in which every instruction is waited for.
         """
-        sums = self.rows * self.columns // (self.teams * TEAM) * mode.parts
-        return 16 if engine == "hopper" and sums <= 64 else 32
+        return 16 if engine == "hopper" and self.sums(mode) <= _FEW_SUMS else 32
 
     @property
     def partial_bytes(self) -> int:
         """Bytes of the sums of a tile."""
         return 4 * self.rows * self.columns
+
+    def keeps(self, mode: Mode) -> bool:
+        """Return whether a block has registers for sums of spans in turn, beside those it adds."""
+        return mode.parts == 1 and self.sums(mode) <= _FEW_SUMS
 
 
 def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
@@ -190,12 +200,15 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
         ),
     }[engine]
     segments = 2 // mode.parts
+    narrow = [(120, 120), (104, 104 if mode.parts == 2 else 96)] if engine == "hopper" else []
     large = [
         Shape(2, slabs, segment, segments)
-        for segment in ((128, 120, 104) if engine == "hopper" else (128,))
-        for slabs in (1, 2)
+        for pair in ((128, 128), *narrow)
+        for slabs, segment in zip((1, 2), pair, strict=True)
     ]
-    half = (Shape(2, 2, 128, 1),) if engine == "hopper" and segments == 2 else ()
+    half: tuple[Shape, ...] = ()
+    if segments == 2:
+        half = tuple(Shape(2, slabs, 128, 1) for slabs in ((2,) if engine == "hopper" else (1, 2)))
     return large[0], small[0], large[1], small[1], *large[2:], *half
 
 
@@ -644,10 +657,8 @@ _STAGED_A_CYCLE = 4 / 7  # values that a staging warp brings in a cycle, as pair
 _SINGLE = 1.5  # how much longer others take
 _SECTOR_CYCLES = 1.6  # in which a multiprocessor stores a sector, about its share of memory's rate
 _POOLED_A_CYCLE = 6  # sums that a block pools
-_BROUGHT_A_CYCLE = (
-    2800  # bytes of weights that all multiprocessors bring from the L2 cache together
-)
-_PASSED_A_CYCLE = 64  # bytes of sums of spans that a multiprocessor writes to the L2 cache or reads
+_BROUGHT_A_CYCLE = 2800  # bytes that all multiprocessors bring from the L2 cache together
+_PASSED_A_CYCLE = 64  # bytes of sums of spans that one writes to it or reads
 
 
 def tiling(
@@ -830,7 +841,10 @@ def _candidates(
         products *= max(_SHORT_TURNS if short else 1.1, 128 / shape.segment)
         present = tile[0] * tile[1] * math.prod(extent) * lattices  # slots with an input
         staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps
-        staged /= _STAGED_A_CYCLE * (4 * shape.staging_teams("hopper") - 1)  # for any engine
+        # The cycles are Hopper's. Portable products take longer, so that there few staging warps
+        # show only where an input has a single tap.
+        staging = engine if sum.steps_inside <= lattices else "hopper"
+        staged /= _STAGED_A_CYCLE * (4 * shape.staging_teams(mode, staging, window) - 1)
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
         folds = sum.fold.count
         lines = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3])
@@ -896,12 +910,19 @@ def _cycles(
     waves = -(-tiles // multiprocessors)
     if sum.spans == 1:
         return waves * (own(tiles) + stores) * slower, False
+
+    def passed(blocks: int) -> float:
+        """Return the cycles that so many blocks take to write their sums, or to read them."""
+        together = min(blocks, multiprocessors) / _BROUGHT_A_CYCLE
+        return shape.partial_bytes * max(1 / _PASSED_A_CYCLE, together)
+
     # A span's sums are written, and read by whom they are added up by.
-    passed = shape.partial_bytes / _PASSED_A_CYCLE
-    apart_waves = -(-tiles * sum.spans // multiprocessors)
-    apart = apart_waves * (own(tiles * sum.spans) + passed) + waves * (sum.spans * passed + stores)
-    together = waves * (sum.spans * (own(tiles) + 2 * passed) + stores)
-    if apart < together and tiles * sum.spans * shape.partial_bytes <= MOST_PARTIAL:
+    spans, all = sum.spans, tiles * sum.spans
+    apart = -(-all // multiprocessors) * (own(all) + passed(all))
+    apart += waves * (spans * passed(tiles) + stores)
+    kept = 0 if shape.keeps(sum.mode) else 2 * passed(tiles)
+    together = waves * (spans * (own(tiles) + kept) + stores)
+    if apart < together and all * shape.partial_bytes <= MOST_PARTIAL:
         return apart * slower, True
     return together * slower, False
 

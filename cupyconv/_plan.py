@@ -961,6 +961,9 @@ def _matrix_instances(
 
 # Spans of a sum, and steps of one: fewer do not pay for the sums that are handed over.
 _MOST_SPANS, _LEAST_STEPS = 16, 64
+# For which batches they are compared, as their number must not depend on the batch, and the cycles
+# that a call takes beside its kernel's. What they gain must be more than a model errs.
+_SPANNED_BATCHES, _BESIDE, _GAIN = (1, 16, 64), 25000, 0.95
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 
@@ -970,7 +973,8 @@ def _plan_spans(
     """Return the plan with sums of several spans, or why there is none.
 
     They are for samples of few tiles and long sums, unless the kernel is `forced`. How many there
-    are follows from the cycles of a single sample.
+    are, if any, follows from the cycles of a few batches: those that gain in small ones what they
+    lose in large ones.
     """
     mode = _matrix.mode(dtype.name, precision, "hopper", geometry, forced)
     if mode is None:
@@ -978,27 +982,37 @@ def _plan_spans(
     few = None if forced else _too_few(geometry, mode, processor)
     if few:
         return few
-    sample = replace(_nominal(geometry), batch=1)
-    whole = _plan_matrix(sample, mode, processor, "hopper")
+    nominal = _nominal(geometry)
+    whole = _plan_matrix(nominal, mode, processor, "hopper")
     if isinstance(whole, str):
         return whole
-    sum, tiling = whole.sum, whole.tiling
+    sum = whole.sum
     if any(axis.has_idle_phase for axis in sum.axes):
         return "it has phases without taps, in which nothing keeps the teams of a block together"
     smallest = _matrix.span_shapes(mode)[-1]
-    tiles = tiling.count * geometry.groups * sum.phases
-    tiles *= tiling.shape.partial_bytes // smallest.partial_bytes
+    columns = math.prod(axis.taps.positions(0) for axis in sum.axes)
+    tiles = -(-sum.matrix_rows // smallest.rows) * -(-columns // smallest.columns)
+    tiles *= geometry.groups * sum.phases
     if not forced and tiles > processor.multiprocessors // 2:
         return f"a sample has {tiles} small tiles, more than half as many as multiprocessors"
-    least, found = 1 if forced else _LEAST_STEPS, []
-    for spans in range(2, min(sum.blocks, sum.steps // least, _MOST_SPANS) + 1):
-        if sum.blocks % spans == 0:
+
+    def cycles(spans: int) -> float:
+        """Return the product of the cycles of all batches, in which all count alike."""
+        product = 1.0
+        for batch in _SPANNED_BATCHES:
+            sample = replace(nominal, batch=batch)
             plan = _plan_matrix(sample, mode, processor, "hopper", spans=spans)
-            if not isinstance(plan, str):
-                found.append((plan.tiling.cycles, spans))
-    if not found:
+            product *= math.inf if isinstance(plan, str) else plan.tiling.cycles + _BESIDE
+        return product
+
+    least = 1 if forced else _LEAST_STEPS
+    most = min(sum.blocks, sum.steps // least, _MOST_SPANS)
+    numbers = [spans for spans in range(2, most + 1) if sum.blocks % spans == 0]
+    if not numbers:
         return f"sums of {sum.steps} steps, in {sum.blocks} blocks of channels, have no spans"
-    _, spans = min(found)
+    spans = min(numbers, key=cycles)
+    if not forced and cycles(spans) > _GAIN * cycles(1):
+        return "spans gain in small batches hardly more than they lose in large ones"
     return _plan_matrix(geometry, mode, processor, "hopper", spans=spans)
 
 
@@ -1054,8 +1068,9 @@ def _plan_matrix(
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
     convolve = _matrix_conv(mode, shape, engine, window, spans > 1)
     blocks = multiprocessors * (1 if sum.phases == 1 else _TURNS_OF_PHASES)
-    partial = shape.partial_bytes
-    if spans > 1:
+    stored = spans > 1 and (tiling.apart or not shape.keeps(mode))
+    partial = shape.partial_bytes if stored else 0
+    if stored:
         blocks = min(blocks, _matrix.MOST_PARTIAL // partial)
     tiles = tiling.count * g.groups * (spans if tiling.apart else 1)
     blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
@@ -1070,21 +1085,21 @@ def _plan_matrix(
     if mode.scaled:
         workspace = 2 * workspace + 8 * rows + 4 * g.batch
     pack, splits = _packing(sum, rows, g.batch, multiprocessors)
-    warps = shape.threads(engine) // 32
+    warps = shape.threads(mode, engine, window) // 32
     return MatrixPlan(
         pack,
         # Where statistics are kept for each block, their number is no longer free.
         Launch(
             convolve,
             blocks,
-            shape.threads(engine),
+            shape.threads(mode, engine, window),
             tiling.shared,
             sum.phases if window == 1 else blocks,
             early=engine == "hopper",
         ),
         workspace,
         splits,
-        (tiles * sum.phases if tiling.apart else blocks) * partial if spans > 1 else 0,
+        (tiles * sum.phases if tiling.apart else blocks) * partial,
         tiling.count * g.groups * sum.phases * warps if tiling.apart else 0,
         sum,
         tiling,

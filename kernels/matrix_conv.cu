@@ -37,7 +37,8 @@
 //     block   0 1 2 3 | 4 5 6 7 | ...        the spans of a tile, each with its own sums in memory; the block that
 //     tile    0       | 1       |            counts the last one adds all of them up, and stores the tile
 //
-// of many tiles a block has all spans of a tile in turn, and keeps what it has added up in memory. Both give the same bits.
+// of many tiles a block has all spans of a tile in turn, and keeps what it has added up: in registers, or in memory where
+// these are too few. All give the same bits.
 //
 // Infinities and NaN: a slot that holds an absent input is zero, and zero times an infinite weight is
 // NaN; an infinite input splits into inf and NaN; a number near the largest rounds to infinity. None of
@@ -84,6 +85,7 @@ constexpr int MOST_WIDE = 32;
 constexpr unsigned WIDE = 1u << 31;  // beside the bits of windows
 constexpr int MOST_TILES = 4 * MAX_STAGES;  // of which inputs are staged while others of them are in use
 constexpr int SWEEPS = SCALED ? 2 : 1;
+constexpr int MOST_KEPT = 64;  // sums of a thread, with as many beside them of spans before
 
 #if POOLS
 #include "moments.cuh"
@@ -142,7 +144,7 @@ struct Arguments {
     int64 pooled_batch, pooled_row, pooled_pitch;
 #endif
 #if SPANS
-    float* partial;     // sums of spans, as threads hold them: of each span of a tile, or of each block
+    float* partial;     // sums of spans, as threads hold them: of each span of a tile, or of each block that keeps them there
     unsigned* arrived;  // of each warp of a tile, how many of its spans are there
     int64 spans, spans_reciprocal;
     int64 apart;        // whether they are those of blocks beside each other
@@ -665,6 +667,9 @@ struct Worker {
               begun(0),
               block(worker.blocks),
               tap(worker.z_taps),
+#if SPANS
+              before(worker.spans() * worker.blocks),
+#endif
               unit(warp),
               units(0),
               blocks(0),
@@ -675,12 +680,17 @@ struct Worker {
 
         __device__ static int most(int number, int limit) { return number < limit ? number : limit; }
 
+        __device__ __forceinline__ void size_chunk() {
+            blocks = most(worker.blocks - block, int(worker.p.chunk));
+            units = (blocks + deep - 1) / deep * groups;
+        }
         // Goes on to the next round; returns whether there is one.
         __device__ __forceinline__ bool advance() {
             const Arguments& p = worker.p;
             for (int i = 0; i < count && unit < units; ++i) unit += WARPS;
             if (unit < units) return true;
             unit -= units;
+            const int last = before + block;
             block += int(p.chunk);
             if (block >= worker.blocks) block = 0, ++tap;
             bool other = false;
@@ -690,6 +700,16 @@ struct Worker {
                 other = pass < 0;
                 if (other) pass = worker.first_pass(SWEEP);
             }
+#if SPANS
+            // Of the next span of the same tile only the channels are others.
+            if (other && worker.z_taps == 1 && !p.apart && before + worker.blocks < worker.spans() * worker.blocks) {
+                ++number, ++begun;
+                before += worker.blocks;
+                input += (before - last) * BLOCK * p.input_channel;
+                size_chunk();
+                return true;
+            }
+#endif
             Tile tile;
             do {
                 number += other;
@@ -699,8 +719,7 @@ struct Worker {
 #if SPANS
             before = tile.span * worker.blocks;
 #endif
-            blocks = most(worker.blocks - block, int(p.chunk));
-            units = (blocks + deep - 1) / deep * groups;
+            size_chunk();
             first[0] = tile.start[0];
             inside = tile.size[0] >= int(p.tile[0]);
 #pragma unroll
@@ -1124,20 +1143,36 @@ struct Worker {
 #endif
 
 #if SPANS
+    // A thread's sums of the spans so far, of those in turn.
+    static constexpr bool KEPT = PARTS == 1 && ENGINE::ROWS * ENGINE::COLUMNS * 4 <= MOST_KEPT;
+    typedef Neighbours Kept[KEPT ? ENGINE::ROWS * ENGINE::COLUMNS * 2 : 1];
+
     // Adds the sums of a thread to those of the other spans. Whether all are there: the warp has those of the tile then.
-    __device__ __forceinline__ bool add_spans(ENGINE& engine, const Scale& scale, int index, int span, int team) const {
+    __device__ __forceinline__ bool add_spans(ENGINE& engine, Kept& kept, const Scale& scale, int index, int span,
+                                              int team) const {
         constexpr int COUNT = ENGINE::ROWS * ENGINE::COLUMNS * 4 * TEAM;  // floats of a team
         const bool in_turn = !p.apart, last = span == spans() - 1;
         const int place = (p.apart ? index * int(p.phases) + phase_index : int(blockIdx.x)) * TEAMS + team;
         Neighbours* const own = (Neighbours*)(p.partial + int64(place) * COUNT) + threadIdx.x % TEAM;
+        if (KEPT && in_turn) {
+            each_pair(engine, [&](int i, int r, int half, int c, float&, float&) {
+                const Neighbours sums = scale.of(engine, r, half, c), before = kept[i];
+                kept[i] = span > 0 ? Neighbours{before.first + sums.first, before.second + sums.second} : sums;
+            });
+            if (!last) return false;
+            each_pair(engine, [&](int i, int, int, int, float& first, float& second) {
+                first = kept[i].first, second = kept[i].second;
+            });
+            return true;
+        }
         each_pair(engine, [&](int, int r, int half, int c, float& first, float& second) {
             const Neighbours sums = scale.of(engine, r, half, c);
             first = sums.first, second = sums.second;
         });
         if (in_turn && span > 0)
             each_pair(engine, [&](int i, int, int, int, float& first, float& second) {
-                const Neighbours kept = own[i * TEAM];
-                first = kept.first + first, second = kept.second + second;
+                const Neighbours before = own[i * TEAM];
+                first = before.first + first, second = before.second + second;
             });
         if (in_turn && last) return true;
         each_pair(engine, [&](int i, int, int, int, float& first, float& second) { own[i * TEAM] = {first, second}; });
@@ -1154,8 +1189,8 @@ struct Worker {
         const Neighbours* const all = own - span * next;
         for (int s = 0; s < spans(); ++s)
             each_pair(engine, [&](int i, int, int, int, float& first, float& second) {
-                const Neighbours kept = all[s * next + i * TEAM];
-                first = s ? first + kept.first : kept.first, second = s ? second + kept.second : kept.second;
+                const Neighbours other = all[s * next + i * TEAM];
+                first = s ? first + other.first : other.first, second = s ? second + other.second : other.second;
             });
         return true;
     }
@@ -1180,6 +1215,9 @@ struct Worker {
         int row_tile = -1, group = -1;  // of the last tile
         int done = 0;                   // tiles
         ENGINE engine;
+#if SPANS
+        Kept kept;
+#endif
 #if SCALED
         Sums sums;
         unsigned windows = 0;  // of the tile's spans, in the first sweep
@@ -1233,7 +1271,7 @@ struct Worker {
                 const Scale scale = {};
 #endif
 #if SPANS
-                if (!add_spans(engine, scale, index, tile.span, team)) continue;
+                if (!add_spans(engine, kept, scale, index, tile.span, team)) continue;
                 Epilogue::finish(*this, engine, Unscaled(), tile, output, index, team, border);
 #else
                 Epilogue::finish(*this, engine, scale, tile, output, index, team, border);

@@ -265,8 +265,8 @@ struct MmaEngineOf {
     __device__ static int column(int c) { return first_column(c) + threadIdx.x % 4 * 2; }
     __device__ float& value(int r, int c, int i) { return sum[r][c][i]; }
     // Sums take most of the registers that all threads have alike: with two ways to begin, ptxas spills what each group of
-    // steps needs.
-    static constexpr int STAGING_TEAMS = 1, LOADS = 32;
+    // steps needs. Few sums leave registers for a second team that stages.
+    static constexpr int STAGING_TEAMS = ROWS * COLUMNS * 4 * PARTS <= 64 && !POOLS ? 2 : 1, LOADS = 32;
     static constexpr bool SMALL = false, EARLY = false;
     __device__ static void take() {}
     __device__ static void give() {}

@@ -623,9 +623,9 @@ struct Wgmma;
 #define WGMMA_D6 WGMMA_D4 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define WGMMA_D8                                                                               \
     WGMMA_D4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define WGMMA_D13                                                                              \
-    WGMMA_D8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "    \
-             "%47, %48, %49, %50, %51"
+#define WGMMA_D12                                                                              \
+    WGMMA_D8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define WGMMA_D13 WGMMA_D12 ", %48, %49, %50, %51"
 #define WGMMA_D14 WGMMA_D13 ", %52, %53, %54, %55"
 #define WGMMA_D15 WGMMA_D14 ", %56, %57, %58, %59"
 #define WGMMA_D16 WGMMA_D15 ", %60, %61, %62, %63"
@@ -635,7 +635,8 @@ struct Wgmma;
 #define WGMMA_R4 WGMMA_R2, WGMMA_U(2), WGMMA_U(3)
 #define WGMMA_R6 WGMMA_R4, WGMMA_U(4), WGMMA_U(5)
 #define WGMMA_R8 WGMMA_R4, WGMMA_U(4), WGMMA_U(5), WGMMA_U(6), WGMMA_U(7)
-#define WGMMA_R13 WGMMA_R8, WGMMA_U(8), WGMMA_U(9), WGMMA_U(10), WGMMA_U(11), WGMMA_U(12)
+#define WGMMA_R12 WGMMA_R8, WGMMA_U(8), WGMMA_U(9), WGMMA_U(10), WGMMA_U(11)
+#define WGMMA_R13 WGMMA_R12, WGMMA_U(12)
 #define WGMMA_R14 WGMMA_R13, WGMMA_U(13)
 #define WGMMA_R15 WGMMA_R14, WGMMA_U(14)
 #define WGMMA_R16 WGMMA_R15, WGMMA_U(15)
@@ -661,6 +662,7 @@ WGMMA_TYPES(8, 1, "4", "5", "6")
 WGMMA_TYPES(16, 2, "8", "9", "10")
 WGMMA_TYPES(32, 4, "16", "17", "18")
 WGMMA_TYPES(64, 8, "32", "33", "34")
+WGMMA_TYPES(96, 12, "48", "49", "50")
 WGMMA_TYPES(104, 13, "52", "53", "54")
 WGMMA_TYPES(112, 14, "56", "57", "58")
 WGMMA_TYPES(120, 15, "60", "61", "62")

@@ -309,6 +309,8 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_bfloat16": warpgroup_matrix("bfloat16", 8),
     "warpgroup_tf32_swizzled": warpgroup_matrix("tf32", 64),
     "warpgroup_float16_swizzled": warpgroup_matrix("float16", 32),
+    "warpgroup_tf32_96": warpgroup_matrix("tf32", 96),
+    "warpgroup_bfloat16_96": warpgroup_matrix("bfloat16", 96),
     "warpgroup_tf32_104": warpgroup_matrix("tf32", 104),
     "warpgroup_float16_104": warpgroup_matrix("float16", 104),
     "warpgroup_tf32_120": warpgroup_matrix("tf32", 120),

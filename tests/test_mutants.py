@@ -2030,23 +2030,34 @@ def test_is_rejected_on_matrix_units(name: str) -> None:
 
 SPANS_CASES = {
     "apart": convolution("conv2d", (2, 70, 5, 7), (70, 70, 3, 3), bias=True, padding=1),
-    "tiles apart": convolution("conv2d", (9, 70, 5, 7), (70, 70, 3, 3), "float16", padding=1),
-    "lines apart": convolution("conv1d", (5, 64, 20), (40, 64, 3), "bfloat16", padding=1),
+    "tiles apart": convolution("conv2d", (9, 70, 5, 7), (70, 70, 3, 3), padding=1),
+    "lines apart": convolution("conv1d", (5, 224, 20), (40, 224, 3), "bfloat16", padding=1),
     "phases apart": convolution(
-        "conv_transpose2d", (1, 70, 2, 3), (70, 40, 5, 5), "float16", stride=3, dilation=2
+        "conv_transpose2d", (1, 70, 2, 3), (70, 40, 5, 5), "float16", stride=(3, 1), dilation=(2, 1)
     ),
     "together": convolution(
         "conv_transpose2d", (9, 70, 5, 7), (70, 70, 3, 3), "bfloat16", bias=True, stride=2
     ),
+    "together in memory": convolution(
+        "conv_transpose2d", (9, 70, 5, 7), (70, 70, 3, 3), "float32", bias=True, stride=2
+    ),
     "three axes": convolution("conv3d", (2, 40, 3, 4, 5), (20, 40, 3, 1, 2), precision="tf32"),
+    "three axes together": convolution(
+        "conv_transpose3d", (9, 40, 3, 4, 5), (40, 20, 3, 1, 2), "float16", padding=(1, 0, 0)
+    ),
 }
-for name, function, options in (
-    ("wide apart", "conv2d", {"padding": 1}),
-    ("wide together", "conv_transpose2d", {"stride": 2}),
+for name, case in (
+    (
+        "wide apart",
+        convolution("conv2d", (5, 96, 5, 7), (40, 96, 3, 3), precision="tf32", padding=1),
+    ),
+    (
+        "wide together",
+        convolution("conv_transpose2d", (9, 70, 5, 7), (70, 70, 3, 3), precision="tf32", stride=2),
+    ),
 ):
-    case = convolution(function, (9, 70, 5, 7), (70, 70, 3, 3), precision="tf32", **options)
     x = case["input"].copy()
-    x[:1, 16:32] *= np.exp2(np.linspace(-30, 0, 16, dtype=np.float32))[:, None, None]
+    x[:1, 48:64] *= np.exp2(np.linspace(-30, 0, 16, dtype=np.float32))[:, None, None]
     SPANS_CASES[name] = case.with_arrays(input=x)
 
 SPANS = {
@@ -2102,18 +2113,40 @@ SPANS = {
     ),
     "sums of all blocks in one place": Mutant(
         MATRIX_CONV, "+ phase_index : int(blockIdx.x))", "+ phase_index : 0)",
-        "another thread", by="spans", case="together",
+        "another thread", by="spans", case="together in memory",
     ),
     "sums of both teams in one place": Mutant(
         MATRIX_CONV, "int(blockIdx.x)) * TEAMS + team;", "int(blockIdx.x)) * TEAMS;",
-        "another thread", by="spans", case="together",
+        "another thread", by="spans", case="together in memory",
     ),
     "a span's sums are not added": Mutant(
         MATRIX_CONV, "if (in_turn && span > 0)", "if (in_turn && span > 1)",
+        "wrong", by="spans", case="together in memory",
+    ),
+    "a span's sums are not added to those in registers": Mutant(
+        MATRIX_CONV, "kept[i] = span > 0 ?", "kept[i] = span > 1 ?",
         "wrong", by="spans", case="together",
     ),
+    "inputs of the next span are those of the last one": Mutant(
+        MATRIX_CONV, "input += (before - last) * BLOCK * p.input_channel;", "{}",
+        "wrong", by="spans", case="together",
+    ),
+    "spans apart are taken for those in turn": Mutant(
+        MATRIX_CONV, "if (other && worker.z_taps == 1 && !p.apart &&",
+        "if (other && worker.z_taps == 1 &&",
+        "wrong", by="spans", case="tiles apart",
+    ),
+    "taps of z are taken for one": Mutant(
+        MATRIX_CONV, "if (other && worker.z_taps == 1 &&", "if (other &&",
+        "wrong", by="spans", case="three axes together",
+    ),
+    "the first span of a tile is taken for the next of the last": Mutant(
+        MATRIX_CONV, "!p.apart && before + worker.blocks < worker.spans() * worker.blocks)",
+        "!p.apart)",
+        "hangs", by="spans", case="together",
+    ),
     "own sums are added twice": Mutant(
-        MATRIX_CONV, "first = s ? first + kept.first : kept.first", "first = first + kept.first",
+        MATRIX_CONV, "first = s ? first + other.first : other.first", "first = first + other.first",
         "wrong", by="spans", case="apart",
     ),
     "sums are scaled again": Mutant(

@@ -226,6 +226,8 @@ KERNEL(warpgroup_float16) { matrix_of_warpgroup<MATRIX_FLOAT16, 64, 0>(p); }
 KERNEL(warpgroup_bfloat16) { matrix_of_warpgroup<MATRIX_BFLOAT16, 8, 0>(p); }
 KERNEL(warpgroup_tf32_swizzled) { matrix_of_warpgroup<MATRIX_TF32, 64, 128>(p); }
 KERNEL(warpgroup_float16_swizzled) { matrix_of_warpgroup<MATRIX_FLOAT16, 32, 128>(p); }
+KERNEL(warpgroup_tf32_96) { matrix_of_warpgroup<MATRIX_TF32, 96, 0>(p); }
+KERNEL(warpgroup_bfloat16_96) { matrix_of_warpgroup<MATRIX_BFLOAT16, 96, 0>(p); }
 KERNEL(warpgroup_tf32_104) { matrix_of_warpgroup<MATRIX_TF32, 104, 0>(p); }
 KERNEL(warpgroup_float16_104) { matrix_of_warpgroup<MATRIX_FLOAT16, 104, 0>(p); }
 KERNEL(warpgroup_tf32_120) { matrix_of_warpgroup<MATRIX_TF32, 120, 0>(p); }

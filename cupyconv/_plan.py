@@ -960,10 +960,10 @@ def _matrix_instances(
 
 
 # Spans of a sum, and steps of one: fewer do not pay for the sums that are handed over.
-_MOST_SPANS, _LEAST_STEPS = 16, 64
+_MOST_SPANS, _LEAST_STEPS = 16, 32
 # For which batches they are compared, as their number must not depend on the batch, and the cycles
 # that a call takes beside its kernel's. What they gain must be more than a model errs.
-_SPANNED_BATCHES, _BESIDE, _GAIN = (1, 16, 64), 25000, 0.95
+_SPANNED_BATCHES, _BESIDE, _GAIN = (1, 4, 16, 64), 25000, 0.9
 _TURNS_OF_PHASES = 4  # where phases differ in their work
 
 

@@ -156,7 +156,7 @@ def test_kernels_and_reasons() -> None:
         "pointwise": three_products,
         "streaming": many,
         "plain": "its outputs have 576 products each, more than 110",
-        "spans": "a sample has 108 small tiles, more than half as many as multiprocessors",
+        "spans": "a sample has 92 small tiles, more than half as many as multiprocessors",
     }
     dense = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3))
     assert kernel_of(*dense) == ("hopper", few)

@@ -154,16 +154,28 @@ def threads(instance: Instance) -> int:
         return (int(dict(instance.defines)["TEAMS"]) + 1) * constant(instance.source, "TEAM")
     if instance.source != "matrix_conv.cu":
         return constant(instance.source, "THREADS")
-    engine = dict(instance.defines)["ENGINE"]
-    teams = re.search(
-        rf"struct {engine}(?:Of)? {{.*?STAGING_TEAMS = (4 - TEAMS|1)[;,]",
-        _compile.source(instance.source),
-        re.DOTALL,
-    )
-    assert teams, engine
-    multiplying = int(dict(instance.defines)["TEAMS"])
-    staging = 1 if teams[1] == "1" else 4 - multiplying
+    defines = dict(instance.defines)
+    multiplying, text = int(defines["TEAMS"]), _compile.source(instance.source)
+    if defines["ENGINE"] == "WgmmaEngine":
+        assert "STAGING_TEAMS = 4 - TEAMS;" in text
+        staging = 4 - multiplying
+    else:
+        # A multiplying thread has a 128th of a slab of each segment: its SEGMENT / 2 columns.
+        pieces = max(1, int(defines["SLABS"]) // multiplying) * int(defines["SEGMENTS"])
+        sums = pieces * int(defines["SEGMENT"]) // 2 * int(defines["PARTS"])
+        staging = 2 if sums <= portable_staging()[0] and "POOLS" not in defines else 1
     return (multiplying + staging) * constant(instance.source, "TEAM")
+
+
+def portable_staging() -> tuple[int, int]:
+    """Sums of a thread beside which the portable kernel has two teams that stage, and its loads."""
+    found = re.search(
+        r"STAGING_TEAMS = ROWS \* COLUMNS \* 4 \* PARTS <= (\d+) && !POOLS \? 2 : 1, "
+        r"LOADS = (\d+);",
+        _compile.source("matrix_conv.cu"),
+    )
+    assert found
+    return int(found[1]), int(found[2])
 
 
 @given(case=any_case, processor=processors, kernel=st.sampled_from([None, *KERNELS]))
@@ -256,17 +268,22 @@ def test_loads_are_those_of_the_kernel(engine: str) -> None:
         r"static constexpr int LOADS = SMALL \? (\d+) : (\d+);",
         text,
     )
-    portable = re.search(r"STAGING_TEAMS = 1, LOADS = (\d+);", text)
-    assert hopper and portable
+    kept = re.search(r"constexpr int MOST_KEPT = (\d+);", text)
+    assert hopper and kept
     least, small, large = map(int, hopper.groups())
+    few, loads_of_all = portable_staging()
     for mode in _matrix.modes(engine):
         shapes = (*_matrix.shapes(mode, engine), *_matrix.pool_shapes(mode, engine))
         for shape in (*shapes, *_matrix.span_shapes(mode)):
             pieces = max(1, shape.slabs // shape.teams) * shape.segments
             sums = mode.parts * pieces * shape.segment // 2
             loads = small if sums <= least else large
-            expected = int(portable[1]) if engine == "portable" else loads
+            expected = loads_of_all if engine == "portable" else loads
             assert shape.loads(mode, engine) == expected, shape
+            if engine == "portable":
+                assert shape.staging_teams(mode, engine, 1) == (2 if sums <= few else 1), shape
+                assert shape.staging_teams(mode, engine, 2) == 1
+            assert shape.keeps(mode) == (mode.parts == 1 and sums <= int(kept[1])), shape
 
 
 # Geometries of any size, without arrays -----------------------------------------------------
@@ -572,11 +589,13 @@ def test_matrix_plans(
     # The packed weights are those of all phases, rows and steps; as float16 numbers they lie in two
     # windows, and each row has two shifts and each sample one.
     # Spans are whole blocks of channels. Their sums are kept, a tile's or a block's, and counted by
-    # each warp; how many there are does not depend on the batch.
+    # each warp, unless a block in turn keeps them in registers; how many there are does not depend
+    # on the batch.
     blocks = -(-geometry.channels // sum.mode.block)
     assert sum.spans == tiling.spans and sum.spans * sum.blocks == blocks
     assert (sum.spans > 1) == (kernel == "spans") and tiling.apart <= (sum.spans > 1)
-    kept = numbered if tiling.apart else plan.launch.grid if sum.spans > 1 else 0
+    in_turn = sum.spans > 1 and not shape.keeps(sum.mode)
+    kept = numbered if tiling.apart else plan.launch.grid if in_turn else 0
     assert plan.partial == 4 * kept * shape.rows * shape.columns <= 2**25
     assert plan.arrived == (tiles * plan.launch.block // 32 if tiling.apart else 0)
     if sum.spans > 1:

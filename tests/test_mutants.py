@@ -445,7 +445,7 @@ MATRIX = {
     ),
     "stages that do not go around the ring": Mutant(
         MATRIX_CONV, "behind < ring ? behind : behind - ring", "behind",
-        "out of bounds|race|nothing wrote", by="portable", case="tf32",
+        "out of bounds|race|nothing wrote", by="portable", case="long",
     ),
     "units that belong to no warp": Mutant(
         MATRIX_CONV, "unit -= units;", "unit = warp + 1;",

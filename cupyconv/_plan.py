@@ -1010,8 +1010,8 @@ def _plan_spans(
     numbers = [spans for spans in range(2, most + 1) if sum.blocks % spans == 0]
     if not numbers:
         return f"sums of {sum.steps} steps, in {sum.blocks} blocks of channels, have no spans"
-    spans = min(numbers, key=cycles)
-    if not forced and cycles(spans) > _GAIN * cycles(1):
+    taken, spans = min((cycles(spans), spans) for spans in numbers)
+    if not forced and taken > _GAIN * cycles(1):
         return "spans gain in small batches hardly more than they lose in large ones"
     return _plan_matrix(geometry, mode, processor, "hopper", spans=spans)
 

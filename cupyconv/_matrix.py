@@ -71,6 +71,11 @@ class Mode:
         return 3 if self.parts == 2 else 1
 
     @property
+    def keeps_spans(self) -> bool:
+        """Whether a block has registers for sums of spans in turn, beside those that it adds."""
+        return self.parts == 1
+
+    @property
     def slab_bytes(self) -> int:
         """Weights of 64 rows in a step."""
         return 2 * SLOT * SLAB_ROWS * self.parts
@@ -180,10 +185,6 @@ class Shape:
         """Bytes of the sums of a tile."""
         return 4 * self.rows * self.columns
 
-    def keeps(self, mode: Mode) -> bool:
-        """Return whether a block has registers for sums of spans in turn, beside those it adds."""
-        return mode.parts == 1 and self.sums(mode) <= _FEW_SUMS
-
 
 def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
     """Return the shapes that kernels are built for.
@@ -213,10 +214,13 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
 
 
 def span_shapes(mode: Mode) -> tuple[Shape, ...]:
-    """Return the shapes for sums that are divided into spans (Hopper's matrix units)."""
-    small = Shape(2, 1, 64, 1) if mode.parts == 2 else Shape(1, 2, 64, 1)
-    large = Shape(2, 1, 128, 1) if mode.parts == 2 else Shape(2, 2, 128, 2)
-    return large, Shape(2, 2, 128, 1), small, Shape(1, 1, 32, 1)
+    """Return the shapes for sums that are divided into spans (Hopper's matrix units).
+
+    Of one product a thread has few sums in each, and keeps as many of spans before.
+    """
+    if mode.parts == 1:
+        return Shape(2, 2, 128, 1), Shape(1, 2, 64, 1), Shape(1, 1, 32, 1)
+    return Shape(2, 1, 128, 1), Shape(2, 2, 128, 1), Shape(2, 1, 64, 1), Shape(1, 1, 32, 1)
 
 
 def pool_shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
@@ -920,7 +924,7 @@ def _cycles(
     spans, all = sum.spans, tiles * sum.spans
     apart = -(-all // multiprocessors) * (own(all) + passed(all))
     apart += waves * (spans * passed(tiles) + stores)
-    kept = 0 if shape.keeps(sum.mode) else 2 * passed(tiles)
+    kept = 0 if sum.mode.keeps_spans else 2 * passed(tiles)
     together = waves * (spans * (own(tiles) + kept) + stores)
     if apart < together and all * shape.partial_bytes <= MOST_PARTIAL:
         return apart * slower, True

@@ -1068,7 +1068,7 @@ def _plan_matrix(
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
     convolve = _matrix_conv(mode, shape, engine, window, spans > 1)
     blocks = multiprocessors * (1 if sum.phases == 1 else _TURNS_OF_PHASES)
-    stored = spans > 1 and (tiling.apart or not shape.keeps(mode))
+    stored = spans > 1 and (tiling.apart or not mode.keeps_spans)
     partial = shape.partial_bytes if stored else 0
     if stored:
         blocks = min(blocks, _matrix.MOST_PARTIAL // partial)

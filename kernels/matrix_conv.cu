@@ -37,8 +37,8 @@
 //     block   0 1 2 3 | 4 5 6 7 | ...        the spans of a tile, each with its own sums in memory; the block that
 //     tile    0       | 1       |            counts the last one adds all of them up, and stores the tile
 //
-// of many tiles a block has all spans of a tile in turn, and keeps what it has added up: in registers, or in memory where
-// these are too few. All give the same bits.
+// of many tiles a block has all spans of a tile in turn, and keeps what it has added up: in registers, or, with three
+// products for each, in memory. All give the same bits.
 //
 // Infinities and NaN: a slot that holds an absent input is zero, and zero times an infinite weight is
 // NaN; an infinite input splits into inf and NaN; a number near the largest rounds to infinity. None of
@@ -85,7 +85,6 @@ constexpr int MOST_WIDE = 32;
 constexpr unsigned WIDE = 1u << 31;  // beside the bits of windows
 constexpr int MOST_TILES = 4 * MAX_STAGES;  // of which inputs are staged while others of them are in use
 constexpr int SWEEPS = SCALED ? 2 : 1;
-constexpr int MOST_KEPT = 64;  // sums of a thread, with as many beside them of spans before
 
 #if POOLS
 #include "moments.cuh"
@@ -1143,8 +1142,9 @@ struct Worker {
 #endif
 
 #if SPANS
-    // A thread's sums of the spans so far, of those in turn.
-    static constexpr bool KEPT = PARTS == 1 && ENGINE::ROWS * ENGINE::COLUMNS * 4 <= MOST_KEPT;
+    // A thread's sums of the spans so far, of those in turn. With one product for each, tiles are such that registers
+    // have room for them.
+    static constexpr bool KEPT = PARTS == 1;
     typedef Neighbours Kept[KEPT ? ENGINE::ROWS * ENGINE::COLUMNS * 2 : 1];
 
     // Adds the sums of a thread to those of the other spans. Whether all are there: the warp has those of the tile then.

@@ -21,6 +21,12 @@
 // by which absent inputs are left out. Where a warp has none of these, its loads have no condition. Neighbouring taps and
 // positions are in the same lines of the L1 cache.
 //
+// Where memory is slow for what many write, teams store in turn (TURNS), a whole tile each:
+//
+//      team 0    multiply  store            multiply  store
+//      team 1      multiply      store        multiply      store
+//      team 2        multiply          store    multiply          store
+//
 // A sum runs over the channels, or the products, in steps of 8 (tf32) or 16; of three products all small ones come first.
 //
 // Infinities and NaN: as in matrix_conv.cu, sums of floats that are not finite are computed again from the arrays
@@ -51,6 +57,8 @@ constexpr int THREADS = TEAMS * TEAM;
 constexpr int UNDER_WAY = (TEAMS < 4 ? 32 : 16) / CHUNK;        // slots of weights that a thread loads together
 constexpr int STEP_BYTES = SLAB_BYTES / SLAB_ROWS * PASS_ROWS;  // of weights, in a pass
 constexpr int CHUNK_BYTES = STEPS * STEP_BYTES;
+constexpr bool TURNS = TAPS && TEAMS < 4;  // whether teams may store in turn
+constexpr int FIRST_TURN = 1;              // named barriers, one for each team
 
 // All strides are in elements.
 struct Arguments {
@@ -365,7 +373,11 @@ struct Worker {
     __device__ __forceinline__ void run() const {
         const int blocks = gridDim.x / int(p.units), chunks = LONG ? int(p.chunks) : 1;
         const int tiles = int((p.positions + TEAM_PLACES - 1) / TEAM_PLACES);
-        int tile = blockIdx.x / int(p.units) + uniform(threadIdx.x / TEAM) * blocks;
+        const int team = uniform(threadIdx.x / TEAM);
+        int tile = blockIdx.x / int(p.units) + team * blocks;
+        // Teams have as many tiles as the first one, or those behind some team have one less: who waits for a turn gets it.
+        const bool turns = TURNS && (LONG || p.passes == 1);
+        if (turns && team == TEAMS - 1) named_barrier_arrive(FIRST_TURN, 2 * TEAM);
         if (tile >= tiles) return;
         Start start = start_of(int64(tile) * TEAM_PLACES);
         const Start step = start_of(int64(blocks) * TEAMS * TEAM_PLACES);
@@ -399,6 +411,7 @@ struct Worker {
 #pragma unroll
                     for (int h = 0; h < HELD; ++h) multiply(sums[h], operands, pass + h, chunk);
                 }
+                if (turns) named_barrier_wait(FIRST_TURN + team, 2 * TEAM);
 #pragma unroll
                 for (int h = 0; h < HELD; ++h) {
                     const int first = (pass + h) * PASS_ROWS;
@@ -407,6 +420,7 @@ struct Worker {
                     if (REPAIRED && __any_sync(~0u, found)) repair<TOGETHER, Worker>(p, weights, tile, pass + h);
                     __syncwarp();
                 }
+                if (turns) named_barrier_arrive(FIRST_TURN + (team + 1) % TEAMS, 2 * TEAM);
             }
             tile = next;
         }

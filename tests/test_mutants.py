@@ -941,7 +941,7 @@ STREAMING_CASES = {
     ),
     "three axes": convolution("conv_transpose3d", (2, 3, 5, 7, 9), (3, 70, 2, 3, 3), "float16"),
     "chunks of taps": convolution("conv1d", (2, 50, 300), (70, 50, 3)),
-    "small images": convolution("conv2d", (999, 3, 6, 7), (70, 3, 3, 3)),
+    "small images": convolution("conv2d", (990, 3, 6, 7), (70, 3, 3, 3)),
     "few products": convolution("conv2d", (3, 3, 27, 34), (70, 3, 3, 3)),
     "two narrow passes": convolution("conv2d", (2, 4, 21, 30), (90, 4, 3, 3), bias=True),
     "chunks": convolution("conv1d", (2, 150, 300), (150, 150, 1), bias=True),
@@ -1135,6 +1135,18 @@ STREAMING = {
     "tiles that are left out": Mutant(
         STREAMING_CONV, "tile + blocks * TEAMS;", "tile + blocks * (TEAMS + 1);",
         "nobody wrote", by="streaming", case="image",
+    ),
+    "nobody begins the turns": Mutant(
+        STREAMING_CONV, "if (turns && team == TEAMS - 1)", "if (turns && team < 0)",
+        "hangs", by="streaming", case="chunks of taps",
+    ),
+    "turns of several passes, which not all teams have": Mutant(
+        STREAMING_CONV, "TURNS && (LONG || p.passes == 1)", "TURNS",
+        "hangs", by="streaming", case="small images",
+    ),
+    "a turn that goes to the team that had it": Mutant(
+        STREAMING_CONV, "FIRST_TURN + (team + 1) % TEAMS", "FIRST_TURN + team",
+        "hangs", by="streaming", case="chunks of taps",
     ),
     "rows of the result off by one": Mutant(
         STREAMING_CONV, "if (outs[s] && row < rows)", "if (outs[s] && row <= rows)",

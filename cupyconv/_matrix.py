@@ -289,10 +289,10 @@ class Axis:
     spread: int = 1
 
     @property
-    def has_idle_phase(self) -> bool:
-        """Whether a phase that has outputs has no taps."""
+    def tap_counts(self) -> frozenset[int]:
+        """How many taps its phases have, of those that have outputs."""
         phases = range(min(self.taps.phases, self.taps.size_out))
-        return any(self.taps.progression(phase)[1] == 0 for phase in phases)
+        return frozenset(self.taps.progression(phase)[1] for phase in phases)
 
     @property
     def in_odd_lattices(self) -> bool:

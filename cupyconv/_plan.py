@@ -964,7 +964,25 @@ _MOST_SPANS, _LEAST_STEPS = 16, 32
 # For which batches they are compared, as their number must not depend on the batch, and the cycles
 # that a call takes beside its kernel's. What they gain must be more than a model errs.
 _SPANNED_BATCHES, _BESIDE, _GAIN = (1, 4, 16, 64), 25000, 0.9
-_TURNS_OF_PHASES = 4  # where phases differ in their work
+# How many blocks a multiprocessor has, one after the other, where there are phases: more where they
+# differ in their taps, or some have none. Those of few taps run ahead, and outputs beside each
+# other, which share sectors of memory, should leave the L2 cache together: so many bytes in a turn.
+_TURNS, _UNEQUAL_TURNS, _IDLE_TURNS = 4, 8, 16
+_TURN_BYTES = 2**24
+
+
+def _turns(geometry: ConvGeometry, sum: Sum) -> int:
+    """Return how many blocks each multiprocessor has in turn, a power of two."""
+    if sum.phases == 1:
+        return 1
+    counts = [axis.tap_counts for axis in sum.axes]
+    most = _UNEQUAL_TURNS if any(len(own) > 1 for own in counts) else _TURNS
+    if any(0 in own for own in counts):
+        most = _IDLE_TURNS
+    g = geometry
+    outputs = g.batch * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes)
+    turns = outputs * sum.mode.itemsize // _TURN_BYTES
+    return max(_TURNS, min(most, 1 << turns.bit_length() >> 1))
 
 
 def _plan_spans(
@@ -987,7 +1005,7 @@ def _plan_spans(
     if isinstance(whole, str):
         return whole
     sum = whole.sum
-    if any(axis.has_idle_phase for axis in sum.axes):
+    if any(0 in axis.tap_counts for axis in sum.axes):
         return "it has phases without taps, in which nothing keeps the teams of a block together"
     smallest = _matrix.span_shapes(mode)[-1]
     columns = math.prod(axis.taps.positions(0) for axis in sum.axes)
@@ -1067,7 +1085,7 @@ def _plan_matrix(
     shape = tiling.shape
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
     convolve = _matrix_conv(mode, shape, engine, window, spans > 1)
-    blocks = multiprocessors * (1 if sum.phases == 1 else _TURNS_OF_PHASES)
+    blocks = multiprocessors * _turns(g, sum)
     stored = spans > 1 and (tiling.apart or not mode.keeps_spans)
     partial = shape.partial_bytes if stored else 0
     if stored:

@@ -613,6 +613,18 @@ def test_matrix_plans(
     assert plan.pack.block == threads(plan.pack.instance)
 
 
+@pytest.mark.parametrize(
+    ("batch", "kernel", "dilation", "turns"),
+    [(16, 2, 1, 4), (16, 3, 1, 8), (16, 3, 2, 16), (4, 3, 2, 8), (1, 3, 2, 4)],
+)
+def test_blocks_of_phases(batch: int, kernel: int, dilation: int, turns: int) -> None:
+    """More of them where phases differ in their taps, as long as there are many outputs."""
+    shapes = (batch, 32, 16, 32, 32), (32, 64, *[kernel] * 3)
+    plan = plan_of(conv_transpose(*shapes, stride=2, dilation=dilation), processor=HOPPER)
+    assert isinstance(plan, MatrixPlan)
+    assert plan.launch.grid == HOPPER.multiprocessors * turns
+
+
 def test_pairs_of_inputs_with_an_odd_stride() -> None:
     """They are staged together unless their places take the room of a better tile."""
     near = plan_of(conv((64, 64, 524280), (128, 64, 3), stride=3, dilation=4), processor=HOPPER)

@@ -966,7 +966,8 @@ _MOST_SPANS, _LEAST_STEPS = 16, 32
 _SPANNED_BATCHES, _BESIDE, _GAIN = (1, 4, 16, 64), 25000, 0.9
 # How many blocks a multiprocessor has, one after the other, where there are phases: more where they
 # differ in their taps, or some have none. Those of few taps run ahead, and outputs beside each
-# other, which share sectors of memory, should leave the L2 cache together: so many bytes in a turn.
+# other, which share sectors of memory, had better be written soon after each other: a turn of these
+# has so many bytes.
 _TURNS, _UNEQUAL_TURNS, _IDLE_TURNS = 4, 8, 16
 _TURN_BYTES = 2**24
 

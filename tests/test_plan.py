@@ -283,7 +283,7 @@ def test_loads_are_those_of_the_kernel(engine: str) -> None:
                 assert shape.staging_teams(mode, engine, 1) == (2 if sums <= few else 1), shape
                 assert shape.staging_teams(mode, engine, 2) == 1
         if mode.keeps_spans:  # as many sums beside them
-            assert all(shape.sums(mode) <= few for shape in _matrix.span_shapes(mode))
+            assert all(shape.sums(mode) <= least for shape in _matrix.span_shapes(mode))
 
 
 # Geometries of any size, without arrays -----------------------------------------------------

@@ -398,7 +398,8 @@ class KernelPath:
         x = layout.axes[2]
         lead = (0,) * (3 - g.rank)
         inputs = (*lead, *strides.input_axes)
-        chunks = dtype == np.float32 and x.step == inputs[2] == 1
+        chunks = x.step == inputs[2] == 1
+        pieces = _plain.pieces(layout.extent, chunks)
         deep, high = layout.extents
         line, plane, channel = _pitches(
             layout.pitches[1],
@@ -406,6 +407,8 @@ class KernelPath:
             (inputs[1], inputs[0], strides.input[2]),
             _plain.CHUNK if chunks else 1,
         )
+        together = _plain.STORED // dtype.itemsize
+        buffer_row = layout.lines * layout.buffer_line + strides.out[2] % together
         fields = [
             value
             for axis, *rest in zip(
@@ -433,14 +436,15 @@ class KernelPath:
                     layout.extent,
                     channel,
                     *layout.places,
-                    layout.buffer_pitch,
+                    layout.buffer_line,
+                    buffer_row,
                 ),
+                pieces,
                 *map(long_reciprocal, reversed(layout.tiles)),
-                *map(reciprocal, (x.step, layout.lines)),
-                chunks,
+                *map(reciprocal, (x.step, layout.lines, pieces)),
+                *(chunks, layout.bulk),
             )
         )
-        pairs = lie_together(2, (*strides.out, *strides.out_axes), x.size_out) == 2
         weights = 4 * _plain.ROWS * plan.slabs * layout.steps
         pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
         element, address, byte = parameter_fields(bias), self.device.address, np.dtype(np.uint8)
@@ -450,9 +454,7 @@ class KernelPath:
             place = address(packed)
             term = 0 if bias is None else address(bias)
             arrays = address(input), address(weight), address(out), term
-            paired = pairs and arrays[2] % (2 * dtype.itemsize) == 0
             arguments = packed_words((*arrays, *element, place, place + weights)) + constants
-            arguments.append(paired)
             pack(arguments)
             launch(arguments)
 

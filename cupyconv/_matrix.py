@@ -289,10 +289,10 @@ class Axis:
     spread: int = 1
 
     @property
-    def tap_counts(self) -> frozenset[int]:
-        """How many taps its phases have, of those that have outputs."""
+    def tap_counts(self) -> tuple[int, ...]:
+        """How many taps each phase has that has outputs."""
         phases = range(min(self.taps.phases, self.taps.size_out))
-        return frozenset(self.taps.progression(phase)[1] for phase in phases)
+        return tuple(self.taps.progression(phase)[1] for phase in phases)
 
     @property
     def in_odd_lattices(self) -> bool:

@@ -14,16 +14,17 @@ from dataclasses import dataclass, replace
 from ._geometry import ConvGeometry
 from ._taps import NO_AXIS, AxisTaps
 
-THREADS = 128
+THREADS, WARPS = 128, 4
 ROWS = 8  # output channels of a thread
 MAX_PHASES = 8
 CHUNK = 4  # inputs that are copied together
+STORED = 16  # bytes that are stored together
 _SHIFT = CHUNK - 1  # by which a pitch may exceed what it is for
-_BLOCK = 24_000  # instructions of a thread, beside which those that begin a block are few
+_BEGIN = 1500  # instructions that it takes to begin a block
 MAX_SUM = 384  # products of a sum, so that rounding does not drift
 _PARTS = (1, 2, 4, 8, 16)  # sizes of tiles along z and y, and their slabs
 _MOST_PASSES = 8
-SHARED, _LINE = 3 * MAX_PHASES * 16 + 160, 16  # bytes of descriptions
+SHARED, _LINE = 3 * MAX_PHASES * 16 + 160 + MAX_PHASES**2, 16  # bytes of descriptions
 _COUNTED = 2**16  # what the kernel counts in a line stays below
 _MAX_COORDINATE = 2**30
 MOST_POSITIONS = 2**29  # of lines, with room for what else coordinates come to
@@ -73,16 +74,20 @@ class Layout:
     places : tuple of int
         Where in shared memory the descriptions of lines of outputs lie, the bias, the weights, the
         places of steps, the inputs and the buffer of outputs.
-    buffer_pitch : int
-        Of a line of outputs, 0 where x has one phase.
+    buffer_line : int
+        From one line of outputs to the next in the buffer, 0 where x has one phase.
     shared : int
         Bytes of shared memory.
+    bulk : bool
+        Whether lines of outputs are stored in bulk.
     units : int
-        What blocks stay in: phases of z and y, rows of a tile, and groups.
+        What blocks stay in: phases of z and y that have taps, rows of a tile, and groups.
     count : int
         Tiles of each, over all samples.
-    instructions, cycles : float
-        Of the model: of a thread for a tile, and of all.
+    tiles_of_block : int
+        How many tiles a block takes.
+    cycles : float
+        Of the model.
     """
 
     shape: Shape
@@ -99,11 +104,12 @@ class Layout:
     pitches: tuple[int, ...]
     channel_pitch: int
     places: tuple[int, ...]
-    buffer_pitch: int
+    buffer_line: int
     shared: int
+    bulk: bool
     units: int
     count: int
-    instructions: float
+    tiles_of_block: int
     cycles: float
 
     @property
@@ -115,11 +121,6 @@ class Layout:
     def passes(self) -> int:
         """Return how often a block computes lines of a tile."""
         return self.tile[0] * self.tile[1] // self.lines
-
-    @property
-    def tiles_of_block(self) -> int:
-        """Return how many tiles a block takes."""
-        return max(1, round(_BLOCK / self.instructions))
 
     @property
     def phases(self) -> int:
@@ -180,7 +181,7 @@ def joined(geometry: ConvGeometry, axis: int) -> ConvGeometry | None:
 
 
 def layout(
-    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int
+    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int, bulk_copies: bool
 ) -> Layout | None:
     """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
     axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
@@ -192,15 +193,26 @@ def layout(
     if not 0 < geometry.channels * math.prod(axis.most_taps for axis in axes) <= MAX_SUM:
         return None
     found = _candidates(geometry, axes, itemsize, shared, multiprocessors)
-    return min(found, key=lambda layout: layout.cycles, default=None)
+    best = min(found, key=lambda layout: layout.cycles, default=None)
+    return best and replace(best, bulk=bulk_copies)
 
 
-# What a thread does, in instructions: at a step beside its products, for a line that is staged and
-# for an output.
-_STEP, _LINES, _OUTPUT, _BUFFERED = 6, 80, 4, 10
-_TILE = 600  # to find out where a tile lies, and to wait for its inputs
-_ALONE = 1.5  # how much longer a block takes by itself: what few blocks wait for, many hide
-_BYTES = 19  # that a multiprocessor moves in a cycle
+def pieces(extent: int, chunks: bool) -> int:
+    """Return in how many pieces a line of inputs is staged: chunks that begin anywhere, or each."""
+    return (extent + 2 * _SHIFT) // CHUNK if chunks else extent
+
+
+def _busy(axis: AxisTaps) -> int:
+    """Return how many phases have taps."""
+    return sum(axis.progression(phase)[1] > 0 for phase in range(axis.phases))
+
+
+# What a thread does, in instructions: at a step beside its products, to stage a piece of a line,
+# for an output that it stores itself or puts into the buffer, and for a line without products.
+_STEP, _STAGED, _OUTPUT, _BUFFERED, _FILLED = 6, 70, 7, 5, 70
+_TILE = 300  # to find out where a tile lies, and to wait for its inputs
+_ALONE = 1.2  # how much longer a block takes by itself: what few blocks wait for, many hide
+_BYTES = 12  # that a multiprocessor moves in a cycle, while it does little else
 _SECTOR = 32  # bytes that a line moves in vain, at its two ends
 
 
@@ -214,7 +226,8 @@ def _candidates(
     g, (z, y, x) = geometry, axes
     deep, high = z.most_taps, y.most_taps
     steps = -(-g.channels * deep * high * x.kernel // CHUNK) * CHUNK
-    most = products(g) * x.phases  # of a position, on average
+    idle = z.phases * y.phases / (_busy(z) * _busy(y))  # phases for each one that has taps
+    most = products(g) * x.phases * idle  # of a position, on average
     low, top = x.offsets
     slabs = -(-g.rows // ROWS)
     for shape in SHAPES:
@@ -242,7 +255,12 @@ def _candidates(
             inputs = g.channels * (channel_pitch + _SHIFT) + _SHIFT
             inputs += -inputs % CHUNK
             rows = slabs_of_tile * ROWS
-            buffer_pitch = shape.width * x.phases if x.phases > 1 else 0
+            together = STORED // itemsize
+            buffer_line = buffer = 0
+            if x.phases > 1:
+                buffer_line = shape.width * x.phases + together - 1
+                buffer_line += -buffer_line % together
+                buffer = rows * (lines * buffer_line + together - 1)
             source_lines = g.channels * extents[0] * extents[1]
             sizes = (
                 SHARED + _LINE * source_lines,
@@ -251,7 +269,7 @@ def _candidates(
                 4 * rows * steps,
                 4 * steps,
                 4 * inputs,
-                rows * lines * buffer_pitch * itemsize,
+                buffer * itemsize,
             )
             *places, own = itertools.accumulate(sizes)
             if own > shared or max(extent, *extents) >= _COUNTED // 2:
@@ -260,20 +278,25 @@ def _candidates(
                 -(-axis.positions(0) // size) for axis, size in zip(axes, tile, strict=True)
             )
             row_tiles = -(-slabs // slabs_of_tile)
-            units = g.groups * row_tiles * z.phases * y.phases
+            units = g.groups * row_tiles * _busy(z) * _busy(y)
             count = g.batch * math.prod(tiles)
             outputs = passes * shape.positions * ROWS * x.phases
+            own_lines = rows * depth * height
             instructions = (
                 passes * most * ((ROWS + 1) * shape.positions + _STEP)
-                + source_lines * _LINES / 4
-                + outputs * (_BUFFERED if buffer_pitch else _OUTPUT)
+                + -(-source_lines * pieces(extent, x.step == 1) // THREADS) * _STAGED
+                + outputs * (_BUFFERED if buffer else _OUTPUT)
+                + (idle - 1) * own_lines / WARPS * _FILLED
                 + _TILE
             )
-            moved = source_lines * (itemsize * extent + _SECTOR)
-            moved += rows * depth * height * (shape.width * x.phases * itemsize + _SECTOR)
+            moved = idle * own_lines * (shape.width * x.phases * itemsize + _SECTOR)
+            moved += source_lines * (itemsize * extent + _SECTOR)
             turns = -(-count * units // multiprocessors)
             resident = min(shape.resident, (shared + _RESERVED) // (own + _RESERVED))
             alone = 1 + _ALONE / min(resident, max(1, turns))
+            # Of n tiles that a place for a block has to take, b by each block, blocks begin n / b
+            # times, and the last ones wait b / 2 tiles for each other: least in all for this b.
+            best = math.sqrt(2 * _BEGIN / instructions * turns / resident)
             yield Layout(
                 shape=shape,
                 axes=axes,
@@ -289,10 +312,11 @@ def _candidates(
                 pitches=pitches,
                 channel_pitch=channel_pitch,
                 places=tuple(places),
-                buffer_pitch=buffer_pitch,
+                buffer_line=buffer_line,
                 shared=own,
+                bulk=False,
                 units=units,
                 count=count,
-                instructions=instructions,
-                cycles=turns * max(instructions, moved / _BYTES) * alone,
+                tiles_of_block=max(1, round(best)),
+                cycles=turns * (instructions * alone + moved / _BYTES),
             )

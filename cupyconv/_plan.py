@@ -578,7 +578,8 @@ def plan_plain(
     if not _fits_32_bits(g) or g.rows >= INT32_LIMIT // 2:
         return _LARGE
     shared = SHARED[processor.target]
-    layout = _plain.layout(g, dtype.itemsize, shared, processor.multiprocessors)
+    bulk_copies = processor.target in _BULK_COPIES
+    layout = _plain.layout(g, dtype.itemsize, shared, processor.multiprocessors, bulk_copies)
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
     if max(layout.count, layout.units) > MAX_GRID // 2:
@@ -617,9 +618,12 @@ def plan_joined(
 
 # Up to here plain multiply-adds may be faster than matrix units: products of an output.
 _FEW_PRODUCTS = 110
-# How the models compare: what plain multiply-adds may take, in the cycles of matrix units. Those
-# take long to store lines that consist of several phases, above all of an odd number of them.
-_NO_PHASES, _EVEN_PHASES, _ODD_PHASES = 0.9, 1.1, 1.65
+# How the models compare: what plain multiply-adds may take, in the cycles of matrix units, for each
+# number of products and of bytes of an element. Those take long to store lines that consist of
+# several phases, above all of an odd number of them.
+_NO_PHASES = {(3, 4): 1.6, (1, 4): 2.2, (1, 2): 1.3}
+_EVEN_PHASES = {(3, 4): 2.0, (1, 4): 2.7, (1, 2): 2.2}
+_ODD_PHASES = {(3, 4): 2.5, (1, 4): 3.0, (1, 2): 2.6}
 _NOMINAL_BATCH = 64  # for which they are compared, as the choice must not depend on the batch
 
 
@@ -665,9 +669,8 @@ def _too_many(
     if isinstance(dense, str) or isinstance(plan, str):
         return None
     phases = g.axes[-1].phases
-    factor = _NO_PHASES if phases == 1 else _ODD_PHASES if phases % 2 else _EVEN_PHASES
-    if mode.products == 1 and factor < _ODD_PHASES and g.rows > _plain.ROWS:
-        factor = 0  # a single product of matrix units is too fast
+    factors = _NO_PHASES if phases == 1 else _ODD_PHASES if phases % 2 else _EVEN_PHASES
+    factor = factors[mode.products, dtype.itemsize]
     if plan.layout.cycles > factor * dense.tiling.cycles:
         return "matrix units take less time"
     return None
@@ -802,7 +805,9 @@ def _plan_pointwise(
     return PointwisePlan(pack, launch, packed, splits, sum, layout)
 
 
-_PLAIN_BEGINS = 63_000  # cycles in which the kernel for few products begins
+# The kernel for few products: cycles in which it begins, and what one of its model is worth in the
+# models of the kernels that it is compared with here.
+_PLAIN_BEGINS, _PLAIN_CYCLE = 63_000, 0.7
 
 
 def _plain_is_faster(
@@ -810,7 +815,9 @@ def _plain_is_faster(
 ) -> Refusal | None:
     """Return why plain multiply-adds are faster than so many cycles, None where they are not."""
     plain = plan_plain(geometry, dtype, processor)
-    if not isinstance(plain, str) and plain.layout.cycles + _PLAIN_BEGINS < cycles:
+    if isinstance(plain, str):
+        return None
+    if plain.layout.cycles * _PLAIN_CYCLE + _PLAIN_BEGINS < cycles:
         return "plain multiply-adds take less time"
     return None
 
@@ -964,11 +971,12 @@ _MOST_SPANS, _LEAST_STEPS = 16, 32
 # For which batches they are compared, as their number must not depend on the batch, and the cycles
 # that a call takes beside its kernel's. What they gain must be more than a model errs.
 _SPANNED_BATCHES, _BESIDE, _GAIN = (1, 4, 16, 64), 25000, 0.9
-# How many blocks a multiprocessor has, one after the other, where there are phases: more where they
-# differ in their taps, or some have none. Those of few taps run ahead, and outputs beside each
-# other, which share sectors of memory, had better be written soon after each other: a turn of these
-# has so many bytes.
-_TURNS, _UNEQUAL_TURNS, _IDLE_TURNS = 4, 8, 16
+# How many blocks a multiprocessor has, one after the other, where one of the phases has many more
+# taps than they have in the mean; twice as many where some have none. Those of few taps run ahead,
+# and outputs beside each other, which share sectors of memory, had better be written soon after
+# each other: a turn of these has so many bytes.
+_UNEQUAL = 1.6
+_LEAST_TURNS, _MOST_TURNS = 4, 8
 _TURN_BYTES = 2**24
 
 
@@ -977,13 +985,13 @@ def _turns(geometry: ConvGeometry, sum: Sum) -> int:
     if sum.phases == 1:
         return 1
     counts = [axis.tap_counts for axis in sum.axes]
-    most = _UNEQUAL_TURNS if any(len(own) > 1 for own in counts) else _TURNS
-    if any(0 in own for own in counts):
-        most = _IDLE_TURNS
-    g = geometry
+    most = math.prod(max(own) * len(own) for own in counts)
+    if most <= _UNEQUAL * math.prod(map(math.fsum, counts)):
+        return 1
+    g, most = geometry, _MOST_TURNS * (2 if any(0 in own for own in counts) else 1)
     outputs = g.batch * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes)
     turns = outputs * sum.mode.itemsize // _TURN_BYTES
-    return max(_TURNS, min(most, 1 << turns.bit_length() >> 1))
+    return max(_LEAST_TURNS, min(most, 1 << turns.bit_length() >> 1))
 
 
 def _plan_spans(

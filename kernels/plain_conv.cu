@@ -61,6 +61,9 @@ constexpr int ROWS = 8;
 constexpr int MAX_PHASES = 8;
 // Floats that are copied together.
 constexpr int CHUNK = 4;
+// Bytes that are stored together, and the outputs that these are.
+constexpr int STORED = 16;
+constexpr int TOGETHER = STORED / sizeof(Element);
 // Steps, or elements of a thread, that are under way together.
 constexpr int UNROLL = 4;
 
@@ -96,11 +99,11 @@ struct Arguments {
     int64 channel_pitch;        // between inputs in shared memory
     // Bytes of shared memory in front of what lies there.
     int64 place_results, place_bias, place_weights, place_offsets, place_inputs, place_buffer;
-    int64 buffer_pitch;         // of a line of outputs, 0 where x has one phase
+    int64 buffer_line, buffer_row;  // from one line of outputs to the next, and from one row to the next
+    int64 pieces;               // of a line, in which inputs are staged
     int64 reciprocals[3];       // long ones, of the tiles along x, y and z
-    int64 per_step, per_lines;  // short ones
-    int64 chunks;               // whether inputs are staged in chunks
-    int64 pairs;                // whether two neighbouring outputs can be stored together
+    int64 per_step, per_lines, per_pieces;  // short ones
+    int64 chunks, bulk;         // whether inputs are staged in chunks, and whether lines are stored in bulk
 };
 
 // The taps of a phase. Along x, those of earlier phases are `before` it.
@@ -108,9 +111,10 @@ struct Taps {
     int first, count, offset, before;
 };
 
-// What a block computes: some slabs of a group, in a phase of z and of y.
+// What a block computes: some slabs of a group, in a phase of z and y that has taps; and every so many-th of the others.
 struct Unit {
     int slab, phase[2], group;
+    int number, busy, idle;  // of the phase among those with taps, how many there are, and how many without
     int products;      // taps of z and y
     int deep, high;    // lines that are staged for a channel
     int positions[2];  // of the phase
@@ -129,6 +133,9 @@ struct __align__(16) Shared {
     Taps taps[3][MAX_PHASES];
     Unit unit;
     Tile tiles[2];  // this one and the last, or the next
+    unsigned char idle[MAX_PHASES * MAX_PHASES];  // phases of z and y without taps
+
+    __device__ bool has_taps(int z, int y) const { return taps[0][z].count && taps[1][y].count; }
 };
 
 __device__ inline void describe_taps(const Arguments& p, Shared& shared) {
@@ -202,6 +209,21 @@ struct __align__(16) Line {
     short z, y;
 };
 
+struct __align__(STORED) Chunk {
+    Element elements[TOGETHER];
+};
+
+// The whole chunks of a line of outputs, of which `begin` are in front of them.
+struct Whole {
+    int begin, count;
+
+    __device__ Whole(const Element* out, int width) {
+        const int ahead = int(-((unsigned long long)out / sizeof(Element)) % TOGETHER);
+        begin = ahead < width ? ahead : width, count = (width - begin) / TOGETHER;
+    }
+    __device__ int end() const { return begin + count * TOGETHER; }
+};
+
 struct Worker {
     const Arguments& p;
     unsigned char* const memory;
@@ -221,6 +243,7 @@ struct Worker {
     __device__ float* inputs() const { return (float*)(memory + int(p.place_inputs)); }
     __device__ Element* buffer() const { return (Element*)(memory + int(p.place_buffer)); }
 
+    __device__ bool in_bulk() const { return BULK_COPIES && p.bulk; }
     __device__ int slabs() const { return int(p.slabs_of_tile); }
     __device__ int lines() const { return int(p.lines); }  // of a pass
     // Of the thread, in a pass. One that has no slab computes another one's, and does not store.
@@ -232,9 +255,17 @@ struct Worker {
 
     __device__ void find_unit(int index) const {
         Unit& unit = shared().unit;
+        const int heights = int(p.axis[1].taps.phases), phases = int(p.axis[0].taps.phases) * heights;
+        unit.idle = 0;
+        for (int i = 0; i < phases; ++i)
+            if (!shared().has_taps(i / heights, i % heights)) shared().idle[unit.idle++] = i;
+        unit.busy = phases - unit.idle;
         unit.slab = index % int(p.row_tiles) * slabs(), index /= int(p.row_tiles);
-        unit.phase[1] = index % int(p.axis[1].taps.phases), index /= int(p.axis[1].taps.phases);
-        unit.phase[0] = index % int(p.axis[0].taps.phases), unit.group = index / int(p.axis[0].taps.phases);
+        unit.number = index % unit.busy, unit.group = index / unit.busy;
+        for (int i = 0, number = 0; number <= unit.number; ++i) {
+            unit.phase[0] = i / heights, unit.phase[1] = i % heights;
+            number += shared().has_taps(unit.phase[0], unit.phase[1]);
+        }
         unit.products = taps(0).count * taps(1).count;
         unit.deep = extent(0), unit.high = extent(1);
         unit.input = unit.group * p.input_group;
@@ -334,56 +365,68 @@ struct Worker {
         return tile.position[a] * int(p.axis[a].taps.step) + low(a);
     }
 
-    // Stages the inputs, a line by each warp: in chunks where they lie in shared memory as they do in the array,
-    // else one by one. Returns where the first one is.
+    // Stages the inputs: in chunks where they lie in shared memory as they do in the array, else one by one. Returns
+    // where the first one is.
     __device__ const float* stage(int index, int turn) const {
         const Tile tile = tile_of(index);
         if (thread == 0) shared().tiles[turn] = tile;
-        const int z0 = first(tile, 0), y0 = first(tile, 1), x0 = first(tile, 2);
-        const int size = int(p.axis[2].taps.size_in), wide = int(p.extent), lane = thread % 32;
-        const Element* const origin =
-            p.input + (tile.input + z0 * p.axis[0].input + y0 * p.axis[1].input + x0 * p.axis[2].input);
+        const int at[3] = {first(tile, 0), first(tile, 1), first(tile, 2)};
+        const Element* origin = p.input + tile.input;
+#pragma unroll
+        for (int a = 0; a < 3; ++a) origin += at[a] * p.axis[a].input;
         const int start = p.chunks ? int((unsigned long long)origin / sizeof(Element) % CHUNK) : 0;
-        for (int i = thread / 32; i < int(p.channels) * unit().deep * unit().high; i += WARPS) {
-            const Line line = sources()[i];
-            const bool present = (unsigned(z0 + line.z) < unsigned(p.axis[0].taps.size_in)) &
-                                 (unsigned(y0 + line.y) < unsigned(p.axis[1].taps.size_in));
-            const Element* const source = origin + line.offset;
-            float* const to = inputs() + (start + line.place);
-            if (p.chunks)
-                copy_chunks(to, source, (start + line.place) % CHUNK, x0, present ? size : 0, wide, lane);
-            else
-                copy_elements(to, source, x0, present ? size : 0, wide, lane);
-        }
+        if (p.chunks)
+            stage_pieces<CHUNK>(origin, start, at);
+        else
+            stage_pieces<1>(origin, start, at);
         return inputs() + start;
     }
-    // Copies a line, whose first input lies `before` behind what is aligned, here and there.
-    __device__ void copy_chunks(float* to, const Element* source, int before, int x0, int size, int wide,
-                                int lane) const {
-        for (int x = lane * CHUNK - before; x < wide; x += 32 * CHUNK) {
-            const bool inside = (x0 + x >= 0) & (x0 + x + CHUNK <= size);
-            if (inside | (x0 + x + CHUNK <= 0) | (x0 + x >= size)) {
-                copy_async<16>(to + x, inside ? source + x : p.input, inside ? 16 : 0);
-            } else {
-#pragma unroll
-                for (int e = x; e < x + CHUNK; ++e)  // across an end of the array, one by one
-                    to[e] = unsigned(x0 + e) < unsigned(size) ? widen<float>(source[e]) : 0.0f;
-            }
-        }
-    }
-    __device__ void copy_elements(float* to, const Element* source, int x0, int size, int wide, int lane) const {
-        const int64 apart = p.axis[2].input;
-        for (int begin = lane; begin < wide; begin += UNROLL * 32) {
-            Bits loaded[UNROLL] = {};
+    // Pieces of EACH inputs: a thread takes every so many-th one of all lines, and some of them together.
+    template <int EACH>
+    __device__ void stage_pieces(const Element* origin, int start, const int (&at)[3]) const {
+        typedef typename BitsOf<EACH * sizeof(Element)>::type Word;
+        constexpr bool COPIED = EACH * sizeof(Element) == 16;
+        const int each = int(p.pieces), all = int(p.channels) * unit().deep * unit().high * each;
+        const int size = int(p.axis[2].taps.size_in);
+        for (int begin = thread; begin < all; begin += UNROLL * THREADS) {
+            int places[UNROLL];
+            Word loaded[UNROLL] = {};
 #pragma unroll
             for (int u = 0; u < UNROLL; ++u) {
-                const int x = begin + u * 32;
-                const bool inside = (x < wide) & (unsigned(x0 + x) < unsigned(size));
-                load_bits(loaded[u], (const Bits*)source + x * apart, 0, inside);
+                const int i = begin + u * THREADS, index = quotient(i, p.per_pieces);
+                places[u] = -1;
+                if (i >= all) continue;
+                const Line line = sources()[index];
+                const bool present = (unsigned(at[0] + line.z) < unsigned(p.axis[0].taps.size_in)) &
+                                     (unsigned(at[1] + line.y) < unsigned(p.axis[1].taps.size_in));
+                const int own = start + line.place;
+                int x = i - index * each;
+                if (EACH > 1) x = x * EACH - own % EACH;
+                const Element* const from = origin + line.offset + x * p.axis[2].input;
+                const int left = at[2] + x, place = own + (EACH > 1 ? x : spread(x));
+                const bool whole = present & (left >= 0) & (left + EACH <= size);
+                if (x >= int(p.extent)) continue;
+                if (EACH > 1 && present & !whole & (left + EACH > 0) & (left < size)) {
+#pragma unroll
+                    for (int e = 0; e < EACH; ++e)  // across an end of the array, one by one
+                        inputs()[place + e] = unsigned(left + e) < unsigned(size) ? widen<float>(from[e]) : 0.0f;
+                } else if (COPIED) {
+                    copy_async<16>(inputs() + place, whole ? from : p.input, whole ? 16 : 0);
+                } else {
+                    places[u] = place;
+                    load_bits(loaded[u], (const Word*)from, 0, whole);
+                }
             }
 #pragma unroll
-            for (int u = 0; u < UNROLL; ++u)
-                if (begin + u * 32 < wide) to[spread(begin + u * 32)] = widen<float>(*(const Element*)&loaded[u]);
+            for (int u = 0; u < UNROLL; ++u) {
+                if (COPIED || places[u] < 0) continue;
+                struct __align__(EACH * 4) Floats {
+                    float values[EACH];
+                } floats;
+#pragma unroll
+                for (int e = 0; e < EACH; ++e) floats.values[e] = widen<float>(((const Element*)&loaded[u])[e]);
+                *(Floats*)(inputs() + places[u]) = floats;
+            }
         }
     }
     // The place in its line of an input: those a step apart are neighbours.
@@ -439,11 +482,17 @@ struct Worker {
         }
     }
 
-    // Puts the outputs of a phase of x into the lines of the buffer.
-    __device__ void put(const float (&sum)[ROWS][POSITIONS], int phase_x) const {
+    // Where the thread's line of the buffer begins, for its first row: as far behind a multiple of STORED bytes as in
+    // the array.
+    __device__ Element* buffered(const Tile& tile, const Line& line) const {
+        const int before = int((unsigned long long)(p.out + (tile.out + line.offset)) / sizeof(Element) % TOGETHER);
+        return buffer() + (slab() * ROWS * int(p.buffer_row) + this->line() * int(p.buffer_line) + before);
+    }
+    // Puts the outputs of a phase of x into the buffer.
+    __device__ void put(Element* to, const float (&sum)[ROWS][POSITIONS], int phase_x) const {
         if (!stores()) return;
-        const int phases = int(p.axis[2].taps.phases), row = lines() * int(p.buffer_pitch);
-        Element* to = buffer() + (slab() * ROWS * row + line() * int(p.buffer_pitch) + column() * phases + phase_x);
+        const int phases = int(p.axis[2].taps.phases), row = int(p.buffer_row);
+        to += column() * phases + phase_x;
         float term[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) term[r] = bias()[slab() * ROWS + r];
@@ -451,6 +500,47 @@ struct Worker {
         for (int i = 0; i < POSITIONS; ++i, to += COLUMNS * phases)
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) to[r * row] = narrow<Element>(sum[r][i] + term[r]);
+    }
+    // Stores the lines that the threads of a slab have put into the buffer, one of each row.
+    __device__ void store_lines(const Element* from, const Tile& tile, const Line& line) const {
+        if (in_bulk()) async_proxy_fence();
+        __syncwarp();
+        if (!stores() | (line.z >= tile.left[0]) | (line.y >= tile.left[1])) return;
+        const int left = int(p.rows) - (unit().slab + slab()) * ROWS, rows = left < ROWS ? left : ROWS;
+        const int row_pitch = int(p.buffer_row), width = tile.width;
+        const int64 apart = p.axis[2].out;
+        Element* out = p.out + (tile.out + line.offset + slab() * ROWS * p.out_row);
+        if (apart != 1) {
+            for (int row = 0; row < rows; ++row, out += p.out_row, from += row_pitch)
+                for (int x = column(); x < width; x += COLUMNS) out[x * apart] = from[x];
+        } else if (in_bulk()) {
+            const int row = column();
+            if (row >= rows) return;
+            out += row * p.out_row, from += row * row_pitch;
+            const Whole whole(out, width);
+            if (whole.count) bulk_store(out + whole.begin, from + whole.begin, whole.count * STORED);
+            bulk_store_commit();
+#pragma unroll
+            for (int e = 0; e < TOGETHER - 1; ++e) {
+                const int x = whole.end() + e;
+                if (e < whole.begin) out[e] = from[e];
+                if (x < width) out[x] = from[x];
+            }
+        } else {
+            for (int row = 0; row < rows; ++row, out += p.out_row, from += row_pitch) {
+                const Whole whole(out, width);
+                for (int i = column(); i < whole.count; i += COLUMNS)
+                    ((Chunk*)(out + whole.begin))[i] = ((const Chunk*)(from + whole.begin))[i];
+                const int x = whole.end() + column();
+                if (column() < whole.begin) out[column()] = from[column()];
+                if (x < width) out[x] = from[x];
+            }
+        }
+    }
+    // Waits until the buffer can be filled again.
+    __device__ void empty() const {
+        if (in_bulk()) bulk_store_wait();
+        __syncwarp();
     }
 
     // Stores the outputs of a thread, where x has one phase.
@@ -477,50 +567,6 @@ struct Worker {
         }
     }
 
-    // Stores the whole lines of a pass, a line by each warp, WIDTH outputs together: those in the buffer, or the
-    // bias where there are no products. With a WIDTH of 0 outputs are no neighbours.
-    template <int WIDTH, bool BUFFERED>
-    __device__ void store_lines(const Tile& tile, int pass) const {
-        constexpr int EACH = WIDTH ? WIDTH : 1;
-        typedef typename BitsOf<EACH * sizeof(Element)>::type Word;
-        union Words {
-            Element elements[EACH];
-            Word word;
-        };
-        const int end = tile.width / EACH, most[2] = {tile.left[0], tile.left[1]}, lane = thread % 32;
-        const int rows = int(p.rows) - unit().slab * ROWS;
-        const int64 apart = WIDTH ? 1 : p.axis[2].out;
-        Element* const origin = p.out + tile.out;
-        for (int i = thread / 32; i < slabs() * ROWS * lines(); i += WARPS) {
-            const int row = quotient(i, p.per_lines);
-            const Line line = results()[pass * lines() + i - row * lines()];
-            if ((row >= rows) | (line.z >= most[0]) | (line.y >= most[1])) continue;
-            Word* out = (Word*)(origin + (line.offset + row * p.out_row)) + lane * apart;
-            const Word* from = (const Word*)(buffer() + i * int(p.buffer_pitch)) + lane;
-            Words constant;
-#pragma unroll
-            for (int e = 0; e < EACH; ++e) constant.elements[e] = narrow<Element>(bias()[row]);
-            for (int rest = end - lane; rest > 0; rest -= UNROLL * 32) {
-                Word values[UNROLL];
-#pragma unroll
-                for (int u = 0; u < UNROLL; ++u)
-                    values[u] = !BUFFERED ? constant.word : u * 32 < rest ? from[u * 32] : Word();
-#pragma unroll
-                for (int u = 0; u < UNROLL; ++u) store_bits(out + u * 32 * apart, values[u], u * 32 < rest);
-                out += UNROLL * 32 * apart, from += UNROLL * 32;
-            }
-        }
-    }
-    template <bool BUFFERED>
-    __device__ void store_all(const Tile& tile, int pass) const {
-        if (p.pairs)
-            store_lines<2, BUFFERED>(tile, pass);
-        else if (p.axis[2].out == 1)
-            store_lines<1, BUFFERED>(tile, pass);
-        else
-            store_lines<0, BUFFERED>(tile, pass);
-    }
-
     // The outputs of all tiles from one on. While the last ones of a tile are stored, the inputs of the next tile
     // are on their way.
     __device__ void convolve(int index, int apart) const {
@@ -535,6 +581,7 @@ struct Worker {
             for (int pass = 0; pass < int(p.passes); ++pass) {
                 const Line& own = results()[pass * lines() + line()];
                 const float* const input = staged + (own.place + column());
+                Element* const lines = phases > 1 ? buffered(tile, own) : nullptr;
                 float sum[ROWS][POSITIONS];
                 for (int phase = 0; phase < phases; ++phase) {
                     const Taps& tx = shared().taps[2][phase];
@@ -546,29 +593,75 @@ struct Worker {
                         add_present(sum, input, tile, own, tx.before * taps, tx.count * taps);
                     else
                         add(sum, input, tx.before * taps, tx.count * taps);
-                    if (phases > 1) put(sum, phase);
+                    if (phases > 1) {
+                        if (phase == 0) empty();
+                        put(lines, sum, phase);
+                    }
                 }
                 const bool last = pass == int(p.passes) - 1;
-                if (last | (phases > 1)) __syncthreads();  // nobody reads these inputs any more, and the buffer is full
                 if (last) {
+                    __syncthreads();  // nobody reads these inputs any more
                     if (index + apart < int(p.tiles)) staged = stage(index + apart, turn ^ 1);
                     copy_async_commit();
                 }
                 if (phases > 1) {
-                    store_all<true>(tile, pass);
-                    if (!last) __syncthreads();  // before the buffer is filled again
+                    store_lines(lines, tile, own);
                 } else if (p.axis[2].out == 1) {
                     store<true>(sum, tile, own);
                 } else {
                     store<false>(sum, tile, own);
                 }
             }
+            if (unit().idle) fill(tile, index);
         }
     }
-    // The same where there are no products.
-    __device__ void fill(int index, int apart) const {
-        for (; index < int(p.tiles); index += apart)
-            for (int pass = 0; pass < int(p.passes); ++pass) store_all<false>(tile_of(index), pass);
+    // Stores the bias in some of the phases that have no taps, at the positions of a tile: such that the blocks of all
+    // phases that have taps store it in all.
+    __device__ void fill(const Tile& tile, int index) const {
+        for (int i = (unit().number + index) % unit().busy; i < unit().idle; i += unit().busy) {
+            const int heights = int(p.axis[1].taps.phases), idle = shared().idle[i];
+            const int phase[2] = {idle / heights, idle % heights};
+            int left[2];
+            int64 to = tile.out;
+#pragma unroll
+            for (int a = 0; a < 2; ++a) {
+                left[a] = int(positions_of(p.axis[a].taps, phase[a])) - tile.position[a];
+                to += (phase[a] - unit().phase[a]) * p.axis[a].out;
+            }
+            const int64 apart = p.axis[2].out;
+            for (int line = 0; line < int(p.lines * p.passes); ++line) {
+                const Line own = results()[line];
+                if ((own.z >= left[0]) | (own.y >= left[1])) continue;
+                if (apart == 1)
+                    fill_lines<true>(p.out + (to + own.offset), tile.width, apart);
+                else
+                    fill_lines<false>(p.out + (to + own.offset), tile.width, apart);
+            }
+        }
+    }
+    // A line of each row, which warps take in turn; outputs are neighbours or not.
+    template <bool NEIGHBOURS>
+    __device__ void fill_lines(Element* first, int width, int64 apart) const {
+        const int left = int(p.rows) - unit().slab * ROWS, all = slabs() * ROWS, rows = left < all ? left : all;
+        const int lane = thread % 32;
+        Element* out = first + thread / 32 * p.out_row;
+        for (int row = thread / 32; row < rows; row += WARPS, out += WARPS * p.out_row) {
+            const Element value = narrow<Element>(bias()[row]);
+            if (NEIGHBOURS) {
+                const Whole whole(out, width);
+                Chunk chunk;
+#pragma unroll
+                for (int e = 0; e < TOGETHER; ++e) chunk.elements[e] = value;
+                Chunk* const chunks = (Chunk*)(out + whole.begin);
+#pragma unroll UNROLL
+                for (int i = lane; i < whole.count; i += 32) chunks[i] = chunk;
+                const int end = whole.end() + lane;
+                if (lane < whole.begin) out[lane] = value;
+                if (end < width) out[end] = value;
+            } else {
+                for (int x = lane; x < width; x += 32) out[x * apart] = value;
+            }
+        }
     }
 };
 
@@ -580,11 +673,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) plain_conv(const
     if (worker.thread == 0) worker.find_unit(blockIdx.x % units);
     __syncthreads();
     worker.describe();
-    if (worker.unit().products) worker.load_weights();
+    worker.load_weights();
     __syncthreads();
-    if (worker.unit().products)
-        worker.convolve(first, apart);
-    else
-        worker.fill(first, apart);
+    worker.convolve(first, apart);
+    if (worker.in_bulk()) bulk_store_wait();  // before the block gives its shared memory back
 }
 #endif

@@ -553,6 +553,24 @@ __device__ inline void bulk_copy(void* shared, const void* global, int bytes, mb
         bulk_copy(shared, global, bytes, barrier));
 }
 
+// Copies `bytes` (a multiple of 16, both addresses aligned to 16) out of shared memory, in this thread's open group.
+__device__ inline void bulk_store(void* global, const void* shared, int bytes) {
+    PTX(asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                     ::"l"(global), "r"(shared_address(shared)), "r"(bytes)
+                     : "memory"),
+        bulk_store(global, shared, bytes));
+}
+
+// Closes the group of this thread's bulk stores.
+__device__ inline void bulk_store_commit() {
+    PTX(asm volatile("cp.async.bulk.commit_group;" ::: "memory"), bulk_store_commit());
+}
+
+// Waits until all of this thread's closed groups have read their shared memory.
+__device__ inline void bulk_store_wait() {
+    PTX(asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"), bulk_store_wait());
+}
+
 // Makes this thread's ordinary writes to shared memory known to wgmma and to bulk copies.
 __device__ inline void async_proxy_fence() {
     PTX(asm volatile("fence.proxy.async.shared::cta;" ::: "memory"), async_proxy_fence());

@@ -101,7 +101,8 @@ def without_bulk_copies() -> Iterator[None]:
     """Inputs are copied chunk by chunk, as on older GPUs."""
 
     def forget() -> None:
-        _plan._plan_conv.cache_clear()
+        for planner in (_plan._plan_conv, _plan.plan_plain, _plan.plan_joined):
+            planner.cache_clear()
         _calls.kept.clear()
 
     with mock.patch.object(_plan, "_BULK_COPIES", ()):

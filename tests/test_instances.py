@@ -594,7 +594,7 @@ def several_tiles(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
 
     dtype, plan_plain = DTYPES[dict(instance.defines)["ELEMENT"]], _plan.plan_plain.__wrapped__
     monkeypatch.setattr(_plain, "_candidates", suitable)
-    monkeypatch.setattr(_plain, "_BLOCK", 10**9)
+    monkeypatch.setattr(_plain, "_BEGIN", 10**12)
     monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
     monkeypatch.setattr(_plan, "plan_plain", plan_plain)
     monkeypatch.setattr(_strides, "plan_joined", _plan.plan_joined.__wrapped__)

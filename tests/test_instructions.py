@@ -156,6 +156,11 @@ def bulk_copies(rng: np.random.Generator) -> Case:
     return Case(160, a, a, np.empty_like(a), a[:, ::-1], 0)
 
 
+def bulk_stores(rng: np.random.Generator) -> Case:
+    a = rng.integers(2**32, size=(32, 32), dtype=np.uint32)
+    return Case(64, a, a, np.empty_like(a), a[:, ::-1], 0)
+
+
 def warpgroup_matrix(kind: str, columns: int) -> Callable[[np.random.Generator], Case]:
     def make(rng: np.random.Generator) -> Case:
         a, b = operands(rng, kind, 64, 16), operands(rng, kind, columns, 16)
@@ -304,6 +309,7 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "counts": counts,
     "mbarriers": mbarriers,
     "bulk_copies": bulk_copies,
+    "bulk_stores": bulk_stores,
     "warpgroup_tf32": warpgroup_matrix("tf32", 16),
     "warpgroup_float16": warpgroup_matrix("float16", 64),
     "warpgroup_bfloat16": warpgroup_matrix("bfloat16", 8),
@@ -469,6 +475,42 @@ MISTAKES = {
         "race|one more than the mbarrier expects",
     ),
     "too few bytes expected": ("bulk_copies", "&full[stage], 512", "&full[stage], 768", "hangs"),
+    "no wait before the lines of bulk stores are written again": (
+        "bulk_stores",
+        "        bulk_store_wait();\n        __syncwarp();\n",
+        "        __syncwarp();\n",
+        "was written before the wait",
+    ),
+    "no wait for the lane that waits for its bulk stores": (
+        "bulk_stores",
+        "        bulk_store_wait();\n        __syncwarp();\n",
+        "        bulk_store_wait();\n",
+        "race|was written before the wait",
+    ),
+    "no wait for the last bulk stores": (
+        "bulk_stores",
+        "    }\n    bulk_store_wait();\n",
+        "    }\n",
+        "ends before its bulk stores",
+    ),
+    "bulk stores in no group": (
+        "bulk_stores",
+        "        bulk_store_commit();\n",
+        "",
+        "was written before the wait|ends before its bulk stores",
+    ),
+    "no fence of the proxy before bulk stores": (
+        "bulk_stores",
+        "        async_proxy_fence();\n        __syncwarp();\n        if (lane < 4)",
+        "        __syncwarp();\n        if (lane < 4)",
+        "without a fence of the proxy",
+    ),
+    "a part of 16 bytes in a bulk store": (
+        "bulk_stores",
+        "lines[warp][lane], 128);",
+        "lines[warp][lane], 120);",
+        "misaligned",
+    ),
     "no fence of the proxy": (
         "warpgroup_tf32",
         "    async_proxy_fence();\n",

@@ -1549,6 +1549,9 @@ PLAIN_CASES = {
     "no taps": convolution(
         "conv_transpose2d", (2, 6, 9, 69), (6, 10, 3, 3), bias=True, stride=2, dilation=2
     ),
+    "busy phases": convolution(
+        "conv_transpose2d", (2, 6, 19, 39), (6, 10, 3, 3), bias=True, stride=5, dilation=2
+    ),
     "half": convolution(
         "conv2d", (2, 6, 19, 131), (38, 3, 2, 3), np.float16, bias=True, groups=2, padding=(1, 2)
     ),
@@ -1568,26 +1571,86 @@ PLAIN = {
         "out of bounds|between the elements|another thread", by="plain", case="neighbours",
     ),
     "a line too many": Mutant(
-        PLAIN_CONV, "if (!stores() | (line.z >= tile.left[0]) | (line.y >= tile.left[1])) return;",
-        "if (!stores() | (line.z >= tile.left[0])) return;",
-        "out of bounds|between the elements|another thread", by="plain", case="neighbours",
+        PLAIN_CONV,
+        "        if (!stores() | (line.z >= tile.left[0]) | (line.y >= tile.left[1])) return;\n"
+        "        const int rows",
+        "        if (!stores() | (line.z >= tile.left[0])) return;\n        const int rows",
+        "out of bounds|between the elements|another thread", by="plain", case="steps",
     ),
     "threads without a slab that store": Mutant(
         PLAIN_CONV, "(turn() < slabs()) & (unit().slab + turn() < int(p.slabs))", "true",
         "nothing wrote|race|wrong|out of bounds|another thread", by="plain", case="half",
     ),
     "a row of lines too many": Mutant(
-        PLAIN_CONV, "if ((row >= rows) | ", "if (",
+        PLAIN_CONV, "if (row >= rows) return;", "if (row >= ROWS) return;",
         "out of bounds|between the elements|another thread|nothing wrote",
         by="plain", case="phases",
     ),
-    "an output of lines too many": Mutant(
-        PLAIN_CONV, "values[u], u * 32 < rest);", "values[u], u * 32 <= rest);",
+    "a line of the buffer too many": Mutant(
+        PLAIN_CONV,
+        "        if (!stores() | (line.z >= tile.left[0]) | (line.y >= tile.left[1])) return;\n"
+        "        const int left",
+        "        if (!stores() | (line.z >= tile.left[0])) return;\n        const int left",
         "out of bounds|between the elements|another thread", by="plain", case="phases",
     ),
+    "an output of lines too many": Mutant(
+        PLAIN_CONV,
+        "                if (x < width) out[x] = from[x];\n            }\n        } else {",
+        "                if (x <= width) out[x] = from[x];\n            }\n        } else {",
+        "out of bounds|between the elements|another thread|nothing wrote",
+        by="plain", case="phases",
+    ),
+    "a chunk of lines too many": Mutant(
+        PLAIN_CONV,
+        "count = (width - begin) / TOGETHER;", "count = (width - begin) / TOGETHER + 1;",
+        "out of bounds|between the elements|another thread|nothing wrote",
+        by="plain", case="phases",
+    ),
+    "lines that begin with a chunk": Mutant(
+        PLAIN_CONV, "begin = ahead < width ? ahead : width,", "begin = 0,",
+        "misaligned", by="plain", case="phases",
+    ),
+    "lines of the buffer that do not lie as in the array": Mutant(
+        PLAIN_CONV, "/ sizeof(Element) % TOGETHER);\n        return buffer()",
+        "/ sizeof(Element) % TOGETHER + 1);\n        return buffer()",
+        "misaligned", by="plain", case="phases",
+    ),
     "lines of the first pass": Mutant(
-        PLAIN_CONV, "results()[pass * lines() + i - row * lines()]", "results()[i - row * lines()]",
+        PLAIN_CONV, "const Line& own = results()[pass * lines() + line()];",
+        "const Line& own = results()[line()];",
         "nobody wrote|another thread|wrong", by="plain", case="pairs",
+    ),
+    "no fence in front of bulk stores": Mutant(
+        PLAIN_CONV, "        if (in_bulk()) async_proxy_fence();\n", "",
+        "without a fence of the proxy", by="plain", case="phases",
+    ),
+    "no wait for the threads of a line": Mutant(
+        PLAIN_CONV,
+        "        if (in_bulk()) async_proxy_fence();\n        __syncwarp();\n",
+        "        if (in_bulk()) async_proxy_fence();\n",
+        "race|nothing wrote|without a fence", by="plain", case="pairs",
+    ),
+    "no wait for the buffer": Mutant(
+        PLAIN_CONV, "if (phase == 0) empty();", "",
+        "race|was written before the wait", by="plain", case="pairs",
+    ),
+    "no wait for the last lines": Mutant(
+        PLAIN_CONV,
+        "    if (worker.in_bulk()) bulk_store_wait();  // before the block",
+        "    // before the block",
+        "ends before its bulk stores", by="plain", case="pairs",
+    ),
+    "no wait for the threads of a line, chunk by chunk": Mutant(
+        PLAIN_CONV,
+        "        if (in_bulk()) async_proxy_fence();\n        __syncwarp();\n",
+        "",
+        "race|nothing wrote", by="plain", case="pairs", chunks=True,
+    ),
+    "an output of lines too many, chunk by chunk": Mutant(
+        PLAIN_CONV, "                if (x < width) out[x] = from[x];\n            }\n        }\n",
+        "                if (x <= width) out[x] = from[x];\n            }\n        }\n",
+        "out of bounds|between|another thread|nothing wrote",
+        by="plain", case="phases", chunks=True,
     ),
     "inputs of the first sample": Mutant(
         PLAIN_CONV, "unit().input + next * p.input_batch", "unit().input",
@@ -1599,35 +1662,37 @@ PLAIN = {
         "wrong", by="plain", case="neighbours",
     ),
     "chunks that do not lie as their inputs": Mutant(
-        PLAIN_CONV, "sizeof(Element) % CHUNK) : 0;", "sizeof(Element) % CHUNK + 1) : 0;",
+        PLAIN_CONV,
+        "sizeof(Element) % CHUNK) : 0;\n        if",
+        "sizeof(Element) % CHUNK + 1) : 0;\n        if",
         "misaligned", by="plain", case="neighbours",
     ),
     "x bound of chunks off by one": Mutant(
-        PLAIN_CONV, "(x0 + x + CHUNK <= size)", "(x0 + x + CHUNK <= size + 1)",
+        PLAIN_CONV,
+        "(left >= 0) & (left + EACH <= size)", "(left >= 0) & (left + EACH <= size + 1)",
         "out of bounds|between the elements|wrong", by="plain", case="neighbours",
     ),
     "x bound of a part of a chunk off by one": Mutant(
-        PLAIN_CONV, "to[e] = unsigned(x0 + e) < unsigned(size)",
-        "to[e] = unsigned(x0 + e) <= unsigned(size)",
+        PLAIN_CONV, "unsigned(left + e) < unsigned(size)", "unsigned(left + e) <= unsigned(size)",
         "out of bounds|between the elements|wrong", by="plain", case="neighbours",
     ),
     "x bound of elements off by one": Mutant(
-        PLAIN_CONV, "(x < wide) & (unsigned(x0 + x) < unsigned(size))",
-        "(x < wide) & (unsigned(x0 + x) <= unsigned(size))",
-        "out of bounds|between the elements|wrong", by="plain", case="half",
+        PLAIN_CONV, "(left >= 0) & (left + EACH <= size)",
+        "(left >= 0) & (left + EACH <= size + (EACH == 1))",
+        "out of bounds|between the elements|wrong", by="plain", case="steps",
     ),
     "y bound of lines off by one": Mutant(
-        PLAIN_CONV, "(unsigned(y0 + line.y) < unsigned(p.axis[1].taps.size_in))",
-        "(unsigned(y0 + line.y) <= unsigned(p.axis[1].taps.size_in))",
+        PLAIN_CONV, "(unsigned(at[1] + line.y) < unsigned(p.axis[1].taps.size_in))",
+        "(unsigned(at[1] + line.y) <= unsigned(p.axis[1].taps.size_in))",
         "out of bounds|between the elements|wrong", by="plain", case="neighbours",
     ),
     "no z bound of lines": Mutant(
-        PLAIN_CONV, "(unsigned(z0 + line.z) < unsigned(p.axis[0].taps.size_in)) &", "true &",
+        PLAIN_CONV, "(unsigned(at[0] + line.z) < unsigned(p.axis[0].taps.size_in)) &", "true &",
         "out of bounds|between the elements|wrong", by="plain", case="three axes",
     ),
     "inputs that are not staged": Mutant(
-        PLAIN_CONV, "i < int(p.channels) * unit().deep * unit().high; i += WARPS",
-        "i < int(p.channels) * unit().deep * unit().high - 1; i += WARPS",
+        PLAIN_CONV, "all = int(p.channels) * unit().deep * unit().high * each;",
+        "all = int(p.channels) * unit().deep * unit().high * each - each;",
         "nothing wrote|wrong", by="plain", case="neighbours",
     ),
     "taps of the first phase": Mutant(
@@ -1646,12 +1711,8 @@ PLAIN = {
         "wrong|nothing wrote|out of bounds", by="plain", case="three axes",
     ),
     "outputs of one phase": Mutant(
-        PLAIN_CONV, "column() * phases + phase_x);", "column() * phases);",
+        PLAIN_CONV, "to += column() * phases + phase_x;", "to += column() * phases;",
         "wrong|nothing wrote|race", by="plain", case="phases",
-    ),
-    "pairs of odd outputs": Mutant(
-        PLAIN_CONV, "        if (p.pairs)\n", "        if (p.axis[2].out == 1)\n",
-        "misaligned|another thread|out of bounds|nobody wrote", by="plain", case="phases",
     ),
     "a rest of steps": Mutant(
         PLAIN_CONV, "for (; steps > 0; --steps", "for (; steps > 1; --steps",
@@ -1671,8 +1732,35 @@ PLAIN = {
         "wrong", by="plain", case="neighbours",
     ),
     "a phase without taps that is not filled": Mutant(
-        PLAIN_CONV, "        worker.fill(first, apart);", "        ;",
+        PLAIN_CONV, "            if (unit().idle) fill(tile, index);\n", "",
         "nobody wrote", by="plain", case="no taps",
+    ),
+    "phases without taps that nobody fills": Mutant(
+        PLAIN_CONV, "i < unit().idle; i +=", "i < unit().idle - 1; i +=",
+        "nobody wrote", by="plain", case="no taps",
+    ),
+    "phases without taps in the place of others": Mutant(
+        PLAIN_CONV, "to += (phase[a] - unit().phase[a]) * p.axis[a].out;",
+        "to += phase[a] * p.axis[a].out;",
+        "nobody wrote|another thread|out of bounds|between", by="plain", case="busy phases",
+    ),
+    "phases without taps by the same blocks": Mutant(
+        PLAIN_CONV, "(unit().number + index) % unit().busy;", "index % unit().busy;",
+        "nobody wrote|another thread", by="plain", case="busy phases",
+    ),
+    "an output of a phase without taps too many": Mutant(
+        PLAIN_CONV, "if (end < width) out[end] = value;", "if (end <= width) out[end] = value;",
+        "out of bounds|between the elements|another thread|race", by="plain", case="no taps",
+    ),
+    "a line of a phase without taps too many": Mutant(
+        PLAIN_CONV, "if ((own.z >= left[0]) | (own.y >= left[1])) continue;", "",
+        "out of bounds|between the elements|another thread|race", by="plain", case="no taps",
+    ),
+    "a row of a phase without taps too many": Mutant(
+        PLAIN_CONV,
+        "rows = left < all ? left : all;\n        const int lane",
+        "rows = all;\n        const int lane",
+        "out of bounds|between the elements|another thread|race", by="plain", case="no taps",
     ),
     "the tile in front": Mutant(
         PLAIN_CONV, "stage(index + apart, turn ^ 1);", "stage(index + apart, turn);",
@@ -1689,8 +1777,8 @@ PLAIN = {
     ),
     "no barrier behind descriptions": Mutant(
         PLAIN_CONV,
-        "    __syncthreads();\n    if (worker.unit().products)\n        worker.convolve",
-        "    if (worker.unit().products)\n        worker.convolve",
+        "    __syncthreads();\n    worker.convolve",
+        "    worker.convolve",
         "race|nothing wrote", by="plain", case="phases",
     ),
     "no wait for copies": Mutant(
@@ -1703,16 +1791,8 @@ PLAIN = {
         "race|nothing wrote|under way", by="plain", case="neighbours",
     ),
     "no barrier before the next inputs": Mutant(
-        PLAIN_CONV, "if (last | (phases > 1)) __syncthreads();", "",
+        PLAIN_CONV, "__syncthreads();  // nobody reads these inputs any more", "",
         "race", by="plain", case="neighbours",
-    ),
-    "no barrier behind the buffer": Mutant(
-        PLAIN_CONV, "if (last | (phases > 1)) __syncthreads();", "if (last) __syncthreads();",
-        "race|nothing wrote", by="plain", case="pairs",
-    ),
-    "no barrier before the buffer is filled again": Mutant(
-        PLAIN_CONV, "if (!last) __syncthreads();  // before the buffer", "// before the buffer",
-        "race", by="plain", case="pairs",
     ),
     "padding that counts against an infinite weight": Mutant(
         PLAIN_CONV, "if (!present | (unsigned(x)", "if (false & (unsigned(x)",

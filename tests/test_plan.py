@@ -616,12 +616,18 @@ def test_matrix_plans(
 
 
 @pytest.mark.parametrize(
-    ("batch", "kernel", "dilation", "turns"),
-    [(16, 2, 1, 4), (16, 3, 1, 8), (16, 3, 2, 16), (4, 3, 2, 8), (1, 3, 2, 4)],
+    ("batch", "sizes", "kernel", "dilation", "turns"),
+    [
+        *((16, (16, 32, 32), kernel, 1, turns) for kernel, turns in ((2, 1), (3, 8), (5, 1))),
+        *((batch, (16, 32, 32), 3, 2, turns) for batch, turns in ((16, 16), (4, 8), (1, 4))),
+        *((16, (128, 128), 3, dilation, turns) for dilation, turns in ((1, 1), (2, 16))),
+    ],
 )
-def test_blocks_of_phases(batch: int, kernel: int, dilation: int, turns: int) -> None:
-    """More of them where phases differ in their taps, as long as there are many outputs."""
-    shapes = (batch, 32, 16, 32, 32), (32, 64, *[kernel] * 3)
+def test_blocks_of_phases(
+    batch: int, sizes: tuple[int, ...], kernel: int, dilation: int, turns: int
+) -> None:
+    """More of them where one phase has most taps, as long as there are many outputs."""
+    shapes = (batch, 32, *sizes), (32, 64, *[kernel] * len(sizes))
     plan = plan_of(conv_transpose(*shapes, stride=2, dilation=dilation), processor=HOPPER)
     assert isinstance(plan, MatrixPlan)
     assert plan.launch.grid == HOPPER.multiprocessors * turns
@@ -1131,7 +1137,8 @@ def test_plain_plans(
     ):
         assert (tiles - 1) * tile < size <= tiles * tile
     assert layout.count == geometry.batch * math.prod(layout.tiles)
-    assert layout.units == geometry.groups * layout.row_tiles * z.phases * y.phases
+    busy = [sum(bool(axis.table(phase)) for phase in range(axis.phases)) for axis in (z, y)]
+    assert layout.units == geometry.groups * layout.row_tiles * math.prod(busy)
     assert 0 < plan.launch.grid <= layout.count * layout.units
     assert plan.launch.grid % layout.units == 0 and plan.launch.unit == layout.units
     # A block has threads for the lines of a pass, and passes for those of a tile.
@@ -1159,7 +1166,16 @@ def test_plain_plans(
     assert layout.channel_pitch >= layout.extents[0] * plane
     inputs = (layout.places[5] - layout.places[4]) // 4
     assert inputs >= geometry.channels * layout.channel_pitch + room // 2
-    assert layout.buffer_pitch == (layout.tile[2] * x.phases if x.phases > 1 else 0)
+    # A line of outputs begins anywhere among those of 16 bytes, wherever its row lies.
+    together = 16 // dtype.itemsize
+    if x.phases > 1:
+        assert layout.buffer_line % together == 0
+        assert layout.buffer_line >= layout.tile[2] * x.phases + together - 1
+        row = layout.lines * layout.buffer_line + together - 1
+        room = _plain.ROWS * layout.slabs_of_tile * row * dtype.itemsize
+        assert layout.shared >= layout.places[5] + room
+    else:
+        assert layout.buffer_line == 0
 
 
 def test_few_products_are_for_plain_multiply_adds() -> None:
@@ -1298,7 +1314,7 @@ CHOSEN = {
         conv((1, 512, 1000), (512, 512, 9), dilation=4),
         conv((1, 32, 16, 16, 16), (64, 32, 3, 3, 3)),
         conv((1, 128, 28, 28), (128, 64, 3, 3), groups=2),
-        conv((8, 4, 512, 512), (64, 4, 5, 5)),
+        conv((8, 24, 512, 512), (64, 24, 5, 5)),
         conv((1, 512, 7, 7), (512, 512, 3, 3), padding=1),
     ],
     "streaming_conv.cu": [

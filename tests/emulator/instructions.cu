@@ -184,6 +184,24 @@ KERNEL(bulk_copies) {
     }
 }
 
+// 64 threads: each warp turns four lines around in shared memory, and stores them in bulk, a line by each of four lanes;
+// four rounds.
+KERNEL(bulk_stores) {
+    __shared__ __align__(16) unsigned lines[2][4][32];
+    const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    for (int round = 0; round < 4; ++round) {
+        const int first = (round * 2 + warp) * 4;
+        bulk_store_wait();
+        __syncwarp();
+        for (int i = 0; i < 4; ++i) lines[warp][i][lane] = p.a[(first + i) * 32 + 31 - lane];
+        async_proxy_fence();
+        __syncwarp();
+        if (lane < 4) bulk_store(p.out + (first + lane) * 32, lines[warp][lane], 128);
+        bulk_store_commit();
+    }
+    bulk_store_wait();
+}
+
 // 128 threads: a (64, 16 words) times the transpose of b (N, 16 words), in steps of 8 words along K.
 // Without swizzle the operands lie in columns of 16 bytes, [chunk][row], and b begins at row 3 of its
 // column; with swizzle in rows of 128 bytes, of which half is used.

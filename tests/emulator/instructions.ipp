@@ -536,6 +536,44 @@ void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* 
     ++launch.progress;
 }
 
+void bulk_store(void* global, const void* shared, int bytes) {
+    Fiber& self = *launch.current;
+    const Copy copy = {uintptr_t(shared), uintptr_t(global), bytes, bytes};
+    if (bytes % 16 || copy.shared % 16 || copy.global % 16)
+        fail("misaligned: %s stores %d bytes in bulk from %#zx at %#zx", place(), bytes, size_t(copy.shared),
+             size_t(copy.global));
+    Shared& from = shared_of(copy.shared, bytes);
+    check_shared(from, copy.shared, bytes, false);
+    for_cells(from, copy.shared, bytes, [&](Cell& cell) {
+        if (!cell.asynchronous && cell.write_clock > self.clocks[launch.threads + cell.writer])
+            fail("%s stores shared memory that thread %d wrote without a fence of the proxy", place(), cell.writer);
+    });
+    check(copy.global, bytes, true);
+    const unsigned char* const contents = static_cast<const unsigned char*>(shared);
+    self.open_stores.push_back({copy, std::vector<unsigned char>(contents, contents + bytes)});
+}
+
+void bulk_store_commit() {
+    Fiber& self = *launch.current;
+    self.stores.insert(self.stores.end(), self.open_stores.begin(), self.open_stores.end());
+    self.open_stores.clear();
+}
+
+void bulk_store_wait() {
+    Fiber& self = *launch.current;
+    for (const Store& store : self.stores) {
+        const Copy& copy = store.copy;
+        if (memcmp(reinterpret_cast<void*>(copy.shared), store.contents.data(), copy.bytes))
+            fail("race: what %s stores in bulk was written before the wait for it", place());
+        for_cells(shared_of(copy.shared, copy.bytes), copy.shared, copy.bytes,
+                  [&](Cell& cell) { add_read(cell, self); });
+        memcpy(reinterpret_cast<void*>(copy.global), store.contents.data(), copy.bytes);
+    }
+    self.stores.clear();
+    tick(self);
+    ++launch.progress;
+}
+
 void wait_for_grids() { launch.current->waited = true; }
 
 void async_proxy_fence() {

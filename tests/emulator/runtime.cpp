@@ -100,6 +100,12 @@ struct Copy {
     int bytes, used;
 };
 
+// One from shared to global memory, and what lay there when it was issued.
+struct Store {
+    Copy copy;
+    std::vector<unsigned char> contents;
+};
+
 struct Range {
     uintptr_t low, high;
 };
@@ -113,6 +119,7 @@ struct Fiber {
     Clocks clocks;
     std::vector<Copy> open_copies;
     std::deque<std::vector<Copy>> copies;  // closed groups
+    std::vector<Store> open_stores, stores;
     std::vector<Range> accumulators;       // of matrix products under way
 };
 
@@ -225,11 +232,19 @@ void to_scheduler() {
     if (!_setjmp(launch.current->place)) _longjmp(launch.scheduler, 1);
 }
 
+const char* place() {
+    static char text[128];
+    snprintf(text, sizeof text, "thread %d of block %u", launch.current->thread, launch.at.x);
+    return text;
+}
+
 // A fiber runs its thread of one block after the other.
 void run_fiber() {
     for (;;) {
         launch.call(launch.arguments);
-        launch.current->done = true;
+        Fiber& self = *launch.current;
+        if (self.open_stores.size() + self.stores.size()) fail("%s ends before its bulk stores", place());
+        self.done = true;
         ++launch.progress;
         to_scheduler();
     }
@@ -295,12 +310,6 @@ void meet(Rendezvous& r, int count, bool ordered, F finish) {
 }
 
 // ---- checks ----
-
-const char* place() {
-    static char text[128];
-    snprintf(text, sizeof text, "thread %d of block %u", launch.current->thread, launch.at.x);
-    return text;
-}
 
 void check_array(Array& array, uintptr_t address, size_t size, bool write) {
     const uint8_t* const state = array.state + (address - array.low);
@@ -481,6 +490,8 @@ void start_block(std::mt19937& random) {
         fiber.clocks[t] = 1;
         fiber.open_copies.clear();
         fiber.copies.clear();
+        fiber.open_stores.clear();
+        fiber.stores.clear();
         fiber.accumulators.clear();
     }
     std::vector<int> order(launch.threads);

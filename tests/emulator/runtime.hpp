@@ -19,7 +19,7 @@
 //     barriers    all threads reach a barrier, and the same one
 //     waiting     what an asynchronous instruction writes is there only after the wait for it, and
 //                 what it reads is read as late as that; shared memory that ordinary stores wrote is
-//                 fenced before a matrix product reads it or a bulk copy writes it
+//                 fenced before a matrix product reads it or a bulk copy reads or writes it
 //
 // The first violation ends the launch with a message.
 #pragma once
@@ -79,6 +79,9 @@ void mbarrier_arrive(unsigned long long* barrier, int bytes);
 void mbarrier_wait(unsigned long long* barrier, int parity);
 void copy_async_arrive(unsigned long long* barrier);
 void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier);
+void bulk_store(void* global, const void* shared, int bytes);
+void bulk_store_commit();
+void bulk_store_wait();
 void async_proxy_fence();
 void set_registers();
 unsigned byte_select(unsigned low, unsigned high, unsigned which);

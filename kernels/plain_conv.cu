@@ -29,7 +29,15 @@
 // A sum runs over channels, then z, y and x of the taps, in one thread. It has few products, so that rounding
 // does not drift.
 //
-// The phases of x of a line are put together in shared memory, and stored as whole lines.
+// The phases of x of a line are put together in shared memory, as far behind a multiple of 16 bytes as the line lies in
+// the array. So its whole chunks of 16 bytes are stored as they are, by one bulk store where there is one:
+//
+//     in shared memory   | . . a b | c d e f | g h i j | k . . . |
+//     stored             |     1 1 |    bulk store     | 1       |   chunks of four outputs
+//
+// A line has been put there by threads of one warp, which stores it: others need not wait for that. Phases of z and y
+// that have no taps have no blocks of their own, which would hold shared memory for nothing. Those of the other phases
+// store the bias there, at the positions of each tile in its turn.
 //
 // Zeros that stand in for absent inputs would become NaN with an infinite or NaN weight: a slab that has one is
 // summed under a mask.
@@ -46,8 +54,8 @@
 //     RESIDENT    blocks that a multiprocessor shall hold, which bounds the registers (plain_conv alone)
 //
 // Launch: THREADS threads. `plain_conv` is launched with any multiple of `units` blocks. A block stays in a unit,
-// some slabs in a phase of z and y, whose weights and places it has to find only once; it takes every so
-// many-th of the tiles, which run over x, y, z and samples. `pack_plain` takes any number of blocks.
+// some slabs in a phase of z and y that has taps, whose weights and places it has to find only once; it takes every
+// so many-th of the tiles, which run over x, y, z and samples. `pack_plain` takes any number of blocks.
 
 #include "division.cuh"
 #include "taps.cuh"
@@ -111,7 +119,7 @@ struct Taps {
     int first, count, offset, before;
 };
 
-// What a block computes: some slabs of a group, in a phase of z and y that has taps; and every so many-th of the others.
+// What a block computes: some slabs of a group, in a phase of z and y that has taps.
 struct Unit {
     int slab, phase[2], group;
     int number, busy, idle;  // of the phase among those with taps, how many there are, and how many without

@@ -16,9 +16,9 @@ from emulator.device import build_ahead
 # On a CI server Hypothesis would by itself draw the same examples in each run; here it never does.
 # No example has a deadline: the first one of a kernel compiles it, which takes seconds.
 base = settings(settings.get_profile("default"), deadline=None, print_blob=True)
-settings.register_profile("default", base, max_examples=500)
+settings.register_profile("default", base, max_examples=300)
 settings.register_profile("thorough", base, max_examples=10_000)
-settings.register_profile("emulator", base, max_examples=25)
+settings.register_profile("emulator", base, max_examples=15)
 settings.register_profile("sanitizer", base, max_examples=15)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -192,9 +192,8 @@ def layout(
         return None
     if not 0 < geometry.channels * math.prod(axis.most_taps for axis in axes) <= MAX_SUM:
         return None
-    found = _candidates(geometry, axes, itemsize, shared, multiprocessors)
-    best = min(found, key=lambda layout: layout.cycles, default=None)
-    return best and replace(best, bulk=bulk_copies)
+    found = _candidates(geometry, axes, itemsize, shared, multiprocessors, bulk_copies)
+    return min(found, key=lambda layout: layout.cycles, default=None)
 
 
 def pieces(extent: int, chunks: bool) -> int:
@@ -222,11 +221,14 @@ def _candidates(
     itemsize: int,
     shared: int,
     multiprocessors: int,
+    bulk_copies: bool,
 ) -> Iterator[Layout]:
     g, (z, y, x) = geometry, axes
     deep, high = z.most_taps, y.most_taps
     steps = -(-g.channels * deep * high * x.kernel // CHUNK) * CHUNK
-    idle = z.phases * y.phases / (_busy(z) * _busy(y))  # phases for each one that has taps
+    busy = _busy(z) * _busy(y)
+    idle = z.phases * y.phases / busy  # phases for each one that has taps
+    together = STORED // itemsize
     most = products(g) * x.phases * idle  # of a position, on average
     low, top = x.offsets
     slabs = -(-g.rows // ROWS)
@@ -255,7 +257,6 @@ def _candidates(
             inputs = g.channels * (channel_pitch + _SHIFT) + _SHIFT
             inputs += -inputs % CHUNK
             rows = slabs_of_tile * ROWS
-            together = STORED // itemsize
             buffer_line = buffer = 0
             if x.phases > 1:
                 buffer_line = shape.width * x.phases + together - 1
@@ -278,7 +279,7 @@ def _candidates(
                 -(-axis.positions(0) // size) for axis, size in zip(axes, tile, strict=True)
             )
             row_tiles = -(-slabs // slabs_of_tile)
-            units = g.groups * row_tiles * _busy(z) * _busy(y)
+            units = g.groups * row_tiles * busy
             count = g.batch * math.prod(tiles)
             outputs = passes * shape.positions * ROWS * x.phases
             own_lines = rows * depth * height
@@ -314,7 +315,7 @@ def _candidates(
                 places=tuple(places),
                 buffer_line=buffer_line,
                 shared=own,
-                bulk=False,
+                bulk=bulk_copies,
                 units=units,
                 count=count,
                 tiles_of_block=max(1, round(best)),

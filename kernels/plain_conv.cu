@@ -61,7 +61,6 @@
 #include "taps.cuh"
 
 typedef ELEMENT Element;
-typedef typename BitsOf<sizeof(Element)>::type Bits;
 
 constexpr int THREADS = 128;
 constexpr int WARPS = THREADS / 32;

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,20 +44,27 @@ def _product(matrix: np.ndarray, values: np.ndarray) -> Any:
     groups, rows, channels = matrix.shape
     space = values.shape[3:]
     if channels == 1:
-        return matrix.reshape(groups, rows, *(1,) * len(space)) * values
+        return _by_parts(np.multiply, matrix.reshape(groups, rows, *(1,) * len(space)), values)
     batch = values.shape[0]
     flat = np.ascontiguousarray(values).reshape(batch, groups, channels, math.prod(space))
-    return _matmul(np.ascontiguousarray(matrix), flat).reshape(batch, groups, rows, *space)
+    result = _by_parts(np.matmul, np.ascontiguousarray(matrix), flat)
+    return result.reshape(batch, groups, rows, *space)
 
 
-def _matmul(a: np.ndarray, b: np.ndarray) -> Any:
+def _by_parts(multiply: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Any:
+    """Return ``multiply(a, b)``, for complex numbers from the products of their real parts.
+
+    A complex matrix product of BLAS ends in a multiplication by 1 + 0j, and 0 * inf is NaN. Of two
+    equal complex products of elements, NumPy may round one with multiply-adds and the other, left
+    over by its vectors, without.
+    """
     if a.dtype.kind != "c":
-        return np.matmul(a, b)
-    # By parts: a complex product of BLAS ends in a multiplication by 1 + 0j, and 0 * inf is NaN.
-    result = np.empty((b.shape[0], *a.shape[:2], b.shape[3]), a.dtype)
+        return multiply(a, b)
     (ar, ai), (br, bi) = ((np.ascontiguousarray(part) for part in (m.real, m.imag)) for m in (a, b))
-    result.real = np.matmul(ar, br) - np.matmul(ai, bi)
-    result.imag = np.matmul(ar, bi) + np.matmul(ai, br)
+    real = multiply(ar, br) - multiply(ai, bi)
+    result = np.empty(real.shape, a.dtype)
+    result.real = real
+    result.imag = multiply(ar, bi) + multiply(ai, br)
     return result
 
 

@@ -110,6 +110,10 @@ for case in DEEP[::2]:
     case["input"][2, 5, 1, ::3] = np.inf
 
 
+# Values of one channel that a vector of NumPy's holds, and values that it leaves over.
+COMPLEX = convolution("depthwise_conv2d", (7, 1, 1, 1), (1, 1, 1, 1), "complex64")
+
+
 def contiguous(a: Array) -> Array:
     return np.array(a, order="C")
 
@@ -163,6 +167,7 @@ def check_promises(backend: NumpyBackend, case: Case) -> None:
 
 @every_kernel
 @given(case=independent_samples)
+@example(case=COMPLEX)
 def test_a_sample_alone_or_in_a_batch(backend: NumpyBackend, case: Case) -> None:
     result = backend.compute(case)
     for n in range(case["input"].shape[0]):

@@ -1,5 +1,5 @@
 # make demo    set up .venv and run the main job
-# make test    set up .venv and run lint, types and all tests
+# make test    set up .venv and run lint, types and the tests
 # make format  bring the Python code into its form
 # make docs    set up .venv and build the documentation in docs/build/html
 #
@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed-cuda$(CUDA)
 
-.PHONY: demo test plain mutants instances norms emulated format docs clean
+.PHONY: demo test plain mutants instances emulated format docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m demo
@@ -22,10 +22,12 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m timed
-	$(MAKE) --jobs 2 --output-sync=target emulated mutants instances plain norms
+	$(MAKE) --jobs 2 --output-sync=target emulated plain mutants instances SHARES=3
 
 # The parts of the tests, two at a time, in an order that keeps both cores busy to the end: of NumPy's
-# BLAS a second thread would wait in a loop. All but plain run on the emulator.
+# BLAS a second thread would wait in a loop. All but plain run on the emulator. Of the mutants and the
+# instances, which are many and alike, make test runs a third, another one each day.
+SHARES := 1
 export OPENBLAS_NUM_THREADS := 1
 EMULATED := HYPOTHESIS_PROFILE=emulator $(BIN)/python -m pytest -m emulator
 
@@ -33,13 +35,10 @@ plain:
 	$(BIN)/python -m pytest -m "not emulator and not timed"
 
 mutants:
-	$(EMULATED) tests/test_mutants.py
+	$(EMULATED) --share $(SHARES) tests/test_mutants.py
 
 instances:
-	$(EMULATED) tests/test_instances.py -k "not test_norm_instance"
-
-norms:
-	$(EMULATED) tests/test_instances.py -k test_norm_instance
+	$(EMULATED) --share $(SHARES) tests/test_instances.py
 
 emulated:
 	$(EMULATED) --ignore tests/test_mutants.py --ignore tests/test_instances.py

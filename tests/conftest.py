@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import importlib.util
 import os
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,6 +52,21 @@ def has_wgmma() -> bool:
     return cupy.cuda.Device().compute_capability == "90"
 
 
+def in_share(name: str, shares: int, day: int) -> bool:
+    """Whether a test is in the share of a day; as many days as there are shares have all tests."""
+    return (zlib.crc32(name.encode()) + day) % shares == 0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run one of N shares of the selected tests that have parameters, another one each day",
+    )
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Count each example: Hypothesis runs a test's body as ``test.hypothesis.inner_test``."""
     handle = getattr(getattr(item, "obj", None), "hypothesis", None)
@@ -71,7 +88,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
-    """Without a GPU, set the tests aside that need one; fail where nothing else was asked for.
+    """Keep the share of the day. Without a GPU, set the tests aside that need one; fail where
+    nothing else was asked for.
 
     Large arrays are not for the emulator: the other backends have them.
     """
@@ -82,6 +100,10 @@ def pytest_collection_modifyitems(
     items[:] = [item for item in items if item not in slow]
     config.hook.pytest_deselected(items=slow)
     yield  # then the selection by -m and -k
+    shares, day = config.option.share, datetime.date.today().toordinal()
+    others = [i for i in items if hasattr(i, "callspec") and not in_share(i.nodeid, shares, day)]
+    items[:] = [item for item in items if item not in others]
+    config.hook.pytest_deselected(items=others)
     needy = [item for item in items if item.get_closest_marker("gpu")]
     if needy and gpu_is_present():
         needy = [item for item in needy if item.get_closest_marker("wgmma") and not has_wgmma()]

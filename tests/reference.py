@@ -184,7 +184,7 @@ def _gather(x: Array, w: Array, axes: list[Axis], groups: int) -> Array:
             target.append(slice(start, stop))
             first, last = start * axis.stride + shift, (stop - 1) * axis.stride + shift
             source.append(slice(first, last + 1, axis.stride) if stop > start else slice(0, 0))
-        products = np.einsum("ngc...,gmc->ngm...", x[(..., *source)], w[(..., *tap)])
+        products = _products(x[(..., *source)], w[(..., *tap)])
         out[(..., *target)] += products
     return out.reshape(out.shape[0], channels, *out.shape[3:])
 
@@ -203,9 +203,18 @@ def _scatter(x: Array, w: Array, axes: list[Axis], groups: int) -> Array:
             source.append(np.flatnonzero(inside))
             target.append(positions[inside])
         values = x[(..., *np.ix_(*source))]
-        products = np.einsum("ngc...,gcm->ngm...", values, w[(..., *tap)])
+        products = _products(values, w[(..., *tap)].swapaxes(1, 2))
         np.add.at(out, (slice(None), slice(None), slice(None), *np.ix_(*target)), products)
     return out.reshape(out.shape[0], channels, *out.shape[3:])
+
+
+def _products(values: Array, matrix: Array) -> Array:
+    """The sum over c of values[n, g, c, ...] * matrix[g, m, c]."""
+    if values.dtype.kind != "f":  # BLAS has no integers, and of complex infinities it makes NaN
+        return np.einsum("ngc...,gmc->ngm...", values, matrix)
+    batch, groups, channels, *space = values.shape
+    columns = values.reshape(batch, groups, channels, math.prod(space))
+    return np.matmul(matrix, columns).reshape(batch, groups, matrix.shape[1], *space)
 
 
 def _sums(

@@ -628,17 +628,17 @@ KINDS: dict[str, Any] = {
         "conv2d", (1, 2 * c, 4, 2 * n), (2 * r, c, 2, 2), {"stride": (1, 2)},
     ),
     "phases": lambda n, c, r: (
-        "conv_transpose2d", (1, 2 * c, 3, n - 6), (2 * c, r, 6, 4),
-        {"stride": (3, 1), "dilation": 2, "padding": (1, 0)},
+        "conv_transpose2d", (1, 2 * c, 2, n - 4), (2 * c, r, 4, 3),
+        {"stride": (2, 1), "dilation": (3, 2), "padding": (1, 0)},
     ),
     "three axes": lambda n, c, r: (
-        "conv3d", (1, 2 * c, 3, 2, n + 1), (2 * r, c, 2, 2, 2), {"padding": (0, 1, 0)},
+        "conv3d", (1, 2 * c, 3, 1, n + 1), (2 * r, c, 2, 2, 2), {"padding": (0, 1, 0)},
     ),
     "a fold": lambda n, c, r: (
-        "conv2d", (1, 2 * c, 3, 4 * n), (2 * 9, c, 1, 3), {"padding": (0, 1)},
+        "conv2d", (2, 2 * c, 2, 4 * n), (2 * 9, c, 1, 3), {"padding": (0, 1)},
     ),
     "three axes, transposed": lambda n, c, r: (
-        "conv_transpose3d", (2, 2 * c, 1, 1, n - 1), (2 * c, r, 4, 2, 2), {"stride": (2, 1, 1)},
+        "conv_transpose3d", (1, 2 * c, 1, 1, n - 1), (2 * c, r, 4, 2, 2), {"stride": (2, 1, 1)},
     ),
     "a folded stride": lambda n, c, r: (
         "conv_transpose2d", (1, 2 * c, 2, n - 1), (2 * c, 17, 2, 9), {"stride": (1, 8)},

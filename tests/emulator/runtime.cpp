@@ -445,15 +445,9 @@ void check_shared(Shared& shared, uintptr_t address, size_t size, bool write) {
 
 #define TOUCHED "the accumulators of a product were touched before the wait for it"
 
-void check(uintptr_t address, size_t size, bool write) {
+// Of memory that is not the thread's own.
+__attribute__((noinline)) void check_memory(uintptr_t address, size_t size, bool write) {
     const uintptr_t end = address + size;
-    if (!launch.current) return;
-    const uintptr_t stack = uintptr_t(launch.current->stack.get());
-    if (address >= stack && end <= stack + STACK) {
-        for (const Range& range : launch.current->accumulators)
-            if (address < range.high && end > range.low) fail(TOUCHED);
-        return;
-    }
     for (Shared& shared : launch.shared)
         if (address >= shared.low && end <= shared.high) return check_shared(shared, address, size, write);
     bool touches = false;
@@ -468,6 +462,15 @@ void check(uintptr_t address, size_t size, bool write) {
     if (!write && address >= launch.image_low && end <= launch.image_high) return;  // constants
     fail("%s %s %zu bytes out of bounds, at %#zx", place(), write ? "writes" : "reads", size,
          size_t(address));
+}
+
+// Short, as most accesses are to a thread's own memory.
+inline void check(uintptr_t address, size_t size, bool write) {
+    if (!launch.current) return;
+    const uintptr_t own = address - uintptr_t(launch.current->stack.get());
+    if (own > STACK - size) return check_memory(address, size, write);
+    for (const Range& range : launch.current->accumulators)
+        if (address < range.high && address + size > range.low) fail(TOUCHED);
 }
 
 void start_block(std::mt19937& random) {
@@ -494,20 +497,22 @@ void start_block(std::mt19937& random) {
         fiber.stores.clear();
         fiber.accumulators.clear();
     }
-    std::vector<int> order(launch.threads);
-    for (int t = 0; t < launch.threads; ++t) order[t] = t;
+    std::vector<int> ready;
     for (;;) {
-        std::shuffle(order.begin(), order.end(), random);
-        const uint64_t progress = launch.progress;
+        ready.clear();
         int done = 0;
-        for (int t : order) {
-            Fiber& fiber = launch.fibers[t];
+        for (int t = 0; t < launch.threads; ++t) {
+            const Fiber& fiber = launch.fibers[t];
             done += fiber.done;
-            if (fiber.done || fiber.waiting) continue;
-            resume(fiber);
-            if (launch.failed) return;
+            if (!fiber.done && !fiber.waiting) ready.push_back(t);
         }
         if (done == launch.threads) return;
+        std::shuffle(ready.begin(), ready.end(), random);
+        const uint64_t progress = launch.progress;
+        for (int t : ready) {
+            resume(launch.fibers[t]);
+            if (launch.failed) return;
+        }
         if (launch.progress == progress) {  // all that ran was polling
             snprintf(launch.error, sizeof launch.error,
                      "block %u hangs: %d threads wait for others, %d have ended; a barrier that not all "

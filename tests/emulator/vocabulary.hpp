@@ -1,10 +1,22 @@
 // The CUDA words that kernels use, for a C++ compiler on the CPU. It is included in front of a
 // shipped .cu file, which is compiled as it is; what a word does is in runtime.cpp.
 #pragma once
-#include <math.h>
-#include <string.h>
-
 #include "runtime.hpp"
+
+// What is taken of C's library. To read its headers, with all that they have in C++, would be most of
+// what the compiler does for a small kernel.
+extern "C" {
+void* memcpy(void* to, const void* from, unsigned long bytes);
+double fabs(double);
+double fma(double, double, double);
+double sqrt(double);
+double tanh(double);
+float exp2f(float);
+float fabsf(float);
+float fmaf(float, float, float);
+float nextafterf(float, float);
+float tanhf(float);
+}
 
 #define __device__
 #define __host__

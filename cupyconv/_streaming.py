@@ -228,10 +228,12 @@ def _candidates(
     chunks = -(-each // shape.channels)
     terms = _TERM * chunks * shape.channels if shape.taps else 0
     all_passes = -(-g.rows // shape.rows)
-    for passes in [shape.held] if shape.held else range(all_passes, 0, -1):
-        size = passes * shape.weights(mode, chunks) + terms
-        if size > shared:
+    weights = shape.weights(mode, chunks)
+    room = (shared - terms) // weights
+    for passes in [shape.held] if shape.held else range(min(all_passes, room), 0, -1):
+        if passes > room:
             continue
+        size = passes * weights + terms
         units = g.groups * -(-all_passes // passes)
         blocks, waves = max(1, multiprocessors // units), -(-units // multiprocessors)
         rounds = -(-tiles // (blocks * shape.teams)) * waves

@@ -6,6 +6,7 @@ import bisect
 import math
 import operator
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -433,6 +434,25 @@ def test_where_32_bits_end(respect: str) -> None:
     assert rank_of(make(2**31 - 1000)) == max(2, make(1000).rank)
     assert rank_of(make(2**31 + 200)) == 0
     assert rank_of(make(2**32 - 8)) == 0
+
+
+@pytest.mark.parametrize("kernel", [None, *KERNELS])
+def test_large_arrays_are_planned_as_quickly(
+    kernel: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ways to divide them do not grow in number with any size."""
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    more = {
+        "rows": lambda n: conv((1, 2, 1, 1), (n, 2, 1, 1)),
+        "rows with taps": lambda n: conv((1, 2, 5, 5), (n // 16, 2, 3, 3)),
+        "groups": lambda n: conv((1, n // 8, 4), (n // 8, 2, 3), groups=n // 16),
+        "samples": lambda n: conv((n // 64, 4, 16), (4, 4, 3)),
+    }
+    for respect, make in {**GROWING, **more}.items():
+        for dtype, precision in MODES:
+            start = time.process_time()
+            plan_of(make(2**31), dtype, precision, kernel=kernel)
+            assert time.process_time() - start < 1, respect
 
 
 @pytest.mark.parametrize("rank", range(1, 8))

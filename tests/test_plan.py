@@ -1538,6 +1538,12 @@ def with_batch(geometry: ConvGeometry, batch: int) -> ConvGeometry:
     processor=Processor("sm_86", 1),
     batch=7,
 )  # a tile of several samples does not fit shared memory
+@example(
+    geometry=conv((1, 65, 16), (253, 65, 1)),
+    mode=(np.dtype("float32"), "tf32"),
+    processor=HOPPER,
+    batch=300,
+)  # for the pointwise kernel
 def test_the_batch_does_not_choose_the_kernel(
     geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], processor: Processor, batch: int
 ) -> None:
@@ -1563,6 +1569,8 @@ def test_the_batch_does_not_choose_the_kernel(
             assert isinstance(plan, StreamingPlan)
             chunks = {(p.layout.chunks, p.layout.shape.channels) for p in (one, plan)}
             assert len(chunks) == 1
+        elif isinstance(one, PointwisePlan):  # which adds up channel by channel in any shape
+            assert isinstance(plan, PointwisePlan)
         else:
             assert isinstance(plan, MatrixPlan)
             assert plan.sum == one.sum

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ._geometry import ConvGeometry
 from ._taps import NO_AXIS, AxisTaps, conv_taps, conv_transpose_taps
@@ -289,12 +290,6 @@ class Axis:
     spread: int = 1
 
     @property
-    def tap_counts(self) -> tuple[int, ...]:
-        """How many taps each phase has that has outputs."""
-        phases = range(min(self.taps.phases, self.taps.size_out))
-        return tuple(self.taps.progression(phase)[1] for phase in phases)
-
-    @property
     def in_odd_lattices(self) -> bool:
         """Whether pairs of inputs lie in an odd number of lattices, their places in a table."""
         return self.pairs and self.lattices > 1 and self.lattices % 2 == 1
@@ -342,11 +337,10 @@ def _pooled_axis(taps: AxisTaps, stacked: int, last: bool) -> Axis:
     return replace(axis, spacing=1, lattices=stacked, stacked=stacked, spread=spread)
 
 
+@lru_cache(maxsize=1024)
 def _axis(taps: AxisTaps, last: bool) -> Axis:
     """Return an axis; along the last one neighbouring inputs may be staged as pairs."""
-    phases = range(min(taps.phases, taps.size_out))
-    progressions = [taps.progression(phase) for phase in phases]
-    most = max(count for _, count, _ in progressions)
+    most, _, _ = taps.tap_counts
     apart = abs(taps.offset_step)
     spacing = math.gcd(taps.step, apart)
     # Inputs of two lattices are pairs too: of an even and an odd one, where there are as many of
@@ -354,6 +348,7 @@ def _axis(taps: AxisTaps, last: bool) -> Axis:
     reached = most if taps.step % 2 else most * apart
     all_used = spacing == 1 and reached >= taps.step
     pairs = last and taps.size_in % 2 == 0 and (taps.step == 1 or all_used)
+    progressions = map(taps.progression, taps.used_phases)
     firsts = (offset + (n - 1) * min(0, taps.offset_step) for _, n, offset in progressions if n)
     skew = int(pairs and any(first % 2 for first in firsts))
     used = (tap * apart % taps.step // spacing for tap in range(min(most, taps.step)))
@@ -447,7 +442,7 @@ class Sum:
     @property
     def phases(self) -> int:
         """Phases that have outputs."""
-        return math.prod(min(axis.taps.phases, axis.taps.size_out) for axis in self.axes)
+        return math.prod(len(axis.taps.used_phases) for axis in self.axes)
 
 
 def _folded(

@@ -984,14 +984,13 @@ def _turns(geometry: ConvGeometry, sum: Sum) -> int:
     """Return how many blocks each multiprocessor has in turn, a power of two."""
     if sum.phases == 1:
         return 1
-    counts = [axis.tap_counts for axis in sum.axes]
-    most = math.prod(max(own) * len(own) for own in counts)
-    if most <= _UNEQUAL * math.prod(map(math.fsum, counts)):
+    most, fewest, every = zip(*(axis.taps.tap_counts for axis in sum.axes), strict=True)
+    if math.prod(most) * sum.phases <= _UNEQUAL * math.prod(every):
         return 1
-    g, most = geometry, _MOST_TURNS * (2 if any(0 in own for own in counts) else 1)
+    g, most_turns = geometry, _MOST_TURNS * (1 if all(fewest) else 2)
     outputs = g.batch * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes)
     turns = outputs * sum.mode.itemsize // _TURN_BYTES
-    return max(_LEAST_TURNS, min(most, 1 << turns.bit_length() >> 1))
+    return max(_LEAST_TURNS, min(most_turns, 1 << turns.bit_length() >> 1))
 
 
 def _plan_spans(
@@ -1014,7 +1013,7 @@ def _plan_spans(
     if isinstance(whole, str):
         return whole
     sum = whole.sum
-    if any(0 in axis.tap_counts for axis in sum.axes):
+    if any(axis.taps.tap_counts[1] == 0 for axis in sum.axes):
         return "it has phases without taps, in which nothing keeps the teams of a block together"
     smallest = _matrix.span_shapes(mode)[-1]
     columns = math.prod(axis.taps.positions(0) for axis in sum.axes)
@@ -1137,7 +1136,7 @@ def _plan_direct(geometry: ConvGeometry, dtype: np.dtype) -> DirectPlan:
     wide, narrow = _tiles(storage(dtype))
     tile = wide if geometry.rows > _NARROW_ROWS else narrow
     small = geometry.rank <= 3 and _fits_32_bits(geometry)
-    phases = math.prod(min(axis.phases, axis.size_out) for axis in geometry.axes)
+    phases = math.prod(len(axis.used_phases) for axis in geometry.axes)
     row_tiles = -(-geometry.rows // tile.rows)
     largest_phase = geometry.batch * math.prod(axis.positions(0) for axis in geometry.axes)
     position_tiles = -(-largest_phase // tile.positions)

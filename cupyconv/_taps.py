@@ -53,7 +53,22 @@ class AxisTaps:
     @property
     def most_taps(self) -> int:
         """Return how many taps the phase has that has most."""
-        return max(self.progression(phase)[1] for phase in range(self.phases))
+        return -(-self.kernel // self.tap_step)
+
+    @property
+    def used_phases(self) -> range:
+        """Return the phases that have outputs."""
+        return range(min(self.phases, self.size_out))
+
+    @property
+    def tap_counts(self) -> tuple[int, int, int]:
+        """Return the most and the fewest taps of a phase that has outputs, and those of all."""
+        if self.size_out >= self.phases:
+            # Each tap belongs to one phase, and the first taps of phases are all different.
+            fewest = self.kernel // self.tap_step if self.gcd == 1 else 0
+            return self.most_taps, fewest, self.kernel
+        counts = [self.progression(phase)[1] for phase in self.used_phases]
+        return max(counts), min(counts), sum(counts)
 
     @property
     def offsets(self) -> tuple[int, int]:

@@ -447,6 +447,7 @@ def test_large_arrays_are_planned_as_quickly(
         "rows with taps": lambda n: conv((1, 2, 5, 5), (n // 16, 2, 3, 3)),
         "groups": lambda n: conv((1, n // 8, 4), (n // 8, 2, 3), groups=n // 16),
         "samples": lambda n: conv((n // 64, 4, 16), (4, 4, 3)),
+        "phases": lambda n: conv_transpose((1, 64, 8), (64, 64, n >> 16), stride=n >> 16),
     }
     for respect, make in {**GROWING, **more}.items():
         for dtype, precision in MODES:

@@ -108,6 +108,19 @@ def test_each_tap_belongs_to_the_phases_of_one_residue(drawn: tuple[bool, AxisTa
         assert taps == sorted(set(taps))
 
 
+@given(drawn=axes())
+@example(drawn=(True, conv_transpose_taps(5, 13, 3, 4, 6, 2), 2))  # a phase without taps
+@example(drawn=(True, conv_transpose_taps(5, 13, 3, 5, 1, 2), 2))  # more phases than taps
+@example(drawn=(True, conv_transpose_taps(1, 1, 12, 12, 1, 5), 5))  # fewer outputs than phases
+def test_numbers_of_taps(drawn: tuple[bool, AxisTaps, int]) -> None:
+    _, axis, _ = drawn
+    counts = [len(axis.table(phase)) for phase in range(axis.phases)]
+    assert axis.most_taps == max(counts)
+    used = [counts[phase] for phase in range(axis.phases) if axis.positions(phase)]
+    assert list(axis.used_phases) == list(range(len(used)))
+    assert axis.tap_counts == (max(used), min(used), sum(used))
+
+
 @given(drawn=axes(bits=HUGE), phase=st.integers(0, 2**31))
 def test_long_progressions(drawn: tuple[bool, AxisTaps, int], phase: int) -> None:
     """Tables too long to write down: the first tap, the last one, and none in front or behind."""

@@ -14,6 +14,8 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from backends import (
     BACKENDS,
     FORCED,
+    GATHER,
+    POINTWISE,
     SPANS,
     STREAMING,
     NumpyBackend,
@@ -96,6 +98,23 @@ for case in STILL[::2]:  # what is not finite is computed again, and nothing bes
     case["input"][2, 5, 1, ::3] = np.inf
 
 
+# One channel in each group: whole images, strips, a stride, steps that differ, several axes.
+GATHERED = [
+    convolution("depthwise_conv2d", (3, 9, 7, 7), (18, 1, 3, 3), dtype, bias=True, padding=1)
+    for dtype in ("float32", "float16", "float64")
+] + [
+    convolution("depthwise_conv2d", (3, 5, 21, 13), (5, 1, 5, 5), bias=True, stride=2, padding=2),
+    convolution("depthwise_conv2d", (2, 5, 9, 23), (5, 1, 4, 3), stride=(1, 3), dilation=(2, 1)),
+    convolution(
+        "conv_transpose2d", (3, 4, 9, 10), (4, 2, 3, 3), "bfloat16", bias=True, groups=4, padding=1
+    ),
+    convolution("conv3d", (2, 3, 5, 7, 9), (6, 1, 2, 3, 3), bias=True, groups=3, stride=(1, 2, 2)),
+]
+for case in GATHERED[::2]:
+    case["input"][1, :, ..., 3] = np.nan
+    case["weight"].flat[3] = np.inf
+
+
 # Many channels on small images: sums of several spans, whose samples alone have few tiles.
 DEEP = [
     convolution(function, input_shape, weight_shape, dtype, precision=precision, bias=True, **more)
@@ -140,9 +159,15 @@ def test_matrix_units(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)
 
 
-@pytest.mark.parametrize("backend", BACKENDS + STREAMING)
+@pytest.mark.parametrize("backend", BACKENDS + STREAMING + POINTWISE)
 @pytest.mark.parametrize("case", STILL, ids=str)
 def test_one_tap(backend: NumpyBackend, case: Case) -> None:
+    check_promises(backend, case)
+
+
+@pytest.mark.parametrize("backend", GATHER)
+@pytest.mark.parametrize("case", GATHERED, ids=str)
+def test_gathered_inputs(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)
 
 

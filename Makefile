@@ -31,16 +31,16 @@ SHARES := 1
 export OPENBLAS_NUM_THREADS := 1
 EMULATED := HYPOTHESIS_PROFILE=emulator $(BIN)/python -m pytest -m emulator
 
-plain:
+plain: $(INSTALLED)
 	$(BIN)/python -m pytest -m "not emulator and not timed"
 
-mutants:
+mutants: $(INSTALLED)
 	$(EMULATED) --share $(SHARES) tests/test_mutants.py
 
-instances:
+instances: $(INSTALLED)
 	$(EMULATED) --share $(SHARES) tests/test_instances.py
 
-emulated:
+emulated: $(INSTALLED)
 	$(EMULATED) --ignore tests/test_mutants.py --ignore tests/test_instances.py
 
 format: $(INSTALLED)

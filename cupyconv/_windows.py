@@ -3,7 +3,7 @@
 Plain integers, for arrays that are divided into chunks (`cupyconv.dask`). Outputs ``start`` to
 ``stop`` of a long axis are computed from a `Window` of its inputs. Padding is absence, so the
 window is padded only where the array itself ends: that is what makes the result that of the whole
-axis.
+axis. (The windows of kernels/windows.cuh are ranges of exponents.)
 """
 
 from __future__ import annotations

@@ -47,6 +47,10 @@ CONVOLVED = _REAL | _COMPLEX | _INTEGER
 NORMALISED = _REAL | _INTEGER
 
 
+# Of one array, and of the addresses of those without memory.
+MOST_BYTES = 2**62
+
+
 class Blueprint(np.ndarray):
     """An array with a layout but no memory: what `explain` gives to functions. It is never read.
 
@@ -54,7 +58,7 @@ class Blueprint(np.ndarray):
     """
 
     path: Any
-    _next = 2**40  # an address, of which nothing but overlaps is asked
+    _next = _first = 2**40  # addresses, of which nothing but overlaps is asked
 
     def __new__(
         cls,
@@ -66,7 +70,8 @@ class Blueprint(np.ndarray):
         """Return an array at an address of its own, in C order, where nothing else is said."""
         if address is None:
             address = cls._next
-            cls._next += -(-math.prod(shape) * dtype.itemsize // 512) * 512 + 512
+            end = address + -(-math.prod(shape) * dtype.itemsize // 512) * 512 + 512
+            cls._next = end if end < MOST_BYTES else Blueprint._first
         anywhere = _Layout(address, shape, strides, dtype.itemsize, read_only=False)
         return np.asarray(anywhere).view(dtype).view(cls)
 
@@ -78,8 +83,8 @@ class Blueprint(np.ndarray):
 
 def is_cupy(array: object) -> bool:
     """Return whether `array` is a CuPy array, without importing CuPy."""
-    cupy = sys.modules.get("cupy")
-    return cupy is not None and isinstance(array, cupy.ndarray)
+    kind = getattr(sys.modules.get("cupy"), "ndarray", None)  # None while a thread imports it
+    return kind is not None and isinstance(array, kind)
 
 
 def is_numpy(array: object) -> bool:
@@ -113,8 +118,7 @@ def layout(array: Array) -> tuple[object, ...] | None:
     kind = type(array)
     if kind is np.ndarray:
         return kind, array.shape, array.strides, array.dtype
-    cupy = sys.modules.get("cupy")
-    if cupy is None or kind is not cupy.ndarray:
+    if kind is not getattr(sys.modules.get("cupy"), "ndarray", None):
         return None
     data = array.data
     alignment = data.ptr % array.itemsize

@@ -479,8 +479,11 @@ def _blueprint(name: str, value: object, dtype: object) -> Blueprint:
         return numpy.view(Blueprint)  # type: ignore[no-any-return]
     if not isinstance(value, (tuple, list)):
         raise TypeError(f"explain: {name} must be an array or a shape, got {value!r}")
-    shape = _arguments.per_axis("explain", name, value, len(value), minimum=0)
-    return Blueprint(shape, arrays.named(dtype))
+    limit, made_of = _arguments.SIZE_LIMIT, arrays.named(dtype)
+    shape = _arguments.per_axis("explain", name, value, len(value), minimum=0, limit=limit)
+    if math.prod(shape) * made_of.itemsize >= arrays.MOST_BYTES:
+        raise ValueError(f"explain: {name} must have less than 2**62 bytes, got {name}={value!r}")
+    return Blueprint(shape, made_of)
 
 
 def _chip(target: str | None, given: Mapping[str, Array]) -> Chip:

@@ -114,7 +114,7 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     """
     path = path_of(input)
     operands = (input, kernel, bn_weight, bn_bias, gn_weight, gn_bias, mean, var, out)
-    exact_eps = eps.hex() if type(eps) is float else eps
+    exact_eps = ("float", eps.hex()) if type(eps) is float else eps
     options = (num_groups, stride, padding, output_padding, groups, exact_eps, precision)
     layouts = tuple(() if array is None else arrays.layout(array) for array in operands)
     key = _calls.key(_NAME, path, layouts, options)

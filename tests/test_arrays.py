@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -222,3 +224,12 @@ def test_arrays_in_the_other_byte_order(dtype: np.dtype[Any]) -> None:
     result = cupyconv.conv1d(x.astype(swapped), w.astype(swapped))
     assert result.dtype == dtype and result.dtype.isnative
     np.testing.assert_array_equal(result, cupyconv.conv1d(x, w).astype(dtype))
+
+
+def test_cupy_that_another_thread_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module is there from the beginning of its import on, and has nothing yet."""
+    monkeypatch.setitem(sys.modules, "cupy", ModuleType("cupy"))
+    ones = np.ones((1, 1, 9))
+    assert cupyconv.conv1d(ones, ones[..., :3]).tolist() == [[[3.0] * 7]]
+    with pytest.raises(TypeError, match="conv1d: input"):
+        cupyconv.conv1d([1.0], ones)  # type: ignore[type-var]

@@ -355,6 +355,17 @@ def test_text_has_all_of_it() -> None:
     assert "\n             not fused: with such strides" in strided
 
 
+def test_shapes_longer_than_32_bits() -> None:
+    """And one that is too large for any address spoils none that come later."""
+    explain = cupyconv.explain
+    with pytest.raises(ValueError, match=r"explain: input must have less than 2\*\*62 bytes"):
+        explain(cupyconv.conv1d, (2**30, 8, 2**30), (1, 8, 3), target="sm_90a")
+    for _ in range(5):
+        call = explain(cupyconv.conv1d, (2**29, 2, 2**28), (1, 2, 3), target="sm_90a")
+        assert call.out_shape == (2**29, 1, 2**28 - 2)
+    assert explain(cupyconv.conv1d, (1, 1, 2**31), (1, 1, 3), target="sm_90a").out_shape[2] > 2**30
+
+
 def test_a_blueprint_says_what_it_is() -> None:
     """Its elements lie nowhere: to print them would read them."""
     blueprint = _explain.Blueprint((2, 3), np.dtype(np.float32))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import cupyconv
 import reference
 from backends import NumpyBackend, every_backend, every_matrix_kernel, examples
 from bounds import assert_normalized, assert_same_bits, fused_error
@@ -194,3 +195,13 @@ def test_complex_numbers_are_refused(backend: NumpyBackend) -> None:
     case = fused_case((2, 3, 5, 5), (3, 4, 2, 2), np.complex64, num_groups=2)
     with pytest.raises(TypeError, match="complex64"):
         backend.compute(case)
+
+
+def test_eps_is_no_string_after_a_call_like_it() -> None:
+    """What is kept of a call tells its eps from a text of the same bits."""
+    one = np.ones(1)
+    arrays = np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)), one, one, one, one
+    for eps in (1e-5, 1e-5):
+        getattr(cupyconv, FUSED)(*arrays, num_groups=1, eps=eps)
+    with pytest.raises(TypeError, match="eps must be a real number"):
+        getattr(cupyconv, FUSED)(*arrays, num_groups=1, eps=(1e-5).hex())

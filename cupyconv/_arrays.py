@@ -71,7 +71,7 @@ class Blueprint(np.ndarray):
         if address is None:
             address = cls._next
             end = address + -(-math.prod(shape) * dtype.itemsize // 512) * 512 + 512
-            cls._next = end if end < MOST_BYTES else Blueprint._first
+            cls._next = end if end < MOST_BYTES else cls._first
         anywhere = _Layout(address, shape, strides, dtype.itemsize, read_only=False)
         return np.asarray(anywhere).view(dtype).view(cls)
 

@@ -101,8 +101,11 @@ def pytest_collection_modifyitems(
     config.hook.pytest_deselected(items=slow)
     yield  # then the selection by -m and -k
     shares, day = config.option.share, datetime.date.today().toordinal()
-    others = [i for i in items if hasattr(i, "callspec") and not in_share(i.nodeid, shares, day)]
-    items[:] = [item for item in items if item not in others]
+    own, others = [], []
+    for item in items:
+        whole = not hasattr(item, "callspec")
+        (own if whole or in_share(item.nodeid, shares, day) else others).append(item)
+    items[:] = own
     config.hook.pytest_deselected(items=others)
     needy = [item for item in items if item.get_closest_marker("gpu")]
     if needy and gpu_is_present():

@@ -112,6 +112,11 @@ def _axes_of(sum: Sum, strides: ConvStrides) -> list[int]:
     ]
 
 
+def _folds_of(sum: Sum) -> list[int]:
+    """Return the members of three ``struct Fold``, and the number of folds."""
+    return [*(value for fold in sum.fold for value in astuple(fold)), sum.folds]
+
+
 def _order_of(sum: Sum) -> tuple[int, int, int]:
     """Return the last members of a ``struct Steps``."""
     return sum.depth, sum.halves, sum.axes[2].apart
@@ -131,7 +136,7 @@ def _pack_constants(
             *(g.groups, g.rows, *strides.weight),
             *(own.phases, row_tiles, slabs, own.steps, plan.splits),
             *(own.channels, own.spans * own.blocks, *_order_of(own)),
-            *astuple(own.fold),
+            *_folds_of(own),
             *_axes_of(own, strides),
         )
     )
@@ -569,7 +574,7 @@ class KernelPath:
         g, sum, tiling = geometry, plan.sum, plan.tiling
         lead = (0,) * (3 - g.rank)
         pack_constants = _pack_constants(plan, g, strides, tiling.row_tiles, tiling.shape.slabs)
-        axes, fold, order = _axes_of(sum, strides), astuple(sum.fold), _order_of(sum)
+        axes, folds, order = _axes_of(sum, strides), _folds_of(sum), _order_of(sum)
         scaled = sum.mode.scaled
         batch = max(1, g.batch)
         judged = packed_words(
@@ -582,7 +587,8 @@ class KernelPath:
         shifts = plan.packed - 4 * batch - 8 * rows, plan.packed - 4 * batch
         x = sum.axes[2]
         input_pairs = x.pairs and lie_together(2, (*strides.input, *strides.input_axes)) == 2
-        own = sum.fold.count % 2 == 0 or sum.fold.count == x.taps.phases == 1
+        along_x = sum.fold[2].count
+        own = along_x % 2 == 0 or along_x == x.taps.phases == 1
         out_strides = (*strides.out, *strides.out_axes)
         unit = lie_together(sum.unit if own else 1, out_strides, g.axes[-1].size_out)
         groups = tiling.slots // 32
@@ -595,7 +601,7 @@ class KernelPath:
                 *(*strides.out, *lead, *strides.out_axes),
                 *(value for axis in sum.taps for value in astuple(axis)),
                 *axes,
-                *fold,
+                *folds,
                 *(sum.channels, sum.blocks, *order),
                 *(sum.phases, sum.steps),
                 *(tiling.row_tiles, *tiling.tiles, *tiling.tile),

@@ -7,6 +7,7 @@ precision alone, so that it has the same bits in any batch. How outputs are divi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -241,7 +242,7 @@ def stacked(mode: Mode, engine: str) -> int:
 
 @dataclass(frozen=True)
 class Fold:
-    """Which tap belongs to a tap of the folded axis.
+    """How many neighbouring outputs are one, and which tap belongs to a tap of the folded axis.
 
     It is ``(start + j * step + fold * apart) / divisor``, if that is one of the kernel's.
     """
@@ -365,7 +366,9 @@ class Sum:
     taps : tuple of AxisTaps
         z, y and x as called; axes that a call lacks have one element.
     axes : tuple of Axis
-        z, y and x as computed, x perhaps folded.
+        z, y and x as computed, perhaps folded.
+    fold : tuple of Fold
+        Of each of them.
     blocks : int
         K blocks of channels, of a span.
     depth : int
@@ -380,7 +383,7 @@ class Sum:
 
     taps: tuple[AxisTaps, ...]
     axes: tuple[Axis, ...]
-    fold: Fold
+    fold: tuple[Fold, ...]
     mode: Mode
     channels: int
     rows: int
@@ -406,9 +409,14 @@ class Sum:
         return self.spans * self.blocks * self.axes[0].most_taps * self.steps_inside
 
     @property
+    def folds(self) -> int:
+        """Outputs that are rows of one column."""
+        return math.prod(fold.count for fold in self.fold)
+
+    @property
     def unit(self) -> int:
         """Outputs along x that tiles have together: four may be one store."""
-        four = self.fold.count == self.axes[2].taps.phases == 1
+        four = self.fold[2].count == self.axes[2].taps.phases == 1
         return 4 if four and self.taps[2].size_out % 4 == 0 else 2
 
     @property
@@ -420,7 +428,7 @@ class Sum:
     @property
     def matrix_rows(self) -> int:
         """Rows of the matrix product, folds included, before slabs are filled up."""
-        return _matrix_rows(self.rows, self.fold.count)
+        return _matrix_rows(self.rows, self.folds)
 
     @property
     def _steps_a_tap(self) -> float:
@@ -434,7 +442,7 @@ class Sum:
         def taps(axes: Iterable[AxisTaps]) -> float:
             return math.prod(axis.kernel / axis.phases for axis in axes)
 
-        useful = self.rows * self.fold.count * self.channels * taps(self.taps)
+        useful = self.rows * self.folds * self.channels * taps(self.taps)
         channels = self.spans * self.blocks * self.mode.block * self._steps_a_tap
         computed = _slab_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
         return useful / computed if computed else 0.0  # no phase that has outputs has a tap
@@ -448,20 +456,20 @@ class Sum:
 def _folded(
     taps: AxisTaps, transposed: bool, stride: int, dilation: int, count: int
 ) -> tuple[AxisTaps, Fold] | None:
-    """Return the axis of which `count` neighbouring outputs are one, and its taps."""
-    if count == 1:
-        return taps, Fold(1, taps.kernel)
-    own_phases = transposed and stride == count
-    if not own_phases and (stride != 1 or dilation != 1):
-        return None
+    """Return the axis of which `count` neighbouring outputs are one, and its taps.
+
+    Of a transposed convolution these are all phases of one or several places.
+    """
     kernel, pad = taps.kernel, taps.origin
-    step, offset, length = count, taps.origin, kernel + count - 1
+    if count == 1:
+        return taps, Fold(1, kernel)
+    step, rest = divmod(count, stride) if transposed else (count, stride - 1)
+    if rest or (step > 1 and dilation > 1):
+        return None
     if not transposed:
+        offset, length = pad, kernel + count - 1
         fold = Fold(count, kernel, 0, 1, -1)
-    elif stride == 1:
-        offset = pad - (kernel - 1)
-        fold = Fold(count, kernel, kernel - 1, -1, 1)
-    elif dilation % stride == 0:
+    elif stride > 1 and dilation % stride == 0:
         # One phase has all taps. A fold that is not its own is as far apart as the kernel is long.
         only = -pad % stride
         first = (only + pad) // stride
@@ -471,14 +479,16 @@ def _folded(
         )
         return virtual, Fold(count, kernel, kernel - 1 - only * kernel, -1, kernel)
     else:
-        step, offset = 1, -(((kernel - 1) * dilation - pad) // stride)
-        length = (stride - 1 + pad) // stride - offset + 1
+        offset = -(((kernel - 1) * dilation - pad) // stride)
+        length = (count - 1 + pad) // stride - offset + 1
         fold = Fold(count, kernel, pad - stride * offset, -stride, 1, dilation)
     size_out = -(-taps.size_out // count)
     folded = conv_taps(taps.size_in, size_out, length, step, 1, -offset)
     return folded, fold
 
 
+_MOST_FOLDS = 32  # of a column
+_MOST_PHASES = 8  # of an axis that is folded
 _SCATTERED = 0.8  # cycles of a store to a sector of its own: phases lie between each other
 _ROOM = 160 * 1024  # bytes that take two long stages with any halo of a small kernel
 
@@ -505,39 +515,85 @@ def _steps_inside(axes: tuple[Axis, ...], halves: int) -> int:
     return axes[1].most_taps * axes[2].steps(halves)
 
 
-def sum_of(
-    geometry: ConvGeometry, mode: Mode, shared: int, *, pools: bool = False, stacked: int = 1
-) -> Sum:
-    """Return how sums are computed, of rank 1 to 3, by blocks with `shared` bytes.
+def folds_of(geometry: ConvGeometry, mode: Mode) -> list[tuple[int, ...]]:
+    """Return how many outputs along z, y and x may be rows of one column: what suits first.
 
-    Where they are pooled, neighbouring outputs along x stay columns of their own, so many rows may
-    be `stacked`, and there is one phase.
+    The others are worth a comparison: several along y or z as well, if a block has the rows of all,
+    and other numbers along x. Phases lie between each other, and stay so along x, or none do. Axes
+    without taps may have been joined, and what suits first does not depend on that.
     """
     g = geometry
-    taps = (NO_AXIS,) * (3 - g.rank) + g.axes
+    taps, strides, dilations = _three(g)
+    own = [n if g.transposed and n <= _MOST_PHASES else 1 for n in strides]
 
     def cost(count: int) -> float:
         """Cycles of an output along x, in all rows: of products, and to store it."""
-        folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
+        folded = _axis_folded(g, 2, count)
         if folded is None or folded[0].kernel < 1:
             return math.inf
         rows = _matrix_rows(g.rows, count)
-        length = g.axes[-1].kernel / taps[2].phases if count == 1 else folded[0].kernel
-        apart = taps[2].phases > 1 and count == 1
+        length = folded[0].kernel / folded[0].phases
         products = _slab_rows(rows) * length / count * terms * mode.products / mode.rate
-        return products + g.rows * (_SCATTERED if apart else mode.itemsize / SECTOR)
+        scattered = folded[0].phases > 1
+        return products + g.rows * (_SCATTERED if scattered else mode.itemsize / SECTOR)
 
     outer = math.prod(axis.kernel / axis.phases for axis in g.axes[:-1])
     terms = _whole(g.channels, mode.block) * outer
-    phases = g.stride[-1] if g.transposed and g.stride[-1] <= 8 else 1
-    count = 1 if pools else min(sorted({1, 2, 4, phases}), key=cost)
-    folded = _folded(taps[2], g.transposed, g.stride[-1], g.dilation[-1], count)
-    assert folded is not None
-    if pools:
+    first = min(sorted({1, 2, 4, own[2]}), key=cost)
+    found: list[tuple[int, ...]] = [(1, 1, first)]
+    if first == 1 < taps[2].phases or all(axis.kernel == axis.phases == 1 for axis in taps):
+        return found
+    z, y = ({1, n} if d % n else {1} for n, d in zip(own[:2], dilations[:2], strict=True))
+    phased = any(axis.phases > 1 for axis in taps)
+    x = {n for n in (own[2], 2 * own[2]) if n <= _MOST_PHASES}
+    if not phased:
+        x = {1, 2, 4}
+        if g.rank > 1 and strides[1] == dilations[1] == 1:
+            y = {1, 2}
+    for counts in itertools.product(sorted(z), sorted(y), sorted(x)):
+        folds = math.prod(counts)
+        rows = _slab_rows(_matrix_rows(g.rows, folds))
+        fewer = rows <= 2 * SLAB_ROWS and (phased or rows < folds * _slab_rows(g.rows))
+        possible = all(_axis_folded(g, *axis) for axis in enumerate(counts))
+        if (fewer or folds == 1) and possible and counts not in found:
+            found.append(counts)
+    return found
+
+
+def _axis_folded(geometry: ConvGeometry, axis: int, count: int) -> tuple[AxisTaps, Fold] | None:
+    """Return z, y or x of which `count` neighbouring outputs are one, None where they cannot be."""
+    taps, strides, dilations = _three(geometry)
+    return _folded(taps[axis], geometry.transposed, strides[axis], dilations[axis], count)
+
+
+def _three(geometry: ConvGeometry) -> tuple[tuple[AxisTaps, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return the taps of z, y and x, their strides and their dilations."""
+    missing = 3 - geometry.rank
+    lead = (1,) * missing
+    return (NO_AXIS,) * missing + geometry.axes, lead + geometry.stride, lead + geometry.dilation
+
+
+def sum_of(
+    geometry: ConvGeometry,
+    mode: Mode,
+    shared: int,
+    folds: tuple[int, ...] = (1, 1, 1),
+    *,
+    stacked: int = 0,
+) -> Sum:
+    """Return how sums are computed, of rank 1 to 3, by blocks with `shared` bytes.
+
+    So many outputs along z, y and x are `folds` of one. Where outputs are pooled, there is one
+    phase, and so many rows are `stacked`, of at least one.
+    """
+    g = geometry
+    taps, _, _ = _three(g)
+    own = [_axis_folded(g, *axis) for axis in enumerate(folds)]
+    fold = tuple(found[1] for found in own if found)
+    z, y, x = (_axis(found[0], a == 2) for a, found in enumerate(own) if found)
+    if stacked:
         y, x = _pooled_axis(taps[1], stacked, last=False), _pooled_axis(taps[2], 1, last=True)
-    else:
-        y, x = _axis(taps[1], last=False), _axis(folded[0], last=True)
-    axes = (_axis(taps[0], last=False), y, x)
+    axes = (z, y, x)
     # Of few channels a step takes two taps of x, which lie as far apart everywhere.
     halves = 1 if 2 * g.channels <= mode.block and x.most_taps > x.apart else 2
     if halves == 1:
@@ -557,7 +613,7 @@ def sum_of(
     # Groups of even lengths.
     steps = max(1, depth * inside)
     group = _evenly(steps, mode.group)
-    return Sum(taps, axes, folded[1], mode, g.channels, g.rows, blocks, depth, group, halves)
+    return Sum(taps, axes, fold, mode, g.channels, g.rows, blocks, depth, group, halves)
 
 
 def of_one_tap(geometry: ConvGeometry, mode: Mode, blocks: int) -> Sum:
@@ -565,7 +621,7 @@ def of_one_tap(geometry: ConvGeometry, mode: Mode, blocks: int) -> Sum:
     g = geometry
     taps = (NO_AXIS,) * (3 - g.rank) + g.axes
     axes = tuple(_axis(axis, last=False) for axis in taps)
-    return Sum(taps, axes, Fold(1, 1), mode, g.channels, g.rows, blocks, 1, 1, 2)
+    return Sum(taps, axes, (Fold(1, 1),) * 3, mode, g.channels, g.rows, blocks, 1, 1, 2)
 
 
 def spanned(sum: Sum, spans: int) -> Sum:
@@ -845,9 +901,9 @@ def _candidates(
         staging = engine if sum.steps_inside <= lattices else "hopper"
         staged /= _STAGED_A_CYCLE * (4 * shape.staging_teams(mode, staging, window) - 1)
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
-        folds = sum.fold.count
-        lines = sum.matrix_rows / row_tiles / folds * math.prod(tile[:3])
-        sectors = lines * (tile[3] * folds * mode.itemsize / SECTOR + 1.5)  # full or not
+        along_x = sum.fold[2].count
+        lines = sum.matrix_rows / row_tiles / along_x * math.prod(tile[:3])
+        sectors = lines * (tile[3] * along_x * mode.itemsize / SECTOR + 1.5)  # full or not
         stores = sectors * _SECTOR_CYCLES
         if window > 1:
             stores = shape.rows * shape.columns / _POOLED_A_CYCLE
@@ -947,6 +1003,7 @@ def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
         own += MAX_STAGES * 16 + shape.teams * (team_rows * 8 + columns * 8) + 34 * 4
     if window == 1:
         own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
+        own += 8 * _MOST_FOLDS + shape.teams * team_rows // 16 * 32
     else:
         # A warp has 8 rows and all columns, or the four of a team share them.
         pass_rows, sharing = (32, 1) if engine == "hopper" else (8, 4)

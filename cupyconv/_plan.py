@@ -664,14 +664,14 @@ def _too_many(
     mode = _matrix.mode(dtype.name, precision, engine, g, False)
     if mode is None or _too_few(g, mode, processor):
         return None
-    dense = _plan_matrix(g, mode, processor, engine)
+    cycles = _dense_cycles(g, mode, processor, engine)
     _, plan = plan_joined(g, dtype, processor, (True,) * (g.rank - 1))
-    if isinstance(dense, str) or isinstance(plan, str):
+    if cycles is None or isinstance(plan, str):
         return None
     phases = g.axes[-1].phases
     factors = _NO_PHASES if phases == 1 else _ODD_PHASES if phases % 2 else _EVEN_PHASES
     factor = factors[mode.products, dtype.itemsize]
-    if plan.layout.cycles > factor * dense.tiling.cycles:
+    if plan.layout.cycles > factor * cycles:
         return "matrix units take less time"
     return None
 
@@ -895,10 +895,10 @@ def _too_slow(
     dense_mode = _matrix.mode(dtype.name, precision, "hopper", g)
     if dense_mode is None or _too_few(g, dense_mode, processor):
         return None
-    dense = _plan_matrix(g, dense_mode, processor, "hopper")
+    cycles = _dense_cycles(g, dense_mode, processor, "hopper")
     of_taps = _OF_DENSE.get(g.axes[-1].step, _OF_DENSE_FAR)
     share = _OF_DENSE_WITH_MANY_CHANNELS if one_tap else of_taps
-    if not isinstance(dense, str) and plan.layout.cycles > share * dense.tiling.cycles:
+    if cycles and plan.layout.cycles > share * cycles:
         return "the dense kernel takes less time"
     return None
 
@@ -937,10 +937,31 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
     small = _small(g.groups * place * math.prod(axis.size_out for axis in g.axes))
     if small:
         return small
-    useful = _matrix.sum_of(g, mode, SHARED[processor.target]).efficiency
+    shared = SHARED[processor.target]
+    folds = _matrix.folds_of(g, mode)
+    useful = max(_matrix.sum_of(g, mode, shared, counts).efficiency for counts in folds)
     if useful * mode.rate / mode.products < direct_rate(g):
         return f"only {useful:.1%} of the matrix units' products would be its own"
     return None
+
+
+def _dense_cycles(
+    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str
+) -> float | None:
+    """Return the dense kernel's cycles, as other kernels have been compared with it.
+
+    That was with phases as folds of all axes, and without them with the folds that suit first.
+    """
+    g = geometry
+    plan = _plan_matrix(g, mode, processor, engine)
+    if isinstance(plan, str) or any(axis.phases > 1 for axis in g.axes):
+        return None if isinstance(plan, str) else plan.tiling.cycles
+    folds = _matrix.folds_of(g, mode)[0]
+    if tuple(fold.count for fold in plan.sum.fold) == folds:
+        return plan.tiling.cycles
+    sum = _matrix.sum_of(g, mode, SHARED[processor.target], folds)
+    tiling = _tiling(sum, g.batch, g.groups, processor, engine, window=1)
+    return tiling.cycles if tiling else plan.tiling.cycles
 
 
 def _matrix_conv(
@@ -971,6 +992,8 @@ _MOST_SPANS, _LEAST_STEPS = 16, 32
 # For which batches they are compared, as their number must not depend on the batch, and the cycles
 # that a call takes beside its kernel's. What they gain must be more than a model errs.
 _SPANNED_BATCHES, _BESIDE, _GAIN = (1, 4, 16, 64), 25000, 0.9
+# How much longer folds take that are the phases of several places: their inputs lie in lattices.
+_SEVERAL_PLACES = 1.1
 # How many blocks a multiprocessor has, one after the other, where one of the phases has many more
 # taps than they have in the mean; twice as many where some have none. Those of few taps run ahead,
 # and outputs beside each other, which share sectors of memory, had better be written soon after
@@ -1042,6 +1065,41 @@ def _plan_spans(
     return _plan_matrix(geometry, mode, processor, "hopper", spans=spans)
 
 
+def _tiling(
+    sum: Sum, batch: int, groups: int, processor: Processor, engine: str, window: int
+) -> Tiling | None:
+    shared, multiprocessors = SHARED[processor.target], processor.multiprocessors
+    return _matrix.tiling(sum, batch, groups, engine, shared, multiprocessors, window)
+
+
+@lru_cache(maxsize=4096)
+def _matrix_sum(
+    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str, window: int, spans: int
+) -> Sum:
+    """Return how the matrix kernel sums up: as suits first, or what takes far fewer cycles.
+
+    The batch is a nominal one: the order of a sum must not depend on a call's.
+    """
+    g, shared = geometry, SHARED[processor.target]
+    if window > 1:
+        stacked = _matrix.stacked(mode, engine)
+        sums = [_matrix.sum_of(g, mode, shared, stacked=stacked)]
+    else:
+        sums = [_matrix.sum_of(g, mode, shared, counts) for counts in _matrix.folds_of(g, mode)]
+    if spans > 1:
+        sums = [_matrix.spanned(sum, spans) for sum in sums]
+    found = [one for sum in sums for one in (sum, _matrix.one_by_one(sum)) if one]
+    first = found[0].fold
+
+    def cycles(sum: Sum) -> float:
+        tiling = _tiling(sum, g.batch, g.groups, processor, engine, window)
+        several = 1 < g.axes[-1].phases < sum.fold[2].count
+        doubt = _GAIN if sum.fold == first else _SEVERAL_PLACES if several else 1
+        return tiling.cycles * doubt if tiling else math.inf
+
+    return min(found, key=cycles) if len(found) > 1 else found[0]
+
+
 def _plan_matrix(
     geometry: ConvGeometry,
     mode: Mode,
@@ -1066,30 +1124,16 @@ def _plan_matrix(
     reach = max(axis.size_out + axis.phases + axis.step for axis in g.axes)
     if not _fits_32_bits(g) or reach >= INT32_LIMIT // 2:
         return _LARGE
-    multiprocessors = processor.multiprocessors
-    shared = SHARED[processor.target]
-    pools = window > 1
-    stacked = _matrix.stacked(mode, engine) if pools else 1
-    sum = _matrix.sum_of(g, mode, shared, pools=pools, stacked=stacked)
+    sum = _matrix_sum(replace(g, batch=_NOMINAL_BATCH), mode, processor, engine, window, spans)
     if (
         g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
         >= INT32_LIMIT // 8
     ):
         return _LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
-    if spans > 1:
-        sum = _matrix.spanned(sum, spans)
-
-    def tiled(sum: Sum, batch: int) -> Tiling | None:
-        return _matrix.tiling(sum, batch, g.groups, engine, shared, multiprocessors, window)
-
-    single = _matrix.one_by_one(sum)
-    if single:
-        paired, alone = tiled(sum, _NOMINAL_BATCH), tiled(single, _NOMINAL_BATCH)
-        if alone and not (paired and paired.cycles <= alone.cycles):
-            sum = single
-    tiling = tiled(sum, g.batch)
+    tiling = _tiling(sum, g.batch, g.groups, processor, engine, window)
     if tiling is None:
         return "no tile fits shared memory"
+    multiprocessors = processor.multiprocessors
     shape = tiling.shape
     slots = g.groups * sum.phases * tiling.row_tiles * shape.rows * sum.steps * 2
     convolve = _matrix_conv(mode, shape, engine, window, spans > 1)
@@ -1198,8 +1242,7 @@ def _plan_fused(
         strides = math.prod(axis.phases for axis in convolution.axes)
         if strides > 1 and strides * mode.products > _MOST_SPREAD:
             return "with such strides, most products of one that pools at once would be zero"
-        sum = _matrix.sum_of(convolution, mode, SHARED[processor.target])
-        if strides == 1 and sum.fold.count > 1:
+        if strides == 1 and _matrix.folds_of(convolution, mode)[0] != (1, 1, 1):
             return "to fold neighbouring outputs into rows is worth more than to pool at once"
     plan = _plan_matrix(convolution, mode, processor, engine, window=2)
     if isinstance(plan, str):

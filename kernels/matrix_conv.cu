@@ -82,6 +82,7 @@ constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
 constexpr int FIRST_POOL = 6;  // one for both
 constexpr int ALL_THREADS = 7, INPUTS_DESCRIBED = 8, OUTPUTS_DESCRIBED = 9;
 constexpr int MOST_WIDE = 32;
+constexpr int MOST_FOLDS = 32;  // of a column, as many as a word has bits
 constexpr unsigned WIDE = 1u << 31;  // beside the bits of windows
 constexpr int MOST_TILES = 4 * MAX_STAGES;  // of which inputs are staged while others of them are in use
 constexpr int SWEEPS = SCALED ? 2 : 1;
@@ -111,7 +112,8 @@ struct Arguments {
     int64 out_batch, out_group, out_row, out_axis[3];
     AxisTaps taps[3];     // as called
     MatrixAxis axis[3];   // as computed
-    Fold fold;
+    Fold fold[3];
+    int64 folds;          // of all axes together
     Steps sum;
     int64 phases, steps;  // steps of the phase that has most
     int64 row_tiles, tiles[4];                  // along samples, z, y and x
@@ -150,15 +152,22 @@ struct Arguments {
 #endif
 };
 
+// Two times eight rows, each channels in turn of one fold.
+struct Rows {
+    int64 offset, apart;  // from row 0 to the first ones, and from these to the others
+    int count[2];         // of those that exist, or more
+    unsigned fold[2];     // a bit for theirs
+};
+
 struct Shared {
     mbarrier inputs_full[MAX_STAGES], inputs_empty[MAX_STAGES];
     mbarrier weights_full[MAX_STAGES], weights_empty[MAX_STAGES];
     Phase phase;
     // Of each team's columns, filled up to whole buffers: where they lie from the tile's first output on, the place that belongs to
-    // them (NOWHERE: none), and how many folds of it exist, in any tile and in one at the border.
+    // them (NOWHERE: none), and a bit for each fold of it that exists, in any tile and in one at the border.
     int64 column_offset[TEAMS][PASSED_COLUMNS];
     unsigned column_place[TEAMS][PASSED_COLUMNS];
-    int column_folds[2][TEAMS][PASSED_COLUMNS];
+    unsigned column_folds[2][TEAMS][PASSED_COLUMNS];
     float bias[TEAMS][TEAM_ROWS];  // of each team's rows
 #if SCALED
     unsigned windows[MOST_TILES];     // of the inputs of the last tiles and the next ones: those but the first one
@@ -180,6 +189,8 @@ struct Shared {
     unsigned flip[TEAMS][TEAM_ROWS];
 #else
     __align__(16) Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
+    int64 fold_offset[MOST_FOLDS];  // where folds lie, from the first one on
+    Rows rows[TEAMS][TEAM_ROWS / 16];
 #endif
 };
 
@@ -934,12 +945,12 @@ struct Worker {
 #pragma unroll
             for (int a = 0; a < 3; ++a) {
                 used &= place[a + 1] < int(p.tile[a + 1]);
-                offset += place[a + 1] * p.axis[a].taps.phases * (a == 2 ? p.fold.count : 1) * p.out_axis[a];
+                offset += place[a + 1] * p.axis[a].taps.phases * p.fold[a].count * p.out_axis[a];
             }
             place[2] = place[2] * STACKED + column / SEGMENT % STACKED;
             shared.column_offset[team][own] = offset;
             shared.column_place[team][own] = Packed::pack(place);
-            shared.column_folds[0][team][own] = used ? int(p.fold.count) : 0;
+            shared.column_folds[0][team][own] = used ? ~0u >> (MOST_FOLDS - int(p.folds)) : 0;
 #if SCALED
             shared.powers[0][team][own] = 1;
 #endif
@@ -947,6 +958,12 @@ struct Worker {
             shared.present[0][team][own] = used;
 #endif
         }
+#if !POOLS
+        for (int i = crew.own; i < int(p.folds); i += crew.size) {
+            const OnAxes fold = i ? split_fold(i, p.fold) : OnAxes();
+            shared.fold_offset[i] = fold.z * p.out_axis[0] + fold.y * p.out_axis[1] + fold.x * p.out_axis[2];
+        }
+#endif
     }
     __device__ static int first_row(const Tile& tile, int team) {
         return tile.row_tile * ROWS + (ROW_TEAMS == 2 ? team : 0) * TEAM_ROWS;
@@ -957,17 +974,58 @@ struct Worker {
         return STACKED == 1 ? tile.size[2] : int(p.taps[1].size_out) - tile.start[2] * STACKED;
     }
 
-    // Describes, by a team, what of its rows and columns is there; returns which of the two counts of
+    // The folds of a column that exist, where so many outputs are left along z, y and x from its first one on.
+    __device__ unsigned folds_within(const int (&left)[3]) const {
+        int count[3];
+#pragma unroll
+        for (int a = 0; a < 3; ++a) {
+            const int most = int(p.fold[a].count);
+            count[a] = left[a] < most ? left[a] : most;
+        }
+        unsigned found = 0;
+#pragma unroll 1
+        for (int z = 0; z < count[0]; ++z)
+#pragma unroll 1
+            for (int y = 0; y < count[1]; ++y)
+                found |= ((1u << count[2]) - 1) << (z * int(p.fold[1].count) + y) * int(p.fold[2].count);
+        return found;
+    }
+
+#if !POOLS
+    // Describes sixteen rows from one on.
+    __device__ __forceinline__ Rows rows_of(int row, int folds) const {
+        Rows rows;
+        int64 first[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int channel = channel_of(row + half * 8, folds), fold = fold_of(row + half * 8, folds);
+            first[half] = channel * p.out_row + shared.fold_offset[fold];
+            rows.count[half] = int(p.rows) - channel;
+            rows.fold[half] = 1u << fold;
+        }
+        rows.offset = first[0];
+        rows.apart = first[1] - first[0];
+        return rows;
+    }
+#endif
+
+    // Describes, by a team, what of its rows and columns is there; returns which of the two sets of
     // folds holds.
     __device__ __forceinline__ int describe_outputs(const Tile& tile, int team, bool new_rows) const {
-        const int thread = threadIdx.x % TEAM, folds = int(p.fold.count);
+        const int thread = threadIdx.x % TEAM, folds = int(p.folds);
         const int size[4] = {tile.size[0], tile.size[1], rows_from(tile), tile.size[3]};
         bool inside = true;
 #pragma unroll
         for (int a = 0; a < 4; ++a) inside &= size[a] >= int(p.tile[a]) * (a == 2 ? STACKED : 1);
-        const int left = int(p.taps[2].size_out) -
-                         (phase.residue[2] + tile.start[3] * int(p.axis[2].taps.phases)) * folds;
-        inside = uniform(inside & ((folds == 1) | (left >= int(p.tile[3]) * folds)));
+        int left[3] = {};  // outputs from the tile's first one on, where there are folds
+        if (folds > 1)
+#pragma unroll
+            for (int a = 0; a < 3; ++a) {
+                const int count = int(p.fold[a].count);
+                left[a] = count == 1 ? size[a + 1] : int(p.taps[a].size_out) - tile.start[a + 1] * count;
+                inside &= left[a] >= int(p.tile[a + 1]) * count;
+            }
+        inside = uniform(inside);
         if (inside && !new_rows && !(SCALED && p.tile[0] > 1)) return 0;
         named_barrier_wait(FIRST_TEAM + team, TEAM);  // nobody reads the last tile's any more
         if (!inside)
@@ -977,11 +1035,14 @@ struct Worker {
                 bool exists = true;
 #pragma unroll
                 for (int a = 0; a < 4; ++a) exists &= place[a] < size[a];
-                const int count = folds == 1 ? 1 : left - place[3] * folds;
-                const int most = shared.column_folds[0][team][i];
-                shared.column_folds[1][team][i] = exists ? (count < most ? count : most) : 0;
+                unsigned found = exists ? shared.column_folds[0][team][i] : 0;
+                if (folds > 1 && exists)
+                    found &= folds_within({left[0] - place[1] * int(p.fold[0].count),
+                                           left[1] - place[2] * int(p.fold[1].count),
+                                           left[2] - place[3] * int(p.fold[2].count)});
+                shared.column_folds[1][team][i] = found;
 #if POOLS
-                shared.present[1][team][i] = exists && most > 0;
+                shared.present[1][team][i] = found != 0;
 #endif
             }
         if (new_rows)
@@ -996,6 +1057,10 @@ struct Worker {
                 shared.shifts[1][team][i] = shifts.second;
 #endif
             }
+#if !POOLS
+        if (folds > 1 && new_rows && thread < TEAM_ROWS / 16)
+            shared.rows[team][thread] = rows_of(first_row(tile, team) + thread * 16, folds);
+#endif
 #if SCALED
         // As if all samples had the least shift; the others' sums become smaller by what is left.
         const SampleShifts samples(p, tile);
@@ -1302,6 +1367,7 @@ struct Worker {
         Special specials;
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
+            const int row = row0 + ENGINE::first_row(r);
             // Of folds and of spans the code of a buffer stands once, as they take long to compile. Which sums go there
             // has to be known when compiling all the same.
 #pragma unroll(ACROSS || SPANS ? 1 : 8)
@@ -1310,7 +1376,7 @@ struct Worker {
                 for (int c0 = 0; c0 < ENGINE::COLUMNS; c0 += PASS_TILES)
                     if (c0 == first) fill<ACROSS>(engine, scale, team, r, c0, specials);
                 __syncwarp();
-                const int row = row0 + ENGINE::first_row(r), column = ENGINE::first_column(first);
+                const int column = ENGINE::first_column(first);
                 if (!ACROSS && p.output_unit == 4)
                     empty<ACROSS>((const Quad*)pass, out, team, border, row, column);
                 else if (p.output_unit >= 2)
@@ -1351,9 +1417,9 @@ struct Worker {
         }
     }
 
-    // Stores what lies in a warp's buffer, from row and column of a tile on, whose first output is `out`. Lanes run
-    // along its rows, by single outputs or a few together; each has its columns then, and eight or sixteen rows, which
-    // are channels in turn.
+    // Stores what lies in a warp's buffer, from a column of a tile on, whose first output is `out`. Lanes run along its
+    // rows, by single outputs or a few together; each has its columns then, and all rows, or, of folds side by side,
+    // those of a fold.
     template <bool ACROSS, typename Unit>
     __device__ __forceinline__ void empty(const Unit* pass, Bits* out, int team, int border, int row0,
                                           int column0) const {
@@ -1365,20 +1431,29 @@ struct Worker {
         constexpr int ROWS_TOGETHER = HEIGHT < BURST / SIZE ? HEIGHT : BURST / SIZE;
         constexpr int MOST_PARTS = BURST / SIZE / ROWS_TOGETHER, TURNS = LENGTH / LANES;
         constexpr int TOGETHER = MOST_PARTS < TURNS ? MOST_PARTS : TURNS;
-        const int lane = threadIdx.x % 32, folds = ACROSS ? int(p.fold.count) : 1;
+        const int lane = threadIdx.x % 32;
         const int64 pitch = STEP * p.out_row;
+        // Without folds nothing is read, which would be waited for.
+        Rows rows = {row0 * p.out_row, 8 * p.out_row, {int(p.rows) - row0, int(p.rows) - row0 - 8}, {1, 1}};
+        if (ACROSS || p.folds > 1) rows = shared.rows[team][row0 / 16 % (TEAM_ROWS / 16)];
+        out += rows.offset + lane / LANES * p.out_row;
         for (int start = 0; start < LENGTH; start += TOGETHER * LANES) {
-            Bits* to[TOGETHER];
+            Bits *to[TOGETHER], *lower[TOGETHER];
             const Unit* from[TOGETHER];
-            int rows[TOGETHER];
+            int count[TOGETHER][2];
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
                 const int unit = start + i * LANES + lane % LANES;
                 const int column = column0 + unit * SIZE / FOLDS;
-                const int row = row0 + (SIZE < FOLDS ? unit % 2 * 8 : 0), fold = fold_of(row, folds);
-                const int channel = channel_of(row, folds) + lane / LANES;
-                rows[i] = fold < shared.column_folds[border][team][column] ? int(p.rows) - channel : 0;
-                to[i] = out + shared.column_offset[team][column] + channel * p.out_row + fold * p.out_axis[2];
+                const bool odd = SIZE < FOLDS && unit % 2;
+                const unsigned folds = shared.column_folds[border][team][column];
+#pragma unroll
+                for (int half = 0; half < 2; ++half)
+                    count[i][half] = folds & rows.fold[half] ? rows.count[half] - lane / LANES : 0;
+                if (odd) count[i][0] = count[i][1];
+                to[i] = out + shared.column_offset[team][column];
+                lower[i] = to[i] + rows.apart;
+                if (odd) to[i] = lower[i];
                 from[i] = pass + lane / LANES * PITCH + unit;
             }
             // Some loads together, then their stores, which nothing could pass.
@@ -1392,8 +1467,11 @@ struct Worker {
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i)
 #pragma unroll
-                    for (int b = 0; b < ROWS_TOGETHER; ++b, to[i] += pitch)
-                        store_bits((Unit*)to[i], value[i][b], (done + b) * STEP < rows[i]);
+                    for (int b = 0; b < ROWS_TOGETHER; ++b, to[i] += pitch) {
+                        const int row = (done + b) * STEP;
+                        if (row == 8) to[i] = lower[i];
+                        store_bits((Unit*)to[i], value[i][b], row % 8 < count[i][row / 8]);
+                    }
             }
         }
     }
@@ -1405,8 +1483,8 @@ struct Worker {
         int64 offset = tile.group * p.out_group + tile.start[0] * p.out_batch;
 #pragma unroll
         for (int a = 0; a < 3; ++a)
-            offset += (phase.residue[a] + tile.start[a + 1] * int(p.axis[a].taps.phases)) *
-                      (a == 2 ? p.fold.count : 1) * p.out_axis[a];
+            offset += (phase.residue[a] + tile.start[a + 1] * int(p.axis[a].taps.phases)) * p.fold[a].count *
+                      p.out_axis[a];
         return offset;
     }
 };
@@ -1458,7 +1536,7 @@ struct Store {
                                                   const Tile& tile, int64 output, int index, int team, int border) {
         Bits* const out = (Bits*)worker.p.out + output;
         const int row = worker.first_row(tile, team);
-        if (worker.p.fold.count > 1)
+        if (worker.p.fold[2].count > 1)
             worker.store<true>(engine, scale, out, row, index, team, border);
         else
             worker.store<false>(engine, scale, out, row, index, team, border);
@@ -1470,7 +1548,7 @@ typedef Store Epilogue;
 // apart, as what is in sight of a function that is not inlined cannot lie in registers.
 __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int index, int team, int border) {
     constexpr int WIDTH = ENGINE::COLUMNS * 8;
-    const int folds = int(p.fold.count);
+    const int folds = int(p.folds);
     const Worker worker(p, shared);
     Tile tile;
     worker.describe(index, tile);
@@ -1482,16 +1560,19 @@ __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int inde
         const int column = ENGINE::first_column(0) + i % WIDTH;
         const int channel = channel_of(worker.first_row(tile, team) + row, folds);
         const int fold = fold_of(worker.first_row(tile, team) + row, folds);
-        if (channel >= p.rows || fold >= shared.column_folds[border][team][column]) continue;
+        if (channel >= p.rows || !(shared.column_folds[border][team][column] >> fold & 1u)) continue;
         Element* const at =
-            out + shared.column_offset[team][column] + channel * p.out_row + fold * p.out_axis[2];
+            out + shared.column_offset[team][column] + channel * p.out_row + shared.fold_offset[fold];
         if (!is_special(widen<float>(*at))) continue;
         int place[4];
         Packed::unpack(shared.column_place[team][column], place);
         int64 o[3];
+        const OnAxes split = split_fold(fold, p.fold);
+        const int own[3] = {split.z, split.y, split.x};
         for (int a = 0; a < 3; ++a)
-            o[a] = worker.phase.residue[a] + (tile.start[a + 1] + place[a + 1]) * p.axis[a].taps.phases;
-        o[2] = o[2] * folds + fold;
+            o[a] = (worker.phase.residue[a] + (tile.start[a + 1] + place[a + 1]) * p.axis[a].taps.phases) *
+                       p.fold[a].count +
+                   own[a];
         const float sum = plain_sum(p, tile.group, channel, tile.start[0] + place[0], o);
         *at = narrow<Element>(sum + shared.bias[team][row]);
     }

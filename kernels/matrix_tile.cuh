@@ -22,7 +22,8 @@
 // Few output channels leave rows of the matrix units empty. FOLD neighbouring outputs along x then
 // become rows of their own: output x = FOLD * q + fold is row fold of place q. The taps of all of
 // them together are a convolution with FOLD times the step (a transposed one that strides by FOLD
-// folds its phases, and has step 1); weights that a fold does not have are zeros.
+// folds its phases, and has step 1); weights that a fold does not have are zeros. Phases of z and y
+// are folded as well, where that fills more rows than it adds zeros.
 //
 // Where outputs are pooled, the phases of a transposed convolution with strides are not computed apart: it is one
 // without strides, of inputs between which others are absent (SPREAD).
@@ -191,11 +192,17 @@ struct MatrixAxis {
     int64 spread;    // every so many-th input is an element of the array, where sums are pooled; else 1
 };
 
-// Which tap of the weights belongs to tap j of the folded axis: (start + j * step + fold * apart) / divisor,
+// Which tap of the weights belongs to tap j of a folded axis: (start + j * step + fold * apart) / divisor,
 // if that is one of `kernel`.
 struct Fold {
     int64 count;  // 1: not folded
     int64 kernel, start, step, apart, divisor;
+    // The tap of a fold in the place of one of the axis; -1 where there is none.
+    __device__ int find(int tap, int fold) const {
+        if (count == 1) return tap;
+        const int own = int(divisor), found = int(start) + tap * int(step) + fold * int(apart), quotient = found / own;
+        return (found >= 0) & (quotient * own == found) & (quotient < int(kernel)) ? quotient : -1;
+    }
 };
 
 // How the sum is divided: taps of z, then K blocks of channels, then taps of y, then of x. One of these
@@ -282,6 +289,13 @@ __device__ inline void describe_phase(Phase& phase, const MatrixAxis (&axis)[3],
 __device__ inline int uniform(int value) { return __shfl_sync(~0u, value, 0); }
 
 // The channel and the fold of a row: folds of eight channels lie side by side, so that a thread that
-// holds rows r and r + 8 holds neighbouring outputs.
+// holds rows r and r + 8 holds neighbouring outputs. Folds of all axes are numbered along x first.
 __device__ inline int channel_of(int row, int folds) { return row / 8 / folds * 8 + row % 8; }
 __device__ inline int fold_of(int row, int folds) { return row / 8 % folds; }
+struct OnAxes {
+    int z, y, x;
+};
+__device__ inline OnAxes split_fold(int fold, const Fold (&folding)[3]) {
+    const int width = int(folding[2].count), height = int(folding[1].count), row = fold / width, plane = row / height;
+    return {plane, row - plane * height, fold - row * width};
+}

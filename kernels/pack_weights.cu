@@ -33,7 +33,8 @@ struct Arguments {
     int64 steps;   // of the phase that has most
     int64 splits;  // blocks that share the steps of SIDE rows
     Steps sum;
-    Fold fold;
+    Fold fold[3];
+    int64 folds;  // of all axes together
     MatrixAxis axis[3];
     const Element* input;
     int64 lines;  // of 128 bytes, of an input that the L2 cache shall hold; 0 for others
@@ -66,29 +67,38 @@ struct Weights {
           phase_index(phase_index),
           blocks(int(p.sum.blocks)),
           along_x(p.sum.along_x(phase.taps[2].count)),
-          folds(int(p.fold.count)),
+          folds(int(p.folds)),
           inner(phase.taps[1].count * along_x),
           steps(phase.taps[0].count * blocks * inner),
           tap_z(phase.taps[0].step * p.axis[0].weight_stride),
           tap_y(phase.taps[1].step * p.axis[1].weight_stride),
-          tap_x((folds > 1 ? 1 : phase.taps[2].step) * p.axis[2].weight_stride),
+          tap_x(phase.taps[2].step * p.axis[2].weight_stride),
           block(BLOCK * p.weight_channel) {}
+    // Taps of the weights along an axis, those of all its folds.
+    __device__ int extent(int a) const { return p.fold[a].count > 1 ? int(p.fold[a].kernel) : phase.taps[a].count; }
 };
+
+// Where folds have no tap it is -1. Most calls have no folds, and wait for less code where this stands once.
+__device__ __noinline__ OnAxes taps_of_fold(const Fold (&folding)[3], OnAxes tap, OnAxes fold) {
+    return {folding[0].find(tap.z, fold.z), folding[1].find(tap.y, fold.y), folding[2].find(tap.x, fold.x)};
+}
 
 // A thread's slots of a row: one half of some steps.
 struct Row {
     const Weights& w;
-    const int half, fold;
+    const int half;
     const bool present;
+    OnAxes fold;
     const Bits* weight;  // of the first channel and taps
 
     __device__ __forceinline__ Row(const Weights& w, int64 group, int row, int half)
         : w(w),
           half(half),
-          fold(fold_of(row, w.folds)),
           present(channel_of(row, w.folds) < w.p.rows),
+          fold{},
           weight((const Bits*)w.p.weight + group * w.p.weight_group + channel_of(row, w.folds) * w.p.weight_row) {
-        for (int a = 0; a < (w.folds > 1 ? 2 : 3); ++a) weight += w.phase.taps[a].first * w.p.axis[a].weight_stride;
+        if (w.folds > 1) fold = split_fold(fold_of(row, w.folds), w.p.fold);
+        for (int a = 0; a < 3; ++a) weight += w.phase.taps[a].first * w.p.axis[a].weight_stride;
         if (w.p.sum.halves == 2) weight += half * CHUNK * w.p.weight_channel;
     }
     // The weights of a step; those that do not exist keep their values.
@@ -97,18 +107,15 @@ struct Row {
                   block = outer - z * w.blocks;
         step -= outer * w.inner;
         const int y = small_quotient(step, w.along_x), x = step - y * w.along_x;
-        int tap = w.p.sum.tap_of(x, half);
-        bool exists = (tap < w.phase.taps[2].count) & present;
+        OnAxes tap = {z, y, w.p.sum.tap_of(x, half)};
+        bool exists = (tap.x < w.phase.taps[2].count) & present;
         if (w.folds > 1) {
-            const Fold& folding = w.p.fold;
-            const int divisor = int(folding.divisor);
-            const int found = int(folding.start) + tap * int(folding.step) + fold * int(folding.apart);
-            tap = found / divisor;
-            exists &= (found >= 0) & (tap * divisor == found) & (tap < int(folding.kernel));
+            tap = taps_of_fold(w.p.fold, tap, fold);
+            exists &= (tap.z >= 0) & (tap.y >= 0) & (tap.x >= 0);
         }
         const int channel = block * BLOCK + (w.p.sum.halves == 1 ? 0 : half * CHUNK);
         const int channels = exists ? int(w.p.sum.channels) - channel : 0;
-        const Bits* const at = weight + z * w.tap_z + block * w.block + y * w.tap_y + tap * w.tap_x;
+        const Bits* const at = weight + tap.z * w.tap_z + block * w.block + tap.y * w.tap_y + tap.x * w.tap_x;
 #pragma unroll
         for (int i = 0; i < CHUNK; ++i) load_bits(values[i], at + i * w.p.weight_channel, i, channels);
     }
@@ -211,8 +218,8 @@ __device__ __forceinline__ void look(const Weights& w, int64 group, int row, int
     const unsigned most = limit * FIELD;
     unsigned high = 0, low = ~0u;
     const Row own_row(w, group, row + threadIdx.x / APART, 0);
-    const int thread = threadIdx.x % APART, width = w.folds > 1 ? int(w.p.fold.kernel) : w.phase.taps[2].count;
-    const int plane = w.phase.taps[1].count * width, taps = w.phase.taps[0].count * plane;
+    const int thread = threadIdx.x % APART, width = w.extent(2);
+    const int plane = w.extent(1) * width, taps = w.extent(0) * plane;
     const int together = 0 < taps && taps < APART ? small_quotient(APART, taps) : 1;
     const int first = together > 1 ? small_quotient(thread, taps) : 0;
     const int channels = own_row.present && first < together ? int(w.p.sum.channels) : 0;

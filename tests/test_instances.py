@@ -643,7 +643,29 @@ KINDS: dict[str, Any] = {
     "a folded stride": lambda n, c, r: (
         "conv_transpose2d", (1, 2 * c, 2, n - 1), (2 * c, 17, 2, 9), {"stride": (1, 8)},
     ),
+    "two folded strides": lambda n, c, r: (
+        "conv_transpose2d", (1, 2 * c, 2, n - 1), (2 * c, 9, 5, 3), {"stride": (3, 2)},
+    ),
+    "three folded strides": lambda n, c, r: (
+        "conv_transpose3d", (1, 2 * c, 1, 2, n - 1), (2 * c, 7, 6, 2, 4), {"stride": (2, 2, 3)},
+    ),
+    "a fold of rows": lambda n, c, r: (
+        "conv2d", (2, 2 * c, 5, n), (2 * 17, c, 3, 1), {},
+    ),
+    "a fold of places": lambda n, c, r: (
+        "conv_transpose2d", (1, 2 * c, 2, 2 * n - 1), (2 * c, 17, 2, 3), {"stride": (1, 2)},
+    ),
 }  # fmt: skip
+
+# How many outputs along z, y and x are one.
+FOLDS = {
+    "a fold": (1, 1, 4),
+    "a folded stride": (1, 1, 8),
+    "two folded strides": (1, 3, 2),
+    "three folded strides": (2, 2, 3),
+    "a fold of rows": (1, 2, 1),
+    "a fold of places": (1, 1, 4),
+}
 
 
 class Parts(NamedTuple):
@@ -707,6 +729,9 @@ def several(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(_matrix, "_candidates", suitable)
     monkeypatch.setattr(_matrix, "mode", lambda *arguments: parts.mode)
+    folds = FOLDS.get(kind_of(instance), (1, 1, 1)) if instance in MATRIX else (1, 1, 1)
+    monkeypatch.setattr(_matrix, "folds_of", lambda *arguments: [folds])
+    monkeypatch.setattr(_plan, "_matrix_sum", _plan._matrix_sum.__wrapped__)
     monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
     monkeypatch.setattr(_plan, "_plan_fused", _plan._plan_fused.__wrapped__)
 
@@ -729,9 +754,9 @@ def test_matrix_instance(instance: Instance) -> None:
     kind = kind_of(instance)
     if kind != "a fold":  # whose rows are few
         assert tiling.row_tiles > 1 or sum.matrix_rows % tiling.shape.rows
-    assert (kind == "lattices") == (sum.axes[2].lattices > 1 and sum.fold.count == 1)
+    assert (kind == "lattices") == (sum.axes[2].lattices > 1 and sum.folds == 1)
     assert ("phases" in kind or "transposed" in kind) == (sum.phases > 1)
-    assert ("fold" in kind) == (sum.fold.count > 1)
+    assert tuple(fold.count for fold in sum.fold) == FOLDS.get(kind, (1, 1, 1))
     assert ("three" in kind) == (sum.axes[0].most_taps > 1)
 
 
@@ -754,6 +779,7 @@ def test_spans_instance(instance: Instance, kind: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(_matrix, "span_shapes", lambda mode: (shape,))
     monkeypatch.setattr(_matrix, "mode", lambda *arguments: mode)
     monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    monkeypatch.setattr(_plan, "_matrix_sum", _plan._matrix_sum.__wrapped__)
     cycles = _matrix._cycles
     apart = kind != "together"
     monkeypatch.setattr(_matrix, "_cycles", lambda *arguments: (cycles(*arguments)[0], apart))

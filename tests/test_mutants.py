@@ -73,6 +73,7 @@ POINTWISE_CONV = "pointwise_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
 PACK = "pack_weights.cu"
+TILE = "matrix_tile.cuh"
 DIVISION = "division.cuh"
 WINDOWS = "windows.cuh"
 MATRIX_POOL = "matrix_pool.cuh"
@@ -291,7 +292,9 @@ CASES = {
     "many rows": convolution("conv1d", (1, 8, 30), (600, 8, 3), bias=True),
     "one step": convolution("conv1d", (2, 8, 40), (64, 8, 1)),
     "three axes": convolution("conv3d", (1, 9, 3, 4, 5), (70, 9, 3, 3, 3), padding=1),
-    "fold": convolution("conv2d", (1, 9, 4, 30), (7, 9, 3, 3), bias=True, padding=1),
+    "fold": convolution("conv1d", (3, 9, 129), (7, 9, 3), bias=True, padding=1),
+    "fold of rows": convolution("conv2d", (1, 9, 7, 31), (20, 9, 3, 1), bias=True),
+    "folds of both": convolution("conv_transpose2d", (1, 9, 4, 12), (9, 13, 3, 3), stride=(3, 2)),
     "phases": convolution("conv_transpose2d", (1, 12, 4, 5), (12, 70, 3, 4), stride=2, padding=1),
     "groups": convolution("conv1d", (1, 24, 20), (36, 8, 3), bias=True, groups=3),
     "chunks": convolution("conv2d", (2, 68, 5, 9), (70, 68, 3, 3), padding=1),
@@ -308,6 +311,9 @@ CASES = {
     "wide rows": convolution("conv2d", (1, 9, 3, 121), (9, 9, 1, 1), "float16"),
     "special": test_convolution.special(
         convolution("conv2d", (5, 9, 4, 5), (70, 9, 3, 3), bias=True, padding=1)
+    ),
+    "special folds": test_convolution.special(
+        convolution("conv_transpose2d", (5, 9, 4, 5), (9, 16, 4, 4), stride=2, padding=1)
     ),
     "wide": test_windows.wide("plain", "float32", "slope", "none", 35),
     "wide weights": test_windows.silent("plain", "float32", 45),
@@ -332,7 +338,7 @@ MATRIX = {
         "wrong|out of bounds|between the elements", by="hopper", case="few, strided",
     ),
     "a tap behind the last one": Mutant(
-        PACK, "bool exists = (tap < w.phase.taps[2].count) & present;", "bool exists = present;",
+        PACK, "bool exists = (tap.x < w.phase.taps[2].count) & present;", "bool exists = present;",
         "out of bounds|between the elements|wrong", by="hopper", case="few",
     ),
     "pairs of three lattices as of two": Mutant(
@@ -349,7 +355,7 @@ MATRIX = {
         "wrong|nothing wrote|race", by="hopper", case="two times three lattices",
     ),
     "three lattices in the order of two": Mutant(
-        "matrix_tile.cuh", "axis.pairs && lattices % 2 == 0 ?", "axis.pairs ?",
+        TILE, "axis.pairs && lattices % 2 == 0 ?", "axis.pairs ?",
         "wrong|nothing wrote", by="hopper", case="three lattices",
     ),
     "parts as far apart as with both halves": Mutant(
@@ -493,7 +499,7 @@ MATRIX = {
         "wrong", by="portable", case="one step",
     ),
     "a row too many": Mutant(
-        MATRIX_CONV, "int(p.rows) - channel : 0", "int(p.rows) + 1 - channel : 0",
+        MATRIX_CONV, "{int(p.rows) - row0, ", "{int(p.rows) + 1 - row0, ",
         "out of bounds|between the elements|another thread", by="portable", case="long",
     ),
     "bias of the next row": Mutant(
@@ -505,8 +511,35 @@ MATRIX = {
         "wrong", by="hopper", case="groups",
     ),
     "a fold too many": Mutant(
-        MATRIX_CONV, "exists ? (count < most ? count : most) : 0", "exists ? most : 0",
+        MATRIX_CONV, "if (folds > 1 && exists)", "if (false)",
         "out of bounds|between the elements|another thread", by="hopper", case="fold",
+    ),
+    "folds of the next row that are not there": Mutant(
+        MATRIX_CONV,
+        "for (int y = 0; y < count[1]; ++y)", "for (int y = 0; y < int(p.fold[1].count); ++y)",
+        "out of bounds|between the elements|another thread", by="portable", case="fold of rows",
+    ),
+    "a fold of rows that counts along x": Mutant(
+        MATRIX_CONV, "(z * int(p.fold[1].count) + y) * int(p.fold[2].count)",
+        "z * int(p.fold[1].count) + y",
+        "nobody wrote|wrong|another thread", by="hopper", case="folds of both",
+    ),
+    "other rows beside the first": Mutant(
+        MATRIX_CONV, "if (ACROSS || p.folds > 1) rows =", "if (ACROSS) rows =",
+        "nobody wrote|wrong|another thread|out of bounds", by="portable", case="fold of rows",
+    ),
+    "other rows of the first fold": Mutant(
+        MATRIX_CONV, "rows.fold[half] = 1u << fold;", "rows.fold[half] = 1u;",
+        "out of bounds|between the elements|another thread", by="portable", case="fold of rows",
+    ),
+    "no way between folds": Mutant(
+        MATRIX_CONV, "fold.y * p.out_axis[1] + fold.x", "fold.x",
+        "nobody wrote|wrong|another thread", by="portable", case="folds of both",
+    ),
+    "a repair in another row": Mutant(
+        MATRIX_CONV,
+        "own[3] = {split.z, split.y, split.x};", "own[3] = {split.y, split.z, split.x};",
+        "wrong", by="hopper", case="special folds",
     ),
     "no barrier before the next tile's columns": Mutant(
         MATRIX_CONV,
@@ -519,7 +552,7 @@ MATRIX = {
         "race|nothing wrote", by="portable", case="many rows",
     ),
     "no order behind the pass to rows": Mutant(
-        MATRIX_CONV, "__syncwarp();\n                const int row =", "const int row =",
+        MATRIX_CONV, "__syncwarp();\n                const int column =", "const int column =",
         "race|nothing wrote", by="portable", case="odd",
     ),
     "no order before the next pass": Mutant(
@@ -552,11 +585,11 @@ MATRIX = {
         "wrong|out of bounds|between", by="hopper", case="special",
     ),
     "a tap of the next fold": Mutant(
-        PACK, "fold * int(folding.apart);", "(fold + 1) * int(folding.apart);",
+        PACK, "fold * int(apart)", "(fold + 1) * int(apart)",
         "wrong", by="hopper", case="fold",
     ),
     "taps that a fold does not have": Mutant(
-        PACK, " & (tap < int(folding.kernel));", ";",
+        PACK, " & (quotient < int(kernel))", "",
         "out of bounds|between the elements|wrong", by="portable", case="fold",
     ),
     "steps in another order": Mutant(

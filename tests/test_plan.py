@@ -572,11 +572,12 @@ def test_matrix_plans(
     shape = tiling.shape
     # The tiles cover all rows of a group and all outputs of the largest phase.
     assert (tiling.row_tiles - 1) * shape.rows < sum.matrix_rows <= tiling.row_tiles * shape.rows
-    assert sum.matrix_rows >= geometry.rows * sum.fold.count
+    assert sum.matrix_rows >= geometry.rows * sum.folds
     sizes = (geometry.batch, *(axis.taps.positions(0) for axis in sum.axes))
     for size, tile, tiles in zip(sizes, tiling.tile, tiling.tiles, strict=True):
         assert (tiles - 1) * tile < size <= tiles * tile
-    assert sizes[3] * sum.fold.count >= sum.taps[2].positions(0)
+    for size, fold, axis in zip(sizes[1:], sum.fold, sum.taps, strict=True):
+        assert size * fold.count >= axis.positions(0)
     # Each block stays in its phase, and has a tile to begin with.
     assert plan.launch.unit == sum.phases
     assert plan.launch.grid % sum.phases == 0
@@ -657,7 +658,7 @@ def test_blocks_of_phases(
 def test_pairs_of_inputs_with_an_odd_stride() -> None:
     """They are staged together unless their places take the room of a better tile."""
     near = plan_of(conv((64, 64, 524280), (128, 64, 3), stride=3, dilation=4), processor=HOPPER)
-    geometry = conv((16, 64, 224, 1, 224), (128, 64, 7, 1, 7), stride=(7, 1, 7))
+    geometry = conv((16, 64, 448, 1, 448), (128, 64, 7, 1, 7), stride=(3, 1, 3))
     far = plan_of(geometry, processor=Processor("sm_80", 108))
     for plan, pairs in ((near, True), (far, False)):
         assert isinstance(plan, MatrixPlan)

@@ -104,7 +104,7 @@ def test_registers_of_a_block() -> None:
 
 # Bytes that instances on matrix units spill on the GPU that they were measured on. With 900 the
 # portable engine took 1.4 times as long as with 300.
-MOST_SPILLED = {"ENGINE=MmaEngine": 300, "ENGINE=WgmmaEngine": 450, "pointwise_conv.cu": 320}
+MOST_SPILLED = {"ENGINE=MmaEngine": 340, "ENGINE=WgmmaEngine": 450, "pointwise_conv.cu": 320}
 
 
 def test_spills_of_measured_instances() -> None:

@@ -655,6 +655,61 @@ def test_blocks_of_phases(
     assert plan.launch.grid == HOPPER.multiprocessors * turns
 
 
+@given(
+    transposed=st.booleans(),
+    stride=st.integers(1, 4),
+    dilation=st.integers(1, 4),
+    kernel=st.integers(1, 5),
+    pad=st.integers(0, 4),
+    size=st.integers(1, 6),
+    places=st.integers(1, 4),
+)
+def test_folds_have_the_taps_of_their_outputs(
+    transposed: bool, stride: int, dilation: int, kernel: int, pad: int, size: int, places: int
+) -> None:
+    """Of a convolution without strides, or of a transposed one whose phases are folds."""
+    if not transposed:
+        stride = 1
+    if places > 1 or not transposed:
+        dilation = 1
+    count = stride * places
+    reach = dilation * (kernel - 1)
+    if transposed:
+        size_out, taps_of = (size - 1) * stride + reach + 1 - 2 * pad, _taps.conv_transpose_taps
+    else:
+        size_out, taps_of = (size + 2 * pad - reach - 1) // stride + 1, _taps.conv_taps
+    assume(size_out > 0)
+    taps = taps_of(size, size_out, kernel, stride, dilation, pad)
+    found = _matrix._folded(taps, transposed, stride, dilation, count)
+    assert found
+    folded, fold = found
+    for output in range(size_out):
+        phase, place = output % taps.phases, output // taps.phases
+        own = {(tap, place * taps.step + offset) for tap, offset in taps.table(phase)}
+        column, row = divmod(output, count)
+        numerators = (
+            (fold.start + j * fold.step + row * fold.apart, column * folded.step + offset)
+            for j, offset in folded.table(0)
+        )
+        assert own == {
+            (tap // fold.divisor, input)
+            for tap, input in numerators
+            if tap >= 0 and tap % fold.divisor == 0 and tap // fold.divisor < fold.kernel
+        }
+
+
+def test_phases_of_all_axes_are_folds_where_a_block_has_their_rows() -> None:
+    options: dict[str, Any] = {"stride": 2, "padding": (1, 2, 3), "output_padding": 1, "groups": 4}
+    geometry = conv_transpose((8, 32, 12, 24, 48), (32, 8, 3, 5, 7), **options)
+    for precision in ("float32", "tf32"):
+        plan = _plan.plan_conv(geometry, np.dtype(np.float32), precision, HOPPER)
+        assert isinstance(plan, MatrixPlan)
+        assert [fold.count for fold in plan.sum.fold] == [2, 2, 2] and plan.sum.phases == 1
+    rows = conv_transpose((8, 32, 24, 48), (32, 40, 3, 3), stride=2)
+    for counts in _matrix.folds_of(rows, _matrix._TF32["tf32"]):
+        assert counts[:2] == (1, 1), "a block has no room for them"
+
+
 def test_pairs_of_inputs_with_an_odd_stride() -> None:
     """They are staged together unless their places take the room of a better tile."""
     near = plan_of(conv((64, 64, 524280), (128, 64, 3), stride=3, dilation=4), processor=HOPPER)

@@ -619,7 +619,7 @@ def sum_of(
 def of_one_tap(geometry: ConvGeometry, mode: Mode, blocks: int) -> Sum:
     """Return a sum over channels alone, in so many K blocks, of which the last may be empty."""
     g = geometry
-    taps = (NO_AXIS,) * (3 - g.rank) + g.axes
+    taps, _, _ = _three(g)
     axes = tuple(_axis(axis, last=False) for axis in taps)
     return Sum(taps, axes, (Fold(1, 1),) * 3, mode, g.channels, g.rows, blocks, 1, 1, 2)
 

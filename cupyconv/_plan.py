@@ -954,10 +954,11 @@ def _dense_cycles(
     """
     g = geometry
     plan = _plan_matrix(g, mode, processor, engine)
-    if isinstance(plan, str) or any(axis.phases > 1 for axis in g.axes):
-        return None if isinstance(plan, str) else plan.tiling.cycles
+    if isinstance(plan, str):
+        return None
     folds = _matrix.folds_of(g, mode)[0]
-    if tuple(fold.count for fold in plan.sum.fold) == folds:
+    phased = any(axis.phases > 1 for axis in g.axes)
+    if phased or tuple(fold.count for fold in plan.sum.fold) == folds:
         return plan.tiling.cycles
     sum = _matrix.sum_of(g, mode, SHARED[processor.target], folds)
     tiling = _tiling(sum, g.batch, g.groups, processor, engine, window=1)

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ._geometry import ConvGeometry
 from ._taps import NO_AXIS, AxisTaps, conv_taps, conv_transpose_taps
@@ -313,7 +313,7 @@ class Axis:
         _, count, offset = self.taps.progression(0)
         return max(0, self.skew - offset - (count - 1) * min(0, self.taps.offset_step))
 
-    @property
+    @cached_property
     def halo(self) -> int:
         """How far, in slots, the last tap is from the first input that is staged."""
         last = max(0, self.read_taps - 1) * abs(self.taps.offset_step) + self.skew
@@ -398,34 +398,34 @@ class Sum:
         """Outputs along y that a position stands for."""
         return self.axes[1].stacked
 
-    @property
+    @cached_property
     def steps_inside(self) -> int:
         """Steps of a K block in a stage: those of y and x."""
         return _steps_inside(self.axes, self.halves)
 
-    @property
+    @cached_property
     def steps(self) -> int:
         """Steps of the phase that has most."""
         return self.spans * self.blocks * self.axes[0].most_taps * self.steps_inside
 
-    @property
+    @cached_property
     def folds(self) -> int:
         """Outputs that are rows of one column."""
         return math.prod(fold.count for fold in self.fold)
 
-    @property
+    @cached_property
     def unit(self) -> int:
         """Outputs along x that tiles have together: four may be one store."""
         four = self.fold[2].count == self.axes[2].taps.phases == 1
         return 4 if four and self.taps[2].size_out % 4 == 0 else 2
 
-    @property
+    @cached_property
     def mean_steps(self) -> float:
         """Steps of a span, for a phase in the mean."""
         taps = math.prod(axis.taps.kernel for axis in self.axes) / self.phases
         return self.blocks * taps * self._steps_a_tap
 
-    @property
+    @cached_property
     def matrix_rows(self) -> int:
         """Rows of the matrix product, folds included, before slabs are filled up."""
         return _matrix_rows(self.rows, self.folds)
@@ -447,7 +447,7 @@ class Sum:
         computed = _slab_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
         return useful / computed if computed else 0.0  # no phase that has outputs has a tap
 
-    @property
+    @cached_property
     def phases(self) -> int:
         """Phases that have outputs."""
         return math.prod(len(axis.taps.used_phases) for axis in self.axes)
@@ -736,15 +736,16 @@ def tiling(
         found_shapes = (shapes if window == 1 else pool_shapes)(sum.mode, engine)
     # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
     for samples in (min(batch, _MOST_SAMPLES), 1):
-        found = [
-            candidate
-            for shape in found_shapes
-            for candidate in _candidates(
-                sum, shape, batch, samples, groups, engine, shared, multiprocessors, window
-            )
-        ]
-        if found:
-            return min(found, key=lambda t: (t.cycles, -t.tile[3]))
+        best = None
+        for shape in found_shapes:
+            most = best.cycles if best else math.inf
+            for found in _candidates(
+                sum, shape, batch, samples, groups, engine, shared, multiprocessors, window, most
+            ):
+                if best is None or (found.cycles, -found.tile[3]) < (best.cycles, -best.tile[3]):
+                    best = found
+        if best:
+            return best
     return None
 
 
@@ -761,7 +762,7 @@ def _boxes(
     for widest in (*range(8, columns + 1, 8), columns):
         width = _evenly(x, widest)
         widths.add(_whole(width, unit) if width < x else width)
-    for width in sorted(widths):
+    for width in sorted(widths, reverse=True):
         rows = columns // shape.segment
         if width <= shape.segment and (rows >= y or rows % window == 0):
             yield 1, 1, min(y, rows), width, True
@@ -824,12 +825,36 @@ def _candidates(
     shared: int,
     multiprocessors: int,
     window: int,
+    most: float,
 ) -> Iterator[Tiling]:
+    """Yield tilings; not all of those that take more cycles than others, or than `most`."""
     mode = sum.mode
     sizes = (batch, *(axis.taps.positions(0) for axis in sum.axes))
     row_tiles = -(-sum.matrix_rows // shape.rows)
-    halo_z_taps = sum.axes[0].most_taps
+    z_taps = sum.axes[0].most_taps
+    lattices = sum.axes[1].lattices * sum.axes[2].lattices
+    inside = max(1, sum.depth * sum.steps_inside)
+    if inside > MAX_STEPS:
+        return
+    static = _static(shape, mode, engine, window)
+    # Where there is but one tile of rows, of whole sums, and room, its weights stay.
+    stages_of_sum = -(-sum.blocks // sum.depth) * z_taps
+    one_row_tile = row_tiles * groups * sum.phases * sum.spans == 1
+    staying = stages_of_sum if one_row_tile else 0
+    products = sum.mean_steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
+    # An instruction takes some time anyway, and so does a turn.
+    short = engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
+    products *= max(_SHORT_TURNS if short else 1.1, 128 / shape.segment)
+    # The cycles are Hopper's. Portable products take longer, so that there few staging warps
+    # show only where an input has a single tap.
+    staging = engine if sum.steps_inside <= lattices else "hopper"
+    stagers = 4 * shape.staging_teams(mode, staging, window) - 1
+    loads = shape.loads(mode, engine)
     for *tile, by_rows in _boxes(sum, shape, samples, window):
+        tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
+        count = row_tiles * math.prod(tiles) * groups * sum.phases
+        if _least_cycles(count * sum.spans, multiprocessors, products) > most:
+            continue
         row_pitch = tile[3] + sum.axes[2].halo if by_rows else _row_pitch(sum, tile[3])
         if by_rows:
             row_pitch = max(_whole(row_pitch, sum.unit), shape.segment)
@@ -856,7 +881,6 @@ def _candidates(
         # the tile's may read the next lattice.
         read = last_segment + shape.segment + reach
         used = (tile[0] * tile[1] - 1) * plane_pitch + (extent[0] - 1) * row_pitch + x_extent
-        lattices = sum.axes[1].lattices * sum.axes[2].lattices
         # Stagers take 32 slots at a time, or 32 pairs: the odd ones of an even number of lattices
         # begin at half of all slots.
         if sum.axes[2].pairs and sum.axes[2].lattices % 2 == 0:
@@ -865,16 +889,10 @@ def _candidates(
         else:
             lattice_slots = _whole(min(used, read), 2)
             slots = _whole((lattices - 1) * lattice_slots + read, 64)
-        inside = max(1, sum.depth * sum.steps_inside)
         input_stage = sum.depth * slots * mode.parts * sum.halves * SLOT
-        tables = slots * 12 + 4 * sum.stacked * (sum.depth * sum.steps_inside + _AHEAD)
+        fixed = static + slots * 12 + 4 * sum.stacked * (sum.depth * sum.steps_inside + _AHEAD)
         if sum.axes[2].in_odd_lattices:
-            tables += slots * 4  # where pairs of inputs are staged
-        fixed = tables + _static(shape, mode, engine, window)
-        # Where there is but one tile of rows, of whole sums, and room, its weights stay.
-        stages_of_sum = -(-sum.blocks // sum.depth) * sum.axes[0].most_taps
-        one_row_tile = row_tiles * groups * sum.phases * sum.spans == 1
-        staying = stages_of_sum if one_row_tile else 0
+            fixed += slots * 4  # where pairs of inputs are staged
         for group, stages, weight_stages in _rings(sum, shape.slabs, inside, staying):
             weights = weight_stages * group * shape.slabs * mode.slab_bytes
             shared_bytes = fixed + stages * input_stage + weights
@@ -882,24 +900,13 @@ def _candidates(
                 break
         else:
             continue
-        if max(slots, plane_pitch) >= 2**16 or inside > MAX_STEPS:
+        if max(slots, plane_pitch) >= 2**16:
             continue
         groups_of_sum = stages_of_sum * -(-inside // group)
         resident = one_row_tile and weight_stages == groups_of_sum
-        tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
-        count = row_tiles * math.prod(tiles) * groups * sum.phases
-        products = (
-            sum.mean_steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
-        )
-        # An instruction takes some time anyway, and so does a turn.
-        short = engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
-        products *= max(_SHORT_TURNS if short else 1.1, 128 / shape.segment)
         present = tile[0] * tile[1] * math.prod(extent) * lattices  # slots with an input
-        staged = sum.blocks * mode.block * sum.halves / 2 * present * halo_z_taps
-        # The cycles are Hopper's. Portable products take longer, so that there few staging warps
-        # show only where an input has a single tap.
-        staging = engine if sum.steps_inside <= lattices else "hopper"
-        staged /= _STAGED_A_CYCLE * (4 * shape.staging_teams(mode, staging, window) - 1)
+        staged = sum.blocks * mode.block * sum.halves / 2 * present * z_taps
+        staged /= _STAGED_A_CYCLE * stagers
         staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
         along_x = sum.fold[2].count
         lines = sum.matrix_rows / row_tiles / along_x * math.prod(tile[:3])
@@ -907,12 +914,13 @@ def _candidates(
         stores = sectors * _SECTOR_CYCLES
         if window > 1:
             stores = shape.rows * shape.columns / _POOLED_A_CYCLE
-        deep = _deep(sum, shape.loads(mode, engine), stages)
+        deep = _deep(sum, loads, stages)
         chunk = math.lcm(sum.depth, deep)
         brought = 0 if resident else sum.mean_steps * shape.slabs * mode.slab_bytes
         cycles, apart = _cycles(
             sum, shape, count, multiprocessors, products, staged, stores, brought
         )
+        most = min(most, cycles)
         yield Tiling(
             shape=shape,
             tile=tuple(tile),
@@ -938,6 +946,14 @@ def _candidates(
             apart=apart,
             cycles=cycles,
         )
+
+
+def _least_cycles(tiles: int, multiprocessors: int, products: float) -> float:
+    """Return fewer cycles than so many tiles, or spans of tiles, take: those of products alone.
+
+    Most boxes are small, and have more of them than another tiling takes.
+    """
+    return -(-tiles // multiprocessors) * (products + _TILE_CYCLES)
 
 
 def _cycles(

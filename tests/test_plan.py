@@ -655,6 +655,19 @@ def test_blocks_of_phases(
     assert plan.launch.grid == HOPPER.multiprocessors * turns
 
 
+@given(geometry=dense_geometries(), mode=modes, kernel=matrix_kernels)
+def test_tiles_that_are_not_looked_at_take_longer(
+    geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], kernel: str
+) -> None:
+    processor = Processor(CAPABLE[kernel][-1], 132)
+    plan = plan_of(geometry, *mode, processor, kernel)
+    assume(isinstance(plan, MatrixPlan))
+    _plan._matrix_sum.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_matrix, "_least_cycles", lambda *_: 0)
+        assert plan == _plan._plan_conv.__wrapped__(geometry, *mode, processor, kernel)
+
+
 @given(
     transposed=st.booleans(),
     stride=st.integers(1, 4),

@@ -728,6 +728,7 @@ def several(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
                 yield tiling
 
     monkeypatch.setattr(_matrix, "_candidates", suitable)
+    monkeypatch.setattr(_matrix, "_least_cycles", lambda *_: 0)
     monkeypatch.setattr(_matrix, "mode", lambda *arguments: parts.mode)
     folds = FOLDS.get(kind_of(instance), (1, 1, 1)) if instance in MATRIX else (1, 1, 1)
     monkeypatch.setattr(_matrix, "folds_of", lambda *arguments: [folds])

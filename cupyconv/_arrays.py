@@ -89,8 +89,11 @@ def is_cupy(array: object) -> bool:
 
 def is_numpy(array: object) -> bool:
     """Return whether `array` is a NumPy array with no meaning beyond that."""
-    # Masked arrays and matrices have a meaning of their own that would silently be lost.
-    return isinstance(array, np.ndarray) and not isinstance(array, (np.ma.MaskedArray, np.matrix))
+    # Masked arrays, matrices and what has an arithmetic of its own, such as arrays with units, have
+    # a meaning that would silently be lost.
+    if not isinstance(array, np.ndarray) or isinstance(array, (np.ma.MaskedArray, np.matrix)):
+        return False
+    return type(array).__array_ufunc__ is np.ndarray.__array_ufunc__
 
 
 def kind_of(array: Array) -> Callable[[tuple[int, ...], np.dtype], Array]:

@@ -269,7 +269,7 @@ class _NotingPath(KernelPath):
         """Return what notes the launches of a convolution."""
         seen, strides = laid_out(geometry, input, weight, out)
         self.products += _products(seen)
-        nbytes = input.nbytes + weight.nbytes + out.nbytes
+        nbytes = sum(map(_bytes, (input, weight, out)))
         processor, forced = self.chip.processor, _plan.forced_kernel()
         for kernel, plan in _plan.candidates(seen, out.dtype, precision, processor, forced):
             if isinstance(plan, PlainPlan):
@@ -326,6 +326,12 @@ class _NotingPath(KernelPath):
         return super().fused(
             convolution, pooling, group_norm, precision, input, kernel, given, eps, out
         )
+
+
+def _bytes(array: Array) -> int:
+    """Return the bytes of an array, those of a broadcast axis once."""
+    sizes = (size for size, stride in zip(array.shape, array.strides, strict=True) if stride)
+    return math.prod(sizes) * array.dtype.itemsize if array.size else 0
 
 
 def _products(geometry: ConvGeometry) -> float:
@@ -427,7 +433,10 @@ def explain(
     if function not in FUNCTIONS:
         names = ", ".join(sorted(one.__name__ for one in FUNCTIONS))
         raise TypeError(f"explain: function must be one of cupyconv's {names}, got {function!r}")
-    bound = inspect.signature(function).bind(*args, **kwargs)
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"explain: {function.__name__}: {error}") from None
     given = {name: value for name, value in bound.arguments.items() if name in _ARRAYS}
     real = {name: a for name, a in given.items() if arrays.is_cupy(a) or arrays.is_numpy(a)}
     arrays.check(f"explain: {function.__name__}", real, {})
@@ -439,7 +448,7 @@ def explain(
             blueprint.path = path
     result = function(*bound.args, **bound.kwargs)
     prints = {n: a for n, a in bound.arguments.items() if isinstance(a, Blueprint) and n != "out"}
-    nbytes = sum(a.nbytes for a in (*prints.values(), result))
+    nbytes = sum(map(_bytes, (*prints.values(), result)))
     options = bound.arguments.get("precision")
     rate = chip.product_rate(result.dtype, _precision.resolve(function.__name__, options))
     seconds = {
@@ -489,7 +498,7 @@ def _blueprint(name: str, value: object, dtype: object) -> Blueprint:
 def _chip(target: str | None, given: Mapping[str, Array]) -> Chip:
     """Return the GPU that a call is explained for."""
     if target is not None:
-        if target not in CHIPS:
+        if target not in tuple(CHIPS):
             raise ValueError(f"explain: target must be one of {tuple(CHIPS)}, got {target!r}")
         return CHIPS[target]
     with contextlib.suppress(Exception), contextlib.ExitStack() as block:

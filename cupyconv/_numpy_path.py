@@ -19,6 +19,9 @@ import numpy as np
 from ._arrays import Convolution, accumulator
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 
+# As on a GPU, overflow, infinities and signalling NaN are results like others, without warnings.
+_quiet = np.errstate(all="ignore")
+
 # Taps are added in segments of this many, so that rounding does not drift over long sums.
 _SEGMENT = 64
 
@@ -93,6 +96,7 @@ class NumpyPath:
         """Return uninitialised memory for one call."""
         return np.empty(shape, dtype)
 
+    @_quiet
     def cast(self, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return `array` in `dtype`: itself, or a copy."""
         return array.astype(dtype, copy=False)
@@ -109,6 +113,7 @@ class NumpyPath:
         """Return the convolution of `geometry`, at full precision whatever `precision`."""
         return partial(self._convolve, geometry)
 
+    @_quiet
     def _convolve(
         self,
         geometry: ConvGeometry,
@@ -137,24 +142,23 @@ class NumpyPath:
         axes = list(zip(g.stride, g.dilation, g.pads_before, *sizes, strict=True))
         total = np.zeros((g.batch, g.groups, g.rows, *size_out), dtype)
         segment = np.zeros_like(total) if math.prod(kernel) > _SEGMENT else total
-        # Overflow and infinities give no warnings, as on a GPU.
-        with np.errstate(all="ignore"):
-            for count, tap in enumerate(itertools.product(*map(range, kernel)), 1):
-                long, short = _pairs(tap, axes)
-                source, target = (short, long) if g.transposed else (long, short)
-                segment[target] += _product(matrices[(slice(None),) * 3 + tap], values[source])
-                if segment is not total and count % _SEGMENT == 0:
-                    total += segment
-                    segment[...] = 0
-            if segment is not total:
+        for count, tap in enumerate(itertools.product(*map(range, kernel)), 1):
+            long, short = _pairs(tap, axes)
+            source, target = (short, long) if g.transposed else (long, short)
+            segment[target] += _product(matrices[(slice(None),) * 3 + tap], values[source])
+            if segment is not total and count % _SEGMENT == 0:
                 total += segment
-            if bias is not None:
-                total += bias.astype(dtype).reshape(g.groups, g.rows, *(1,) * g.rank)
-            out[...] = total.reshape(out.shape)
+                segment[...] = 0
+        if segment is not total:
+            total += segment
+        if bias is not None:
+            total += bias.astype(dtype).reshape(g.groups, g.rows, *(1,) * g.rank)
+        out[...] = total.reshape(out.shape)
 
     def fused(self, *_: Any) -> None:
         """Leave the fused operation to its parts."""
 
+    @_quiet
     def normalize(
         self,
         geometry: NormGeometry,
@@ -175,34 +179,33 @@ class NumpyPath:
         def parameter(array: np.ndarray) -> np.ndarray:
             return array.astype(np.float64).reshape(per_channel)
 
-        with np.errstate(all="ignore"):
-            if mean is not None and var is not None:
-                centre, variance = parameter(mean), parameter(var)
-                values = (values - centre) / np.sqrt(variance + eps)
-            elif geometry.sets_per_sample:
-                sets = values.reshape(shape[0], geometry.sets_per_sample, -1)
-                centre, variance = _statistics(sets, (2,))
-                values = ((sets - centre) / np.sqrt(variance + eps)).reshape(shape)
-            else:
-                axes = (0, *range(2, len(shape)))
-                centre, variance = _statistics(values, axes)
-                values = (values - centre) / np.sqrt(variance + eps)
-            if weight is not None:
-                values = values * parameter(weight)
-            if bias is not None:
-                values = values + parameter(bias)
-            values = np.tanh(values) if tanh else values
-            out[...] = _to_odd(values) if out.dtype.name == "bfloat16" else values
+        if mean is not None and var is not None:
+            centre, variance = parameter(mean), parameter(var)
+            values = (values - centre) / np.sqrt(variance + eps)
+        elif geometry.sets_per_sample:
+            sets = values.reshape(shape[0], geometry.sets_per_sample, -1)
+            centre, variance = _statistics(sets, (2,))
+            values = ((sets - centre) / np.sqrt(variance + eps)).reshape(shape)
+        else:
+            axes = (0, *range(2, len(shape)))
+            centre, variance = _statistics(values, axes)
+            values = (values - centre) / np.sqrt(variance + eps)
+        if weight is not None:
+            values = values * parameter(weight)
+        if bias is not None:
+            values = values + parameter(bias)
+        values = np.tanh(values) if tanh else values
+        out[...] = _to_odd(values) if out.dtype.name == "bfloat16" else values
 
+    @_quiet
     def max_pool2d(self, geometry: PoolGeometry, input: np.ndarray, out: np.ndarray) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
         result: Any = np.empty(geometry.out_shape, input.dtype)
         seen: Any = np.zeros(geometry.out_shape[-2:], bool)
         axes = [(a.stride, a.dilation, a.pad, a.size_in, a.size_out) for a in geometry.axes]
-        with np.errstate(invalid="ignore"):
-            for tap in itertools.product(*(range(axis.kernel) for axis in geometry.axes)):
-                source, target = _pairs(tap, axes)
-                values, best = input[source], result[target]
-                result[target] = np.where(seen[target], np.maximum(best, values), values)
-                seen[target] = True
+        for tap in itertools.product(*(range(axis.kernel) for axis in geometry.axes)):
+            source, target = _pairs(tap, axes)
+            values, best = input[source], result[target]
+            result[target] = np.where(seen[target], np.maximum(best, values), values)
+            seen[target] = True
         out[...] = result

@@ -233,3 +233,25 @@ def test_cupy_that_another_thread_imports(monkeypatch: pytest.MonkeyPatch) -> No
     assert cupyconv.conv1d(ones, ones[..., :3]).tolist() == [[[3.0] * 7]]
     with pytest.raises(TypeError, match="conv1d: input"):
         cupyconv.conv1d([1.0], ones)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: cupyconv.conv2d(x, np.ones((1, 1, 2, 2), np.float32)),
+        lambda x: cupyconv.conv2d(x, np.ones((1, 1, 2, 2), np.float64)),
+        lambda x: cupyconv.conv_transpose2d(x.astype(np.float32), x),
+        lambda x: cupyconv.batch_norm(x),
+        lambda x: cupyconv.max_pool2d(x, 2),
+    ],
+)
+def test_signalling_nan_and_overflow_warn_of_nothing(call: Any) -> None:
+    """Warnings are errors here."""
+    x = np.full((1, 1, 3, 3), 0x7FA00000, np.uint32).view(np.float32)
+    assert np.isnan(call(x)).all()
+
+
+def test_a_cast_that_overflows_warns_of_nothing() -> None:
+    x = np.full((1, 1, 3), 1e300)
+    out = np.empty((1, 1, 3), np.float64)
+    assert np.isinf(cupyconv.conv1d(x, np.full((1, 1, 1), 1e300), out=out)).all()

@@ -257,6 +257,13 @@ ODD_DTYPES: list[Any] = [
 ]
 
 
+class WithUnit(np.ndarray):
+    """An array whose arithmetic is its own."""
+
+    def __array_ufunc__(self, *args: Any, **kwargs: Any) -> Any:
+        return NotImplemented
+
+
 def arrays(function: str) -> Iterator[Wrong]:
     """Rows for each argument that is an array."""
     optional = {"mean", "var", "bias", "out"} | ({"weight"} if function in NORMS else set())
@@ -266,6 +273,7 @@ def arrays(function: str) -> Iterator[Wrong]:
         no_arrays += [np.ma.masked_array(ones(*shape)), memoryview(ones(*shape))]
         with pytest.warns(PendingDeprecationWarning):
             no_arrays.append(np.matrix([[1.0]], np.float32))
+        no_arrays.append(ones(*shape).view(WithUnit))
         for value in [*no_arrays, *([] if name in optional else [None])]:
             text = f"{name} must be a NumPy or CuPy array, got {type(value).__name__}"
             yield Wrong(function, {name: value}, TypeError, text)

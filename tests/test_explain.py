@@ -44,7 +44,8 @@ def test_what_is_explained_is_what_is_done(case: Case, target: str) -> None:
     assert (found.out_shape, found.dtype) == (result.shape, result.dtype)
     given = {name: a for name, a in case.arrays.items() if a is not None}
     assert found.shapes == {name: a.shape for name, a in given.items()}
-    assert found.bytes == result.nbytes + sum(a.nbytes for a in given.values())
+    once = (a[tuple(slice(None if s else 1) for s in a.strides)] for a in given.values())
+    assert found.bytes == result.nbytes + sum(a.nbytes for a in once)
     assert (found.kernel == "none") == (not result.size) == (not found.launches)
     assert found.limit_ms >= 0
     assert found.expected_share > 0
@@ -124,13 +125,15 @@ def test_what_explain_itself_refuses() -> None:
         explain(np.convolve, *shapes, target="sm_80")
     with pytest.raises(ValueError, match=r"explain: target must be one of \('sm_75', .*'sm_35'"):
         explain(cupyconv.conv1d, *shapes, target="sm_35")
+    with pytest.raises(ValueError, match=r"explain: target must be one of .*, got \['sm_80'\]"):
+        explain(cupyconv.conv1d, *shapes, target=["sm_80"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"explain: weight must be an array or a shape, got 3"):
         explain(cupyconv.conv1d, shapes[0], 3, target="sm_80")
     with pytest.raises(ValueError, match=r"explain: input must not be negative"):
         explain(cupyconv.conv1d, (1, 1, -8), shapes[1], target="sm_80")
     with pytest.raises(TypeError, match=r"conv1d: input must have one of the dtypes"):
         explain(cupyconv.conv1d, *shapes, target="sm_80", dtype=bool)
-    with pytest.raises(TypeError, match="missing a required argument: 'weight'"):
+    with pytest.raises(TypeError, match="explain: conv1d: missing a required argument: 'weight'"):
         explain(cupyconv.conv1d, shapes[0], target="sm_80")
 
 
@@ -299,6 +302,14 @@ def test_limits_follow_from_the_rates() -> None:
     assert limit(target="sm_75", dtype="bfloat16") == limit(target="sm_75")
     assert limit(target="sm_75", precision="tf32") == limit(target="sm_75")
     assert limit(target="sm_75") == pytest.approx(8 * limit(target="sm_75", dtype="float16"))
+
+
+def test_broadcast_axes_are_read_once() -> None:
+    x = np.broadcast_to(np.ones((1, 4, 1, 64), np.float32), (8, 4, 32, 64))
+    w = np.ones((4, 4, 1, 1), np.float32)
+    found = explain(cupyconv.conv2d, x, w, target="sm_80")
+    assert found.bytes == 4 * (4 * 64 + w.size + 8 * 4 * 32 * 64)
+    assert explain(cupyconv.conv2d, x[:0], w, target="sm_80").bytes == w.nbytes
 
 
 TABLES = Path(__file__).parents[1] / "docs" / "benchmarks"

@@ -19,6 +19,7 @@ from benchmarks.report import Report, Row, Timing, render
 ROOT = Path(__file__).parents[1]
 COMMITTED = ROOT / "docs" / "benchmarks"
 RECORDS = sorted(COMMITTED.glob("*.json"))
+OTHERS = sorted(COMMITTED.glob("*/*.json"))  # of other GPUs, without pictures
 SVG = "{http://www.w3.org/2000/svg}"
 PEERS = ("torch", "channels-last", "torch.compile")
 MARKS = ("ours", "bar", *PEERS)
@@ -45,6 +46,13 @@ def words(path: Path) -> list[str]:
 
 
 # The committed ones --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("record", OTHERS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_committed_tables_are_those_of_their_record(record: Path) -> None:
+    assert (
+        record.with_suffix(".txt").read_text(encoding="utf-8") == render(Report.read(record)) + "\n"
+    )
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)

@@ -18,7 +18,7 @@ from . import _depthwise, _plain, _pointwise, _streaming
 from ._arrays import Array, Convolution, Fused, floating
 from ._device import Arguments, Device
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
-from ._matrix import Sum
+from ._matrix import MOST_FOLDS, Sum
 from ._packing import (
     fields_of,
     lie_together,
@@ -115,6 +115,13 @@ def _axes_of(sum: Sum, strides: ConvStrides) -> list[int]:
 def _folds_of(sum: Sum) -> list[int]:
     """Return the members of three ``struct Fold``, and the number of folds."""
     return [*(value for fold in sum.fold for value in astuple(fold)), sum.folds]
+
+
+def _fold_offsets(sum: Sum, strides: Sequence[int]) -> list[int]:
+    """Return where the folds of a column lie, from the first one on."""
+    along_z, along_y, along_x = strides
+    folds = itertools.product(*(range(fold.count) for fold in sum.fold))
+    return [z * along_z + y * along_y + x * along_x for z, y, x in folds]
 
 
 def _order_of(sum: Sum) -> tuple[int, int, int]:
@@ -602,6 +609,7 @@ class KernelPath:
                 *(value for axis in sum.taps for value in astuple(axis)),
                 *axes,
                 *folds,
+                *zero_padded(_fold_offsets(sum, (*lead, *strides.out_axes)), MOST_FOLDS),
                 *(sum.channels, sum.blocks, *order),
                 *(sum.phases, sum.steps),
                 *(tiling.row_tiles, *tiling.tiles, *tiling.tile),

@@ -487,7 +487,7 @@ def _folded(
     return folded, fold
 
 
-_MOST_FOLDS = 32  # of a column
+MOST_FOLDS = 32  # of a column
 _MOST_PHASES = 8  # of an axis that is folded
 _SCATTERED = 0.8  # cycles of a store to a sector of its own: phases lie between each other
 _ROOM = 160 * 1024  # bytes that take two long stages with any halo of a small kernel
@@ -1019,7 +1019,7 @@ def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
         own += MAX_STAGES * 16 + shape.teams * (team_rows * 8 + columns * 8) + 34 * 4
     if window == 1:
         own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
-        own += 8 * _MOST_FOLDS + shape.teams * team_rows // 16 * 32
+        own += shape.teams * team_rows // 16 * 32
     else:
         # A warp has 8 rows and all columns, or the four of a team share them.
         pass_rows, sharing = (32, 1) if engine == "hopper" else (8, 4)

@@ -114,6 +114,7 @@ struct Arguments {
     MatrixAxis axis[3];   // as computed
     Fold fold[3];
     int64 folds;          // of all axes together
+    int64 fold_offset[MOST_FOLDS];  // where they lie, from the first one on
     Steps sum;
     int64 phases, steps;  // steps of the phase that has most
     int64 row_tiles, tiles[4];                  // along samples, z, y and x
@@ -189,7 +190,6 @@ struct Shared {
     unsigned flip[TEAMS][TEAM_ROWS];
 #else
     __align__(16) Pair pass[TEAMS * TEAM / 32][16 * PASS_PITCH];
-    int64 fold_offset[MOST_FOLDS];  // where folds lie, from the first one on
     Rows rows[TEAMS][TEAM_ROWS / 16];
 #endif
 };
@@ -958,12 +958,6 @@ struct Worker {
             shared.present[0][team][own] = used;
 #endif
         }
-#if !POOLS
-        for (int i = crew.own; i < int(p.folds); i += crew.size) {
-            const OnAxes fold = i ? split_fold(i, p.fold) : OnAxes();
-            shared.fold_offset[i] = fold.z * p.out_axis[0] + fold.y * p.out_axis[1] + fold.x * p.out_axis[2];
-        }
-#endif
     }
     __device__ static int first_row(const Tile& tile, int team) {
         return tile.row_tile * ROWS + (ROW_TEAMS == 2 ? team : 0) * TEAM_ROWS;
@@ -999,7 +993,7 @@ struct Worker {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int channel = channel_of(row + half * 8, folds), fold = fold_of(row + half * 8, folds);
-            first[half] = channel * p.out_row + shared.fold_offset[fold];
+            first[half] = channel * p.out_row + p.fold_offset[fold];
             rows.count[half] = int(p.rows) - channel;
             rows.fold[half] = 1u << fold;
         }
@@ -1437,8 +1431,9 @@ struct Worker {
         Rows rows = {row0 * p.out_row, 8 * p.out_row, {int(p.rows) - row0, int(p.rows) - row0 - 8}, {1, 1}};
         if (ACROSS || p.folds > 1) rows = shared.rows[team][row0 / 16 % (TEAM_ROWS / 16)];
         out += rows.offset + lane / LANES * p.out_row;
+        const int64 between = rows.apart - 8 * p.out_row;
         for (int start = 0; start < LENGTH; start += TOGETHER * LANES) {
-            Bits *to[TOGETHER], *lower[TOGETHER];
+            Bits* to[TOGETHER];
             const Unit* from[TOGETHER];
             int count[TOGETHER][2];
 #pragma unroll
@@ -1451,9 +1446,7 @@ struct Worker {
                 for (int half = 0; half < 2; ++half)
                     count[i][half] = folds & rows.fold[half] ? rows.count[half] - lane / LANES : 0;
                 if (odd) count[i][0] = count[i][1];
-                to[i] = out + shared.column_offset[team][column];
-                lower[i] = to[i] + rows.apart;
-                if (odd) to[i] = lower[i];
+                to[i] = out + shared.column_offset[team][column] + (odd ? rows.apart : 0);
                 from[i] = pass + lane / LANES * PITCH + unit;
             }
             // Some loads together, then their stores, which nothing could pass.
@@ -1469,7 +1462,7 @@ struct Worker {
 #pragma unroll
                     for (int b = 0; b < ROWS_TOGETHER; ++b, to[i] += pitch) {
                         const int row = (done + b) * STEP;
-                        if (row == 8) to[i] = lower[i];
+                        if (row == 8) to[i] += between;
                         store_bits((Unit*)to[i], value[i][b], row % 8 < count[i][row / 8]);
                     }
             }
@@ -1562,7 +1555,7 @@ __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int inde
         const int fold = fold_of(worker.first_row(tile, team) + row, folds);
         if (channel >= p.rows || !(shared.column_folds[border][team][column] >> fold & 1u)) continue;
         Element* const at =
-            out + shared.column_offset[team][column] + channel * p.out_row + shared.fold_offset[fold];
+            out + shared.column_offset[team][column] + channel * p.out_row + p.fold_offset[fold];
         if (!is_special(widen<float>(*at))) continue;
         int place[4];
         Packed::unpack(shared.column_place[team][column], place);

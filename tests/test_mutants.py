@@ -533,7 +533,8 @@ MATRIX = {
         "out of bounds|between the elements|another thread", by="portable", case="fold of rows",
     ),
     "no way between folds": Mutant(
-        MATRIX_CONV, "fold.y * p.out_axis[1] + fold.x", "fold.x",
+        MATRIX_CONV, "channel * p.out_row + p.fold_offset[fold];\n            rows.count",
+        "channel * p.out_row;\n            rows.count",
         "nobody wrote|wrong|another thread", by="portable", case="folds of both",
     ),
     "a repair in another row": Mutant(
@@ -1281,6 +1282,9 @@ GATHER_CASES = {
     "strips of planes": depthwise(
         "conv3d", (2, 3, 15, 11, 14), (3, 3, 3), 2, padding=1, stride=(2, 1, 2)
     ),
+    "bands of planes": depthwise(
+        "conv3d", (1, 2, 15, 11, 14), (3, 3, 3), padding=1, stride=(2, 1, 2)
+    ),
     "wide strips": depthwise("conv2d", (1, 5, 44, 30), (7, 7), padding=3),
     "wide image of strips": depthwise("conv2d", (1, 3, 30, 300), (3, 3), padding=1),
     "far strips": depthwise("conv2d", (1, 5, 2, 30), (3, 3), padding=14),
@@ -1496,11 +1500,11 @@ GATHER = {
     ),
     "planes of the first band": Mutant(
         GATHER_CONV, "z = p.band == 1 ? 0 : start + plane;", "z = p.band == 1 ? 0 : plane;",
-        "wrong|nothing wrote|out of bounds|another thread", by="gather", case="strips of planes",
+        "wrong|nothing wrote|out of bounds|another thread", by="gather", case="bands of planes",
     ),
     "strips of the first band": Mutant(
         GATHER_CONV, "y = p.band == 1 ? start + line : line,", "y = line,",
-        "wrong|nothing wrote|out of bounds|another thread", by="gather", case="strips",
+        "wrong|nothing wrote|out of bounds|another thread", by="gather", case="even strips",
     ),
     "a plane too far": Mutant(
         GATHER_CONV, "int(az.apart)) >= unsigned(az.size_in)) continue;",
@@ -1517,7 +1521,7 @@ GATHER = {
     ),
     "inputs of the first plane": Mutant(
         GATHER_CONV, "++j, first += int(az.apart * az.pitch), weight", "++j, weight",
-        "wrong|nothing wrote", by="gather", case="strips of planes",
+        "wrong|nothing wrote|out of bounds", by="gather", case="strips of planes",
     ),
     "weights of the first line of taps": Mutant(
         GATHER_CONV, "own[tap * TAPS + x]", "own[x]",
@@ -2158,8 +2162,14 @@ SPANS_CASES = {
     "tiles apart": convolution("conv2d", (9, 70, 5, 7), (70, 70, 3, 3), padding=1),
     "lines apart": convolution("conv1d", (5, 224, 20), (40, 224, 3), "bfloat16", padding=1),
     "phases apart": convolution(
-        "conv_transpose2d", (1, 70, 2, 3), (70, 40, 5, 5), "float16", stride=(3, 1), dilation=(2, 1)
+        "conv_transpose2d",
+        (1, 224, 2, 3),
+        (224, 70, 5, 5),
+        "float16",
+        stride=(3, 1),
+        dilation=(2, 1),
     ),
+    "rows apart": convolution("conv2d", (3, 140, 5, 7), (140, 140, 3, 3), padding=1),
     "together": convolution(
         "conv_transpose2d", (9, 70, 5, 7), (70, 70, 3, 3), "bfloat16", bias=True, stride=2
     ),
@@ -2210,12 +2220,12 @@ SPANS = {
     "no order of a warp in front of a count": Mutant(
         MATRIX_CONV, "        __syncwarp();\n        unsigned before = 0;",
         "        unsigned before = 0;",
-        "another thread", by="spans", case="tiles apart",
+        "another thread", by="spans", case="rows apart",
     ),
     "no order of a warp behind a count": Mutant(
         MATRIX_CONV, "!= spans() - 1) return false;\n        __syncwarp();",
         "!= spans() - 1) return false;",
-        "another thread", by="spans", case="lines apart",
+        "another thread", by="spans", case="rows apart",
     ),
     "the first span is the last one": Mutant(
         MATRIX_CONV, "if (uniform(before) != spans() - 1)", "if (uniform(before) != 0)",
@@ -2259,7 +2269,7 @@ SPANS = {
     "spans apart are taken for those in turn": Mutant(
         MATRIX_CONV, "if (other && worker.z_taps == 1 && !p.apart &&",
         "if (other && worker.z_taps == 1 &&",
-        "wrong", by="spans", case="tiles apart",
+        "wrong", by="spans", case="rows apart",
     ),
     "taps of z are taken for one": Mutant(
         MATRIX_CONV, "if (other && worker.z_taps == 1 &&", "if (other &&",

@@ -282,6 +282,7 @@ MISUNDERSTANDINGS = {
 # rows of two slabs, tiles of which a block has several.
 CASES = {
     "long": convolution("conv2d", (2, 44, 5, 9), (70, 44, 3, 3), bias=True, padding=1),
+    "around the ring": convolution("conv2d", (1, 200, 8, 9), (70, 200, 3, 3), padding=1),
     "tf32": convolution(
         "conv2d", (4, 108, 5, 9), (70, 108, 3, 3), bias=True, padding=1, precision="tf32"
     ),
@@ -451,7 +452,7 @@ MATRIX = {
     ),
     "stages that do not go around the ring": Mutant(
         MATRIX_CONV, "behind < ring ? behind : behind - ring", "behind",
-        "out of bounds|race|nothing wrote", by="portable", case="long",
+        "out of bounds|race|nothing wrote", by="portable", case="around the ring",
     ),
     "units that belong to no warp": Mutant(
         MATRIX_CONV, "unit -= units;", "unit = warp + 1;",
@@ -1521,7 +1522,7 @@ GATHER = {
     ),
     "inputs of the first plane": Mutant(
         GATHER_CONV, "++j, first += int(az.apart * az.pitch), weight", "++j, weight",
-        "wrong|nothing wrote|out of bounds", by="gather", case="strips of planes",
+        "wrong|nothing wrote", by="gather", case="bands of planes",
     ),
     "weights of the first line of taps": Mutant(
         GATHER_CONV, "own[tap * TAPS + x]", "own[x]",

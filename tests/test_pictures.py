@@ -48,7 +48,9 @@ def words(path: Path) -> list[str]:
 # The committed ones --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("record", OTHERS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize(
+    "record", [*RECORDS, *OTHERS], ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
 def test_committed_tables_are_those_of_their_record(record: Path) -> None:
     assert (
         record.with_suffix(".txt").read_text(encoding="utf-8") == render(Report.read(record)) + "\n"
@@ -56,11 +58,8 @@ def test_committed_tables_are_those_of_their_record(record: Path) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
-def test_committed_pictures_and_tables_are_those_of_their_record(
-    record: Path, tmp_path: Path
-) -> None:
+def test_committed_pictures_are_those_of_their_record(record: Path, tmp_path: Path) -> None:
     report = Report.read(record)
-    assert record.with_suffix(".txt").read_text(encoding="utf-8") == render(report) + "\n"
     drawn = pictures.draw(report, tmp_path / f"{record.stem}.svg")
     assert len(drawn) == 2
     for path in drawn:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, replace
 
 import numpy as np
@@ -69,6 +69,22 @@ def _lie_without_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     pitches = itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)
     places = zip(reversed(sizes), reversed(strides), pitches, strict=True)
     return all(size == 1 or stride == pitch for size, stride, pitch in places)
+
+
+def _phases(layout: _plain.Layout) -> Iterator[int]:
+    """Yield what plain_conv.cu knows of phases: each axis's own, and those of z and y in order."""
+    for axis in layout.axes:
+        before = 0
+        for phase in range(axis.phases):
+            first, count, offset = axis.progression(phase)
+            yield from (first, count, offset, before, axis.positions(phase))
+            before += count
+        yield from [0] * (5 * (_plain.MAX_PHASES - axis.phases))
+    busy = layout.busy
+    yield len(busy)
+    order = bytes(sorted(range(layout.phases), key=lambda phase: phase not in busy))
+    for word in range(0, _plain.MAX_PHASES**2, 8):
+        yield int.from_bytes(order[word : word + 8], "little")
 
 
 def _space(geometry: ConvGeometry, strides: ConvStrides) -> tuple[int, ...]:
@@ -439,6 +455,7 @@ class KernelPath:
             (
                 *(g.groups, g.rows, g.channels, *strides.input, *strides.weight, *strides.out),
                 *fields,
+                *_phases(layout),
                 *(layout.units, layout.count),
                 *(layout.row_tiles, layout.slabs, layout.slabs_of_tile),
                 *(layout.lines, layout.passes),

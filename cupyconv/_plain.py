@@ -24,7 +24,7 @@ _BEGIN = 1500  # instructions that it takes to begin a block
 MAX_SUM = 384  # products of a sum, so that rounding does not drift
 _PARTS = (1, 2, 4, 8, 16)  # sizes of tiles along z and y, and their slabs
 _MOST_PASSES = 8
-SHARED, _LINE = 3 * MAX_PHASES * 16 + 160 + MAX_PHASES**2, 16  # bytes of descriptions
+SHARED, _LINE = 144, 16  # bytes of descriptions
 _COUNTED = 2**16  # what the kernel counts in a line stays below
 _MAX_COORDINATE = 2**30
 MOST_POSITIONS = 2**29  # of lines, with room for what else coordinates come to
@@ -127,6 +127,11 @@ class Layout:
         """Return the phases of z and y."""
         return self.axes[0].phases * self.axes[1].phases
 
+    @property
+    def busy(self) -> list[int]:
+        """Return those that have taps."""
+        return _busy(*self.axes[:2])
+
     def __str__(self) -> str:
         box = " x ".join(map(str, self.tile))
         rows = ROWS * self.slabs_of_tile
@@ -201,9 +206,10 @@ def pieces(extent: int, chunks: bool) -> int:
     return (extent + 2 * _SHIFT) // CHUNK if chunks else extent
 
 
-def _busy(axis: AxisTaps) -> int:
-    """Return how many phases have taps."""
-    return sum(axis.progression(phase)[1] > 0 for phase in range(axis.phases))
+def _busy(z: AxisTaps, y: AxisTaps) -> list[int]:
+    """Return the phases of z and y that have taps, of which those of y are numbered first."""
+    deep, high = ([a.progression(phase)[1] for phase in range(a.phases)] for a in (z, y))
+    return [i * len(high) + j for i, n in enumerate(deep) for j, m in enumerate(high) if n * m]
 
 
 # What a thread does, in instructions: at a step beside its products, to stage a piece of a line,
@@ -226,7 +232,7 @@ def _candidates(
     g, (z, y, x) = geometry, axes
     deep, high = z.most_taps, y.most_taps
     steps = -(-g.channels * deep * high * x.kernel // CHUNK) * CHUNK
-    busy = _busy(z) * _busy(y)
+    busy = len(_busy(z, y))
     idle = z.phases * y.phases / busy  # phases for each one that has taps
     together = STORED // itemsize
     most = products(g) * x.phases * idle  # of a position, on average

@@ -589,8 +589,15 @@ def plan_plain(
     blocks = -(-layout.count // layout.tiles_of_block)
     blocks = min(blocks, MAX_GRID // layout.units) * layout.units
     return PlainPlan(
-        Launch(pack, min(slabs, 16 * processor.multiprocessors), _plain.THREADS, _plain.SHARED),
-        Launch(convolve, blocks, _plain.THREADS, layout.shared, layout.units),
+        Launch(pack, min(slabs, 16 * processor.multiprocessors), _plain.THREADS),
+        Launch(
+            convolve,
+            blocks,
+            _plain.THREADS,
+            layout.shared,
+            layout.units,
+            early=processor.target == "sm_90a",
+        ),
         layout,
         slabs,
     )

@@ -86,6 +86,11 @@ struct Axis {
     int64 input, weight, out;
 };
 
+// A phase of an axis: its taps and outputs. Along x, the taps of earlier phases are `before` it.
+struct Phase {
+    int64 first, count, offset, before, positions;
+};
+
 struct Arguments {
     const Element* input;
     const Element* weight;
@@ -98,6 +103,9 @@ struct Arguments {
     int64 weight_group, weight_row, weight_channel;
     int64 out_batch, out_group, out_row;
     Axis axis[3];
+    Phase phases[3][MAX_PHASES];
+    int64 busy;                 // phases of z and y that have taps
+    unsigned char order[MAX_PHASES * MAX_PHASES];  // of all, these first
     int64 units, tiles;         // what blocks stay in, and tiles of each
     int64 row_tiles, slabs, slabs_of_tile;
     int64 lines, passes;        // of a tile: lines that are computed together, and how often
@@ -113,84 +121,67 @@ struct Arguments {
     int64 chunks, bulk;         // whether inputs are staged in chunks, and whether lines are stored in bulk
 };
 
-// The taps of a phase. Along x, those of earlier phases are `before` it.
-struct Taps {
-    int first, count, offset, before;
-};
-
 // What a block computes: some slabs of a group, in a phase of z and y that has taps.
 struct Unit {
     int slab, phase[2], group;
-    int number, busy, idle;  // of the phase among those with taps, how many there are, and how many without
+    int number;        // of the phase among those with taps
     int products;      // taps of z and y
     int deep, high;    // lines that are staged for a channel
-    int positions[2];  // of the phase
     int64 input, out;  // offset of the group, and of its first output
 };
 
 struct __align__(16) Tile {
     int position[3];   // the first ones, which are the same in all phases
     int left[2];       // how many positions of z and y there are from these on
+    int column;        // its number along x
     int width;         // outputs of a line
     int64 input, out;  // offset of the sample, and of the first output
 };
 
 // What all threads have in common lies here: their registers are for sums.
 struct __align__(16) Shared {
-    Taps taps[3][MAX_PHASES];
     Unit unit;
     Tile tiles[2];  // this one and the last, or the next
-    unsigned char idle[MAX_PHASES * MAX_PHASES];  // phases of z and y without taps
-
-    __device__ bool has_taps(int z, int y) const { return taps[0][z].count && taps[1][y].count; }
 };
-
-__device__ inline void describe_taps(const Arguments& p, Shared& shared) {
-    const int a = threadIdx.x / MAX_PHASES, phase = threadIdx.x % MAX_PHASES;
-    if (a < 3 && phase < int(p.axis[a].taps.phases)) {
-        const Progression<int> found = progression(p.axis[a].taps, phase);
-        shared.taps[a][phase] = {int(found.first), int(found.count), int(found.offset), 0};
-    }
-    __syncthreads();
-    if (threadIdx.x == 0)
-        for (int i = 1; i < int(p.axis[2].taps.phases); ++i)
-            shared.taps[2][i].before = shared.taps[2][i - 1].before + shared.taps[2][i - 1].count;
-    __syncthreads();
-}
 
 // A step of a phase of z and y: a phase of x, a channel and a tap.
 struct Step {
     int phase, channel, z, y, x;
 
-    __device__ Step(const Arguments& p, const Shared& shared, int phase_z, int phase_y, int index) : phase(0) {
-        const int height = shared.taps[1][phase_y].count, depth = shared.taps[0][phase_z].count;
+    __device__ Step(const Arguments& p, int phase_z, int phase_y, int index) : phase(0) {
+        const int height = int(p.phases[1][phase_y].count), depth = int(p.phases[0][phase_z].count);
         const int lines = int(p.channels) * depth * height;
-        while (index >= lines * shared.taps[2][phase].count) index -= lines * shared.taps[2][phase++].count;
-        const int width = shared.taps[2][phase].count;
-        x = index % width, index /= width;
-        y = index % height, index /= height;
-        z = index % depth, channel = index / depth;
+        while (index >= lines * int(p.phases[2][phase].count)) index -= lines * int(p.phases[2][phase++].count);
+        const int width = int(p.phases[2][phase].count);
+        x = taken(index, width);
+        y = taken(index, height);
+        z = taken(index, depth);
+        channel = index;
+    }
+    // Divides a number, and returns the rest.
+    __device__ static int taken(int& number, int divisor) {
+        const int whole = small_quotient(number, divisor), rest = number - whole * divisor;
+        number = whole;
+        return rest;
     }
 };
 
 #ifndef POSITIONS
 
 extern "C" __global__ void __launch_bounds__(THREADS) pack_plain(const __grid_constant__ Arguments p) {
-    DYNAMIC_SHARED(memory);
-    Shared& shared = *(Shared*)memory;
-    describe_taps(p, shared);
+    launch_grids();
     const int heights = int(p.axis[1].taps.phases), phases = heights * int(p.axis[0].taps.phases);
     const int slabs = int(p.slabs);
     for (int64 unit = blockIdx.x; unit < p.groups * slabs * phases; unit += gridDim.x) {
         const int phase = int(unit % phases), slab = int(unit / phases % slabs);
-        const Taps tz = shared.taps[0][phase / heights], ty = shared.taps[1][phase % heights];
+        const Phase &tz = p.phases[0][phase / heights], &ty = p.phases[1][phase % heights];
         const int64 group = unit / phases / slabs;
-        const int count = int(p.channels) * tz.count * ty.count * int(p.axis[2].taps.kernel);
+        const int count = int(p.channels * tz.count * ty.count * p.axis[2].taps.kernel);
         bool special = false;
         for (int i = threadIdx.x; i < count * ROWS; i += THREADS) {
             const int64 row = slab * ROWS + i % ROWS;
-            const Step step(p, shared, phase / heights, phase % heights, i / ROWS);
-            const Taps tx = shared.taps[2][step.phase];
+            const Step step(p, phase / heights, phase % heights, i / ROWS);
+            const Phase& tx = p.phases[2][step.phase];
             float value = 0;
             if (row < p.rows)
                 value = widen<float>(p.weight[group * p.weight_group + row * p.weight_row +
@@ -240,7 +231,7 @@ struct Worker {
 
     __device__ Shared& shared() const { return *(Shared*)memory; }
     __device__ const Unit& unit() const { return shared().unit; }
-    __device__ const Taps& taps(int a) const { return shared().taps[a][unit().phase[a]]; }  // of z or y
+    __device__ const Phase& phase(int a) const { return p.phases[a][unit().phase[a]]; }  // of z or y
     __device__ Line* sources() const { return (Line*)(memory + sizeof(Shared)); }
     __device__ Line* results() const { return (Line*)(memory + int(p.place_results)); }
     __device__ float* bias() const { return (float*)(memory + int(p.place_bias)); }        // of each row
@@ -262,25 +253,17 @@ struct Worker {
 
     __device__ void find_unit(int index) const {
         Unit& unit = shared().unit;
-        const int heights = int(p.axis[1].taps.phases), phases = int(p.axis[0].taps.phases) * heights;
-        unit.idle = 0;
-        for (int i = 0; i < phases; ++i)
-            if (!shared().has_taps(i / heights, i % heights)) shared().idle[unit.idle++] = i;
-        unit.busy = phases - unit.idle;
-        unit.slab = index % int(p.row_tiles) * slabs(), index /= int(p.row_tiles);
-        unit.number = index % unit.busy, unit.group = index / unit.busy;
-        for (int i = 0, number = 0; number <= unit.number; ++i) {
-            unit.phase[0] = i / heights, unit.phase[1] = i % heights;
-            number += shared().has_taps(unit.phase[0], unit.phase[1]);
-        }
-        unit.products = taps(0).count * taps(1).count;
+        const int heights = int(p.axis[1].taps.phases), row_tiles = int(p.row_tiles), busy = int(p.busy);
+        const int next = divided(index, row_tiles);
+        unit.slab = (index - next * row_tiles) * slabs();
+        unit.group = divided(next, busy), unit.number = next - unit.group * busy;
+        const int phase = p.order[unit.number];
+        unit.phase[0] = divided(phase, heights), unit.phase[1] = phase - unit.phase[0] * heights;
+        unit.products = int(this->phase(0).count * this->phase(1).count);
         unit.deep = extent(0), unit.high = extent(1);
         unit.input = unit.group * p.input_group;
         unit.out = unit.group * p.out_group + unit.slab * ROWS * p.out_row;
-        for (int a = 0; a < 2; ++a) {
-            unit.positions[a] = int(positions_of(p.axis[a].taps, unit.phase[a]));
-            unit.out += unit.phase[a] * p.axis[a].out;
-        }
+        for (int a = 0; a < 2; ++a) unit.out += unit.phase[a] * p.axis[a].out;
     }
     __device__ Tile tile_of(int index) const {
         Tile tile;
@@ -289,10 +272,12 @@ struct Worker {
         for (int a = 2; a >= 0; --a) {
             index = next;
             next = long_quotient(index, p.reciprocals[2 - a]);
-            tile.position[a] = (index - next * int(p.axis[a].tiles)) * int(p.axis[a].tile);
+            const int number = index - next * int(p.axis[a].tiles);
+            tile.position[a] = number * int(p.axis[a].tile);
+            if (a == 2) tile.column = number;
         }
-        tile.left[0] = unit().positions[0] - tile.position[0];
-        tile.left[1] = unit().positions[1] - tile.position[1];
+        tile.left[0] = int(phase(0).positions) - tile.position[0];
+        tile.left[1] = int(phase(1).positions) - tile.position[1];
         const int phases = int(p.axis[2].taps.phases), all = int(p.axis[2].tile) * phases;
         const int rest = int(p.axis[2].taps.size_out) - tile.position[2] * phases;
         tile.width = rest < all ? rest : all;
@@ -306,19 +291,18 @@ struct Worker {
     // Lines of inputs that are staged along z or y; none without taps.
     __device__ int extent(int a) const {
         const int apart = int(p.axis[a].taps.offset_step);
-        if (taps(a).count == 0) return 0;
         return (int(p.axis[a].tile) - 1) * int(p.axis[a].taps.step) +
-               (taps(a).count - 1) * (apart < 0 ? -apart : apart) + 1;
+               (int(phase(a).count) - 1) * (apart < 0 ? -apart : apart) + 1;
     }
     // The least input offset: of a phase of z or y, of all phases of x.
     __device__ int low(int a) const {
         if (a == 2) return int(p.low);
         const int apart = int(p.axis[a].taps.offset_step);
-        return taps(a).offset + (apart < 0 ? (taps(a).count - 1) * apart : 0);
+        return int(phase(a).offset) + (apart < 0 ? (int(phase(a).count) - 1) * apart : 0);
     }
     // The input offset of a tap, from the least one on.
-    __device__ int offset_of(int a, const Taps& taps, int tap) const {
-        return taps.offset + tap * int(p.axis[a].taps.offset_step) - low(a);
+    __device__ int offset_of(int a, const Phase& phase, int tap) const {
+        return int(phase.offset) + tap * int(p.axis[a].taps.offset_step) - low(a);
     }
 
     // ---- what holds for all tiles of a block ----
@@ -326,13 +310,15 @@ struct Worker {
     // Where lines and steps lie, and the bias.
     __device__ void describe() const {
         for (int i = thread; i < int(p.channels) * unit().deep * unit().high; i += THREADS) {
-            const int y = i % unit().high, z = i / unit().high % unit().deep, channel = i / unit().high / unit().deep;
+            int channel = i;
+            const int y = Step::taken(channel, unit().high), z = Step::taken(channel, unit().deep);
             sources()[i] = {channel * p.input_channel + z * p.axis[0].input + y * p.axis[1].input,
                             int(channel * p.channel_pitch + z * p.axis[0].pitch + y * p.axis[1].pitch), short(z),
                             short(y)};
         }
         for (int i = thread; i < int(p.axis[0].tile * p.axis[1].tile); i += THREADS) {
-            const int z = i / int(p.axis[1].tile), y = i % int(p.axis[1].tile);
+            int z = i;
+            const int y = Step::taken(z, int(p.axis[1].tile));
             results()[i] = {z * p.axis[0].taps.phases * p.axis[0].out + y * p.axis[1].taps.phases * p.axis[1].out,
                             int(z * p.axis[0].taps.step * p.axis[0].pitch + y * p.axis[1].taps.step * p.axis[1].pitch),
                             short(z), short(y)};
@@ -342,10 +328,10 @@ struct Worker {
                               ? load_parameter<float>(p.bias, unit().group * p.rows + unit().slab * ROWS + row)
                               : 0.0f;
         for (int i = thread; i < int(p.channels) * unit().products * int(p.axis[2].taps.kernel); i += THREADS) {
-            const Step step(p, shared(), unit().phase[0], unit().phase[1], i);
-            const int64 line = step.channel * p.channel_pitch + offset_of(0, taps(0), step.z) * p.axis[0].pitch +
-                               offset_of(1, taps(1), step.y) * p.axis[1].pitch;
-            offsets()[i] = 4 * (int(line) + spread(offset_of(2, shared().taps[2][step.phase], step.x)));
+            const Step step(p, unit().phase[0], unit().phase[1], i);
+            const int64 line = step.channel * p.channel_pitch + offset_of(0, phase(0), step.z) * p.axis[0].pitch +
+                               offset_of(1, phase(1), step.y) * p.axis[1].pitch;
+            offsets()[i] = 4 * (int(line) + spread(offset_of(2, p.phases[2][step.phase], step.x)));
         }
     }
 
@@ -471,10 +457,10 @@ struct Worker {
     __device__ void add_present(float (&sum)[ROWS][POSITIONS], const float* own, const Tile& tile, const Line& line,
                                 int begin, int steps) const {
         for (int index = begin; index < begin + steps; ++index) {
-            const Step step(p, shared(), unit().phase[0], unit().phase[1], index);
-            const int iz = first(tile, 0) + line.z * int(p.axis[0].taps.step) + offset_of(0, taps(0), step.z);
-            const int iy = first(tile, 1) + line.y * int(p.axis[1].taps.step) + offset_of(1, taps(1), step.y);
-            const int x0 = first(tile, 2) + offset_of(2, shared().taps[2][step.phase], step.x);
+            const Step step(p, unit().phase[0], unit().phase[1], index);
+            const int iz = first(tile, 0) + line.z * int(p.axis[0].taps.step) + offset_of(0, phase(0), step.z);
+            const int iy = first(tile, 1) + line.y * int(p.axis[1].taps.step) + offset_of(1, phase(1), step.y);
+            const int x0 = first(tile, 2) + offset_of(2, p.phases[2][step.phase], step.x);
             const bool present = (unsigned(iz) < unsigned(p.axis[0].taps.size_in)) &
                                  (unsigned(iy) < unsigned(p.axis[1].taps.size_in));
             const float* const weight = weights() + (slab() * int(p.steps) + index) * ROWS;
@@ -500,13 +486,12 @@ struct Worker {
         if (!stores()) return;
         const int phases = int(p.axis[2].taps.phases), row = int(p.buffer_row);
         to += column() * phases + phase_x;
-        float term[ROWS];
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) term[r] = bias()[slab() * ROWS + r];
+        const Quad* const terms = (const Quad*)(bias() + slab() * ROWS);
+        const Quad term[2] = {terms[0], terms[1]};
 #pragma unroll
         for (int i = 0; i < POSITIONS; ++i, to += COLUMNS * phases)
 #pragma unroll
-            for (int r = 0; r < ROWS; ++r) to[r * row] = narrow<Element>(sum[r][i] + term[r]);
+            for (int r = 0; r < ROWS; ++r) to[r * row] = narrow<Element>(sum[r][i] + term[r / 4].values[r % 4]);
     }
     // Stores the lines that the threads of a slab have put into the buffer, one of each row.
     __device__ void store_lines(const Element* from, const Tile& tile, const Line& line) const {
@@ -591,15 +576,15 @@ struct Worker {
                 Element* const lines = phases > 1 ? buffered(tile, own) : nullptr;
                 float sum[ROWS][POSITIONS];
                 for (int phase = 0; phase < phases; ++phase) {
-                    const Taps& tx = shared().taps[2][phase];
+                    const Phase& tx = p.phases[2][phase];
 #pragma unroll
                     for (int r = 0; r < ROWS; ++r)
 #pragma unroll
                         for (int i = 0; i < POSITIONS; ++i) sum[r][i] = 0;
                     if (masked)
-                        add_present(sum, input, tile, own, tx.before * taps, tx.count * taps);
+                        add_present(sum, input, tile, own, int(tx.before) * taps, int(tx.count) * taps);
                     else
-                        add(sum, input, tx.before * taps, tx.count * taps);
+                        add(sum, input, int(tx.before) * taps, int(tx.count) * taps);
                     if (phases > 1) {
                         if (phase == 0) empty();
                         put(lines, sum, phase);
@@ -619,30 +604,32 @@ struct Worker {
                     store<false>(sum, tile, own);
                 }
             }
-            if (unit().idle) fill(tile, index);
+            fill(tile, index);
         }
     }
-    // Stores the bias in some of the phases that have no taps, at the positions of a tile: such that the blocks of all
-    // phases that have taps store it in all.
+    // Stores the bias in some of the phases that have no taps, at the positions of a tile along z and y: such that the
+    // blocks of all phases that have taps store it in all, and the tiles of a row some whole lines each.
     __device__ void fill(const Tile& tile, int index) const {
-        for (int i = (unit().number + index) % unit().busy; i < unit().idle; i += unit().busy) {
-            const int heights = int(p.axis[1].taps.phases), idle = shared().idle[i];
-            const int phase[2] = {idle / heights, idle % heights};
+        const int heights = int(p.axis[1].taps.phases), busy = int(p.busy), idle = int(p.axis[0].taps.phases) * heights - busy;
+        if (idle == 0) return;
+        const int64 apart = p.axis[2].out, width = p.axis[2].taps.size_out;
+        const int64 first = tile.out - tile.position[2] * p.axis[2].taps.phases * apart;
+        for (int i = unit().number + index - divided(unit().number + index, busy) * busy; i < idle; i += busy) {
+            const int both = p.order[busy + i], z = divided(both, heights), phase[2] = {z, both - z * heights};
             int left[2];
-            int64 to = tile.out;
+            int64 to = first;
 #pragma unroll
             for (int a = 0; a < 2; ++a) {
-                left[a] = int(positions_of(p.axis[a].taps, phase[a])) - tile.position[a];
+                left[a] = int(p.phases[a][phase[a]].positions) - tile.position[a];
                 to += (phase[a] - unit().phase[a]) * p.axis[a].out;
             }
-            const int64 apart = p.axis[2].out;
-            for (int line = 0; line < int(p.lines * p.passes); ++line) {
+            for (int line = tile.column; line < int(p.lines * p.passes); line += int(p.axis[2].tiles)) {
                 const Line own = results()[line];
                 if ((own.z >= left[0]) | (own.y >= left[1])) continue;
                 if (apart == 1)
-                    fill_lines<true>(p.out + (to + own.offset), tile.width, apart);
+                    fill_lines<true>(p.out + (to + own.offset), int(width), apart);
                 else
-                    fill_lines<false>(p.out + (to + own.offset), tile.width, apart);
+                    fill_lines<false>(p.out + (to + own.offset), int(width), apart);
             }
         }
     }
@@ -674,12 +661,12 @@ struct Worker {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) plain_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
-    describe_taps(p, *(Shared*)memory);
     const Worker worker(p, memory);
     const int units = int(p.units), first = blockIdx.x / units, apart = gridDim.x / units;
     if (worker.thread == 0) worker.find_unit(blockIdx.x % units);
     __syncthreads();
     worker.describe();
+    wait_for_grids();
     worker.load_weights();
     __syncthreads();
     worker.convolve(first, apart);

@@ -573,6 +573,13 @@ PLAIN_KINDS: dict[str, Any] = {
     "phases without taps": lambda n: (
         "conv_transpose2d", (1, 6, 9, n + 5), (6, 10, 3, 3), {"stride": 2, "dilation": 2},
     ),
+    "lines without taps": lambda n: (
+        "conv_transpose2d", (1, 6, 13, n + 5), (6, 10, 3, 3), {"stride": (5, 1), "dilation": (2, 1)},
+    ),
+    "planes without taps": lambda n: (
+        "conv_transpose3d", (1, 6, 5, 9, n + 3), (6, 10, 2, 3, 2),
+        {"stride": (3, 1, 2), "padding": (0, 1, 0)},
+    ),
     "one axis": lambda n: ("conv1d", (3, 10, 2 * n - 7), (22, 5, 7), {"padding": 3}),
 }  # fmt: skip
 
@@ -608,7 +615,7 @@ def test_plain_instance(instance: Instance, kind: str) -> None:
     macros = dict(instance.defines)
     width = int(macros["POSITIONS"]) * int(macros["COLUMNS"])
     function, input_shape, weight_shape, options = PLAIN_KINDS[kind](width)
-    groups = 1 if kind == "three axes" else 2
+    groups = 1 if kind in ("three axes", "planes without taps") else 2
     case = convolution(
         function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
         bias=True, groups=groups, **options,

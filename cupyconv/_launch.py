@@ -18,7 +18,7 @@ from . import _depthwise, _plain, _pointwise, _streaming
 from ._arrays import Array, Convolution, Fused, floating
 from ._device import Arguments, Device
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
-from ._matrix import MOST_FOLDS, Sum
+from ._matrix import MOST_FOLDS, MOST_ORDERED, Sum
 from ._packing import (
     fields_of,
     lie_together,
@@ -71,6 +71,12 @@ def _lie_without_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     return all(size == 1 or stride == pitch for size, stride, pitch in places)
 
 
+def _words(members: bytes, room: int) -> Iterator[int]:
+    """Yield an array of bytes, of which a kernel has `room`, as numbers of eight."""
+    for first in range(0, room, 8):
+        yield int.from_bytes(members[first : first + 8], "little")
+
+
 def _phases(layout: _plain.Layout) -> Iterator[int]:
     """Yield what plain_conv.cu knows of phases: each axis's own, and those of z and y in order."""
     for axis in layout.axes:
@@ -82,9 +88,8 @@ def _phases(layout: _plain.Layout) -> Iterator[int]:
         yield from [0] * (5 * (_plain.MAX_PHASES - axis.phases))
     busy = layout.busy
     yield len(busy)
-    order = bytes(sorted(range(layout.phases), key=lambda phase: phase not in busy))
-    for word in range(0, _plain.MAX_PHASES**2, 8):
-        yield int.from_bytes(order[word : word + 8], "little")
+    order = sorted(range(layout.phases), key=lambda phase: phase not in busy)
+    yield from _words(bytes(order), _plain.MAX_PHASES**2)
 
 
 def _space(geometry: ConvGeometry, strides: ConvStrides) -> tuple[int, ...]:
@@ -629,6 +634,7 @@ class KernelPath:
                 *zero_padded(_fold_offsets(sum, (*lead, *strides.out_axes)), MOST_FOLDS),
                 *(sum.channels, sum.blocks, *order),
                 *(sum.phases, sum.steps),
+                *(plan.by_phase, *_words(bytes(sum.phase_order), MOST_ORDERED)),
                 *(tiling.row_tiles, *tiling.tiles, *tiling.tile),
                 *(tiling.plane_pitch, tiling.row_pitch, tiling.segment_pitch),
                 *(tiling.slots, tiling.lattice_slots, *tiling.extent, *tiling.reach),

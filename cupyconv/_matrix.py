@@ -452,6 +452,20 @@ class Sum:
         """Phases that have outputs."""
         return math.prod(len(axis.taps.used_phases) for axis in self.axes)
 
+    @cached_property
+    def phase_taps(self) -> list[int]:
+        """Taps of each phase, none where some axis has none."""
+        axes = (axis.taps for axis in self.axes)
+        counts = ([taps.progression(phase)[1] for phase in taps.used_phases] for taps in axes)
+        return [math.prod(taps) for taps in itertools.product(*counts)]
+
+    @cached_property
+    def phase_order(self) -> list[int]:
+        """Phases by their taps, those of most first; of more than the kernel has room for, none."""
+        if self.phases > MOST_ORDERED:
+            return []
+        return sorted(range(self.phases), key=lambda phase: -self.phase_taps[phase])
+
 
 def _folded(
     taps: AxisTaps, transposed: bool, stride: int, dilation: int, count: int
@@ -488,6 +502,7 @@ def _folded(
 
 
 MOST_FOLDS = 32  # of a column
+MOST_ORDERED = 32  # phases
 _MOST_PHASES = 8  # of an axis that is folded
 _SCATTERED = 0.8  # cycles of a store to a sector of its own: phases lie between each other
 _ROOM = 160 * 1024  # bytes that take two long stages with any halo of a small kernel

@@ -227,6 +227,8 @@ class MatrixPlan:
         What is summed, and in which order.
     tiling : Tiling
         What a block computes.
+    by_phase : bool
+        Whether blocks beside each other have the same phase, and not all phases in turn.
     """
 
     pack: Launch
@@ -237,6 +239,7 @@ class MatrixPlan:
     arrived: int
     sum: Sum
     tiling: Tiling
+    by_phase: bool
 
     @property
     def workspace(self) -> int:
@@ -1024,6 +1027,34 @@ def _turns(geometry: ConvGeometry, sum: Sum) -> int:
     return max(_LEAST_TURNS, min(most_turns, 1 << turns.bit_length() >> 1))
 
 
+# Small outputs stay in the L2 cache until all phases have written theirs.
+_KEPT_BYTES = 2**25
+# Of so many tiles of a phase for a multiprocessor, of which products count most, another block for
+# each phase costs little.
+_MANY_TILES = 4
+
+
+def _by_phase(geometry: ConvGeometry, sum: Sum, tiles: int, multiprocessors: int) -> bool:
+    """Return whether blocks beside each other have the same phase, each `tiles`, the longest first.
+
+    Else they have all phases in turn. Then a block of many taps may begin last, or all blocks wait
+    for those of the phase that has most.
+    """
+    if sum.spans > 1 or not sum.phase_order or tiles * sum.phases <= multiprocessors:
+        return False
+    taps, g = sum.phase_taps, geometry
+    if min(taps) == 0 < max(taps):
+        outputs = g.batch * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes)
+        return outputs * sum.mode.itemsize <= _KEPT_BYTES
+    many = sum.mode.parts == 2 and tiles >= _MANY_TILES * multiprocessors
+    if sum.axes[0].taps.phases == 1 and not many:
+        return False
+    in_turn = -(-tiles // max(1, multiprocessors // sum.phases)) * max(taps)
+    if tiles < multiprocessors:
+        return tiles * math.fsum(taps) / multiprocessors + max(taps) / 2 < in_turn
+    return -(-tiles // multiprocessors) * math.fsum(taps) < in_turn
+
+
 def _plan_spans(
     geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor, forced: bool
 ) -> MatrixPlan | Refusal:
@@ -1151,7 +1182,9 @@ def _plan_matrix(
     if stored:
         blocks = min(blocks, _matrix.MOST_PARTIAL // partial)
     tiles = tiling.count * g.groups * (spans if tiling.apart else 1)
-    blocks = min(tiles, max(1, blocks // sum.phases)) * sum.phases
+    by_phase = _by_phase(g, sum, tiles, multiprocessors)
+    blocks = multiprocessors if by_phase else max(1, blocks // sum.phases)
+    blocks = min(tiles, blocks) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
         return _LARGE
     if tiling.resident and tiling.stores_most and 1 < tiling.tiles[-1] < blocks < tiles // 32:
@@ -1181,6 +1214,7 @@ def _plan_matrix(
         tiling.count * g.groups * sum.phases * warps if tiling.apart else 0,
         sum,
         tiling,
+        by_phase,
     )
 
 

@@ -55,7 +55,8 @@
 //
 // Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_matrix.py), and, where
 // the GPU can, before pack_weights.cu has ended: what that kernel writes is waited for here.
-// A block stays in phase blockIdx % phases and takes every so many-th of its tiles. Tiles run over rows
+// A block stays in a phase and takes every so many-th of its tiles. Blocks beside each other have all phases in turn,
+// blockIdx % phases, or the same one, those of most taps first: as the phases' order says. Tiles run over rows
 // fastest, then x, y, planes (z, then samples), then groups.
 
 #include "matrix_engine.cuh"
@@ -83,6 +84,7 @@ constexpr int FIRST_POOL = 6;  // one for both
 constexpr int ALL_THREADS = 7, INPUTS_DESCRIBED = 8, OUTPUTS_DESCRIBED = 9;
 constexpr int MOST_WIDE = 32;
 constexpr int MOST_FOLDS = 32;  // of a column, as many as a word has bits
+constexpr int MOST_ORDERED = 32;  // phases
 constexpr unsigned WIDE = 1u << 31;  // beside the bits of windows
 constexpr int MOST_TILES = 4 * MAX_STAGES;  // of which inputs are staged while others of them are in use
 constexpr int SWEEPS = SCALED ? 2 : 1;
@@ -117,6 +119,8 @@ struct Arguments {
     int64 fold_offset[MOST_FOLDS];  // where they lie, from the first one on
     Steps sum;
     int64 phases, steps;  // steps of the phase that has most
+    int64 by_phase;       // whether blocks beside each other have the same phase
+    unsigned char phase_order[MOST_ORDERED];  // then, of those blocks that begin first on
     int64 row_tiles, tiles[4];                  // along samples, z, y and x
     int64 tile[4];                              // outputs of a tile along them
     int64 plane_pitch, row_pitch, segment_pitch;  // in slots
@@ -336,6 +340,11 @@ struct Scale {
 typedef Unscaled Scale;
 #endif
 
+__device__ inline int phase_of_block(const Arguments& p) {
+    const int phases = int(p.phases);
+    return p.by_phase ? p.phase_order[blockIdx.x / (gridDim.x / phases)] : blockIdx.x % phases;
+}
+
 struct Worker {
     const Arguments& p;
     Shared& shared;
@@ -344,7 +353,7 @@ struct Worker {
     const Phase& phase;
     const int taps, z_taps;  // steps of y and x; taps of z, 0 where a phase has none
     const int blocks, depth;
-    const int first_tile, tile_step;
+    const int tile_step, first_tile;
     const int tile_count, own_tiles;  // spans apart are tiles of their own
     int weight_windows = 1;
 
@@ -353,14 +362,14 @@ struct Worker {
         : p(p),
           shared(shared),
           dynamic(p, memory),
-          phase_index(blockIdx.x % int(p.phases)),
+          phase_index(phase_of_block(p)),
           phase(shared.phase),
           taps(taps),
           z_taps(z_taps),
           blocks(int(p.sum.blocks)),
           depth(int(p.sum.depth)),
-          first_tile(blockIdx.x / int(p.phases)),
           tile_step(gridDim.x / int(p.phases)),
+          first_tile(p.by_phase ? blockIdx.x % tile_step : blockIdx.x / int(p.phases)),
           tile_count(int(p.row_tiles * p.tiles[0] * p.tiles[1] * p.tiles[2] * p.tiles[3] * p.groups)
 #if SPANS
                      * (p.apart ? int(p.spans) : 1)
@@ -1587,7 +1596,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
     if (threadIdx.x == 0) shared.wide_count = 0, shared.wide_windows = 0;
 #endif
     // By the second warp: the first one has the barriers.
-    describe_phase(shared.phase, p.axis, blockIdx.x % int(p.phases), int(threadIdx.x) - 32);
+    describe_phase(shared.phase, p.axis, phase_of_block(p), int(threadIdx.x) - 32);
     __syncthreads();
     const Phase& phase = shared.phase;
     const int taps = uniform(phase.taps[1].count * p.sum.along_x(phase.taps[2].count));

@@ -574,7 +574,8 @@ PLAIN_KINDS: dict[str, Any] = {
         "conv_transpose2d", (1, 6, 9, n + 5), (6, 10, 3, 3), {"stride": 2, "dilation": 2},
     ),
     "lines without taps": lambda n: (
-        "conv_transpose2d", (1, 6, 13, n + 5), (6, 10, 3, 3), {"stride": (5, 1), "dilation": (2, 1)},
+        "conv_transpose2d", (1, 6, 13, n + 5), (6, 10, 3, 3),
+        {"stride": (5, 1), "dilation": (2, 1)},
     ),
     "planes without taps": lambda n: (
         "conv_transpose3d", (1, 6, 5, 9, n + 3), (6, 10, 2, 3, 2),

@@ -297,6 +297,14 @@ CASES = {
     "fold of rows": convolution("conv2d", (1, 9, 7, 31), (20, 9, 3, 1), bias=True),
     "folds of both": convolution("conv_transpose2d", (1, 9, 4, 12), (9, 13, 3, 3), stride=(3, 2)),
     "phases": convolution("conv_transpose2d", (1, 12, 4, 5), (12, 70, 3, 4), stride=2, padding=1),
+    "phases of planes": convolution(
+        "conv_transpose3d",
+        (2, 12, 3, 5, 9),
+        (12, 70, 3, 2, 2),
+        bias=True,
+        stride=(2, 1, 1),
+        padding=(1, 0, 0),
+    ),
     "groups": convolution("conv1d", (1, 24, 20), (36, 8, 3), bias=True, groups=3),
     "chunks": convolution("conv2d", (2, 68, 5, 9), (70, 68, 3, 3), padding=1),
     "very long": convolution("conv1d", (1, 8300, 9), (9, 8300, 1)),
@@ -612,6 +620,16 @@ MATRIX = {
     "weights of another phase": Mutant(
         PACK, "p.axis, blockIdx.x - turn * phases, threadIdx.x);", "p.axis, 0, threadIdx.x);",
         "nothing wrote", by="hopper", case="phases",
+    ),
+    "phases in turn where they lie apart": Mutant(
+        MATRIX_CONV,
+        "p.by_phase ? p.phase_order[blockIdx.x / (gridDim.x / phases)] : blockIdx.x % phases",
+        "blockIdx.x % phases",
+        "nobody wrote|another thread|nothing wrote", by="hopper", case="phases of planes",
+    ),
+    "tiles in turn where phases lie apart": Mutant(
+        MATRIX_CONV, "p.by_phase ? blockIdx.x % tile_step :", "",
+        "nobody wrote|another thread|nothing wrote", by="hopper", case="phases of planes",
     ),
     "weights of another group": Mutant(
         PACK, "(const Bits*)w.p.weight + group * w.p.weight_group", "(const Bits*)w.p.weight",
@@ -1587,6 +1605,9 @@ PLAIN_CASES = {
     "no taps": convolution(
         "conv_transpose2d", (2, 6, 9, 69), (6, 10, 3, 3), bias=True, stride=2, dilation=2
     ),
+    "no taps, wide": convolution(
+        "conv_transpose2d", (1, 6, 9, 141), (6, 10, 3, 3), bias=True, stride=2, dilation=2
+    ),
     "busy phases": convolution(
         "conv_transpose2d", (2, 6, 19, 39), (6, 10, 3, 3), bias=True, stride=5, dilation=2
     ),
@@ -1672,6 +1693,11 @@ PLAIN = {
         PLAIN_CONV, "if (phase == 0) empty();", "",
         "race|was written before the wait", by="plain", case="pairs",
     ),
+    "no wait for packed weights": Mutant(
+        PLAIN_CONV,
+        "    wait_for_grids();\n    worker.load_weights();", "    worker.load_weights();",
+        "does not wait", by="plain", case="pairs",
+    ),
     "no wait for the last lines": Mutant(
         PLAIN_CONV,
         "    if (worker.in_bulk()) bulk_store_wait();  // before the block",
@@ -1734,8 +1760,8 @@ PLAIN = {
         "nothing wrote|wrong", by="plain", case="neighbours",
     ),
     "taps of the first phase": Mutant(
-        PLAIN_CONV, "spread(offset_of(2, shared().taps[2][step.phase], step.x))",
-        "spread(offset_of(2, shared().taps[2][0], step.x))",
+        PLAIN_CONV, "spread(offset_of(2, p.phases[2][step.phase], step.x))",
+        "spread(offset_of(2, p.phases[2][0], step.x))",
         "wrong|nothing wrote", by="plain", case="phases",
     ),
     "inputs that are not spread": Mutant(
@@ -1744,8 +1770,8 @@ PLAIN = {
         "wrong|nothing wrote", by="plain", case="steps",
     ),
     "ascending taps": Mutant(
-        PLAIN_CONV, "taps(a).offset + (apart < 0 ? (taps(a).count - 1) * apart : 0);",
-        "taps(a).offset;",
+        PLAIN_CONV, "int(phase(a).offset) + (apart < 0 ? (int(phase(a).count) - 1) * apart : 0);",
+        "int(phase(a).offset);",
         "wrong|nothing wrote|out of bounds", by="plain", case="three axes",
     ),
     "outputs of one phase": Mutant(
@@ -1770,11 +1796,11 @@ PLAIN = {
         "wrong", by="plain", case="neighbours",
     ),
     "a phase without taps that is not filled": Mutant(
-        PLAIN_CONV, "            if (unit().idle) fill(tile, index);\n", "",
+        PLAIN_CONV, "            fill(tile, index);\n", "",
         "nobody wrote", by="plain", case="no taps",
     ),
     "phases without taps that nobody fills": Mutant(
-        PLAIN_CONV, "i < unit().idle; i +=", "i < unit().idle - 1; i +=",
+        PLAIN_CONV, "i < idle; i +=", "i < idle - 1; i +=",
         "nobody wrote", by="plain", case="no taps",
     ),
     "phases without taps in the place of others": Mutant(
@@ -1783,7 +1809,8 @@ PLAIN = {
         "nobody wrote|another thread|out of bounds|between", by="plain", case="busy phases",
     ),
     "phases without taps by the same blocks": Mutant(
-        PLAIN_CONV, "(unit().number + index) % unit().busy;", "index % unit().busy;",
+        PLAIN_CONV, "unit().number + index - divided(unit().number + index, busy) * busy;",
+        "index - divided(index, busy) * busy;",
         "nobody wrote|another thread", by="plain", case="busy phases",
     ),
     "an output of a phase without taps too many": Mutant(
@@ -1804,10 +1831,22 @@ PLAIN = {
         PLAIN_CONV, "stage(index + apart, turn ^ 1);", "stage(index + apart, turn);",
         "race|wrong|another thread|nothing wrote", by="plain", case="neighbours",
     ),
-    "no barrier behind the taps": Mutant(
-        PLAIN_CONV, "    __syncthreads();\n    if (threadIdx.x == 0)\n        for (int i = 1;",
-        "    if (threadIdx.x == 0)\n        for (int i = 1;",
-        "race|nothing wrote", by="plain", case="phases",
+    "lines without taps of each tile of a row": Mutant(
+        PLAIN_CONV, "line = tile.column; line <", "line = 0; line <",
+        "another thread|race", by="plain", case="no taps, wide",
+    ),
+    "lines without taps from a tile on": Mutant(
+        PLAIN_CONV, "tile.out - tile.position[2] * p.axis[2].taps.phases * apart;", "tile.out;",
+        "nobody wrote|another thread|out of bounds|between|race", by="plain",
+        case="no taps, wide",
+    ),
+    "phases without taps in the order of all": Mutant(
+        PLAIN_CONV, "both = p.order[busy + i],", "both = i,",
+        "nobody wrote|another thread|race", by="plain", case="busy phases",
+    ),
+    "units of the first phases": Mutant(
+        PLAIN_CONV, "const int phase = p.order[unit.number];", "const int phase = unit.number;",
+        "nobody wrote|another thread|nothing wrote|wrong", by="plain", case="busy phases",
     ),
     "no barrier behind the unit": Mutant(
         PLAIN_CONV, "    __syncthreads();\n    worker.describe();", "    worker.describe();",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import operator
 import re
@@ -578,6 +579,13 @@ def test_matrix_plans(
         assert (tiles - 1) * tile < size <= tiles * tile
     for size, fold, axis in zip(sizes[1:], sum.fold, sum.taps, strict=True):
         assert size * fold.count >= axis.positions(0)
+    # Phases have the taps of the tap table, and an order in which none comes before one of more.
+    tables = ([len(a.taps.table(phase)) for phase in a.taps.used_phases] for a in sum.axes)
+    assert sum.phase_taps == [math.prod(taps) for taps in itertools.product(*tables)]
+    if plan.by_phase or sum.phases <= 32:
+        assert sorted(sum.phase_order) == list(range(sum.phases))
+        ranked = [sum.phase_taps[phase] for phase in sum.phase_order]
+        assert ranked == sorted(ranked, reverse=True)
     # Each block stays in its phase, and has a tile to begin with.
     assert plan.launch.unit == sum.phases
     assert plan.launch.grid % sum.phases == 0
@@ -640,9 +648,9 @@ def test_matrix_plans(
 @pytest.mark.parametrize(
     ("batch", "sizes", "kernel", "dilation", "turns"),
     [
-        *((16, (16, 32, 32), kernel, 1, turns) for kernel, turns in ((2, 1), (3, 8), (5, 1))),
+        (16, (16, 32, 32), 2, 1, 1),
         *((batch, (16, 32, 32), 3, 2, turns) for batch, turns in ((16, 16), (4, 8), (1, 4))),
-        *((16, (128, 128), 3, dilation, turns) for dilation, turns in ((1, 1), (2, 16))),
+        (16, (128, 128), 3, 2, 16),
     ],
 )
 def test_blocks_of_phases(
@@ -653,6 +661,35 @@ def test_blocks_of_phases(
     plan = plan_of(conv_transpose(*shapes, stride=2, dilation=dilation), processor=HOPPER)
     assert isinstance(plan, MatrixPlan)
     assert plan.launch.grid == HOPPER.multiprocessors * turns
+
+
+@pytest.mark.parametrize(
+    ("input", "weight", "options", "dtype", "by_phase"),
+    [
+        # Planes with a tap and with two, or lines where what is multiplied counts.
+        ((8, 64, 32, 32, 32), (64, 64, 3, 3, 3), {"padding": 1}, "float16", True),
+        ((2, 128, 16, 16, 16), (128, 64, 3, 3, 3), {"padding": 1}, "float16", True),
+        ((16, 128, 128, 128), (128, 64, 3, 3), {"padding": 1}, "float32", True),
+        ((16, 128, 128, 128), (128, 64, 3, 3), {"padding": 1}, "float16", False),
+        # The same taps everywhere, and no more tiles than multiprocessors.
+        ((8, 64, 32, 32, 32), (64, 64, 2, 2, 2), {}, "float16", False),
+        ((1, 256, 8, 8, 8), (256, 128, 3, 3, 3), {"padding": 1}, "float16", False),
+        # Phases without taps, in small outputs and in large ones.
+        ((1, 512, 6040), (512, 512, 7), {"padding": 3, "dilation": 2}, "float16", True),
+        ((16, 32, 16, 32, 32), (32, 64, 3, 3, 3), {"dilation": 2}, "float16", False),
+    ],
+)
+def test_phases_beside_each_other(
+    input: Shape, weight: Shape, options: dict[str, int], dtype: str, by_phase: bool
+) -> None:
+    """Blocks begin with those of most taps, where others would wait for them."""
+    geometry = conv_transpose(input, weight, stride=2, **options)
+    plan = plan_of(geometry, np.dtype(dtype), processor=HOPPER, kernel="hopper")
+    assert isinstance(plan, MatrixPlan)
+    assert plan.by_phase == by_phase
+    if by_phase:
+        tiles = plan.tiling.count * geometry.groups
+        assert plan.launch.grid == plan.sum.phases * min(tiles, HOPPER.multiprocessors)
 
 
 @given(geometry=dense_geometries(), mode=modes, kernel=matrix_kernels)

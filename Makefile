@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed-cuda$(CUDA)
 
-.PHONY: demo test plain mutants instances emulated format docs clean
+.PHONY: demo test plain convolutions mutants instances emulated format docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m demo
@@ -22,7 +22,7 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m timed
-	$(MAKE) --jobs 2 --output-sync=target emulated plain mutants instances SHARES=6
+	$(MAKE) --jobs 2 --output-sync=target emulated plain convolutions mutants instances SHARES=6
 
 # The parts of the tests, two at a time, in an order that keeps both cores busy to the end: of NumPy's
 # BLAS a second thread would wait in a loop. All but plain run on the emulator. Of the mutants and the
@@ -40,8 +40,11 @@ mutants: $(INSTALLED)
 instances: $(INSTALLED)
 	$(EMULATED) --share $(SHARES) tests/test_instances.py
 
+convolutions: $(INSTALLED)
+	$(EMULATED) tests/test_convolution.py
+
 emulated: $(INSTALLED)
-	$(EMULATED) --ignore tests/test_mutants.py --ignore tests/test_instances.py
+	$(EMULATED) $(foreach part,convolution mutants instances,--ignore tests/test_$(part).py)
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix

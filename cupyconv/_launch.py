@@ -80,12 +80,13 @@ def _words(members: bytes, room: int) -> Iterator[int]:
 def _phases(layout: _plain.Layout) -> Iterator[int]:
     """Yield what plain_conv.cu knows of phases: each axis's own, and those of z and y in order."""
     for axis in layout.axes:
+        fields: list[int] = []
         before = 0
         for phase in range(axis.phases):
             first, count, offset = axis.progression(phase)
-            yield from (first, count, offset, before, axis.positions(phase))
+            fields += (first, count, offset, before, axis.positions(phase))
             before += count
-        yield from [0] * (5 * (_plain.MAX_PHASES - axis.phases))
+        yield from zero_padded(fields, 5 * _plain.MAX_PHASES)
     busy = layout.busy
     yield len(busy)
     order = sorted(range(layout.phases), key=lambda phase: phase not in busy)

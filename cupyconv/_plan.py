@@ -1014,6 +1014,12 @@ _LEAST_TURNS, _MOST_TURNS = 4, 8
 _TURN_BYTES = 2**24
 
 
+def _output_bytes(geometry: ConvGeometry, sum: Sum) -> int:
+    g = geometry
+    outputs = g.batch * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes)
+    return outputs * sum.mode.itemsize
+
+
 def _turns(geometry: ConvGeometry, sum: Sum) -> int:
     """Return how many blocks each multiprocessor has in turn, a power of two."""
     if sum.phases == 1:
@@ -1021,9 +1027,8 @@ def _turns(geometry: ConvGeometry, sum: Sum) -> int:
     most, fewest, every = zip(*(axis.taps.tap_counts for axis in sum.axes), strict=True)
     if math.prod(most) * sum.phases <= _UNEQUAL * math.prod(every):
         return 1
-    g, most_turns = geometry, _MOST_TURNS * (1 if all(fewest) else 2)
-    outputs = g.batch * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes)
-    turns = outputs * sum.mode.itemsize // _TURN_BYTES
+    most_turns = _MOST_TURNS * (1 if all(fewest) else 2)
+    turns = _output_bytes(geometry, sum) // _TURN_BYTES
     return max(_LEAST_TURNS, min(most_turns, 1 << turns.bit_length() >> 1))
 
 
@@ -1042,10 +1047,9 @@ def _by_phase(geometry: ConvGeometry, sum: Sum, tiles: int, multiprocessors: int
     """
     if sum.spans > 1 or not sum.phase_order or tiles * sum.phases <= multiprocessors:
         return False
-    taps, g = sum.phase_taps, geometry
+    taps = sum.phase_taps
     if min(taps) == 0 < max(taps):
-        outputs = g.batch * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes)
-        return outputs * sum.mode.itemsize <= _KEPT_BYTES
+        return _output_bytes(geometry, sum) <= _KEPT_BYTES
     many = sum.mode.parts == 2 and tiles >= _MANY_TILES * multiprocessors
     if sum.axes[0].taps.phases == 1 and not many:
         return False

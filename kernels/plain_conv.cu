@@ -53,7 +53,8 @@
 //     COLUMNS     threads side by side along x (plain_conv alone)
 //     RESIDENT    blocks that a multiprocessor shall hold, which bounds the registers (plain_conv alone)
 //
-// Launch: THREADS threads. `plain_conv` is launched with any multiple of `units` blocks. A block stays in a unit,
+// Launch: THREADS threads. `plain_conv` is launched with any multiple of `units` blocks, and, where the GPU can, before
+// `pack_plain` has ended: what that writes is waited for here. A block stays in a unit,
 // some slabs in a phase of z and y that has taps, whose weights and places it has to find only once; it takes every
 // so many-th of the tiles, which run over x, y, z and samples. `pack_plain` takes any number of blocks.
 

@@ -734,7 +734,8 @@ def _plan_streaming(
     return StreamingPlan(launch, layout)
 
 
-_PACK_STEPS = 16  # that a block packs of its rows at least, where several share these
+# Turns that a block packs of its rows at least, where several share these; K blocks of a turn.
+_PACK_TURNS, _PACK_DEEP = 16, 4
 
 
 def _pack_weights(mode: Mode, spanned: bool = False) -> Instance:
@@ -753,7 +754,9 @@ def _packing(sum: Sum, rows: int, batch: int, multiprocessors: int) -> tuple[Lau
     mode = sum.mode
     packs = rows // mode.pack_rows
     spare = (1 if mode.scaled else 8) * multiprocessors // packs
-    splits = max(1, min(spare, sum.steps // _PACK_STEPS))
+    blocks = sum.spans * sum.blocks
+    turns = sum.steps // blocks * -(-blocks // _PACK_DEEP)
+    splits = max(1, min(spare, turns // _PACK_TURNS))
     packs *= splits
     if mode.scaled:
         packs += batch

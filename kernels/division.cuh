@@ -13,6 +13,13 @@ __device__ inline int small_quotient(int number, int divisor) {
     return int(__fdividef(float(number) + 0.5f, float(divisor)));
 }
 
+// The rest of such a quotient; the number becomes the quotient.
+__device__ inline int take_rest(int& number, int divisor) {
+    const int whole = small_quotient(number, divisor), rest = number - whole * divisor;
+    number = whole;
+    return rest;
+}
+
 // A number below 2**31 times one of 64 bits, in fewer instructions than with a sign.
 __device__ inline int64 scaled(int number, int64 factor) {
     return int64((unsigned long long)unsigned(number) * (unsigned long long)factor);

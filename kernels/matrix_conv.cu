@@ -60,6 +60,7 @@
 // fastest, then x, y, planes (z, then samples), then groups.
 
 #include "matrix_engine.cuh"
+#include "moments.cuh"
 
 #ifndef SPANS
 #define SPANS 0
@@ -90,8 +91,6 @@ constexpr int MOST_TILES = 4 * MAX_STAGES;  // of which inputs are staged while 
 constexpr int SWEEPS = SCALED ? 2 : 1;
 
 #if POOLS
-#include "moments.cuh"
-
 constexpr int PASS_ROWS = ENGINE::PASS_ROWS;  // that pass through a team's buffer together
 // Of a tile: a window's first column, where it is stored behind the first one, and its place.
 struct Window {
@@ -340,6 +339,7 @@ struct Scale {
 typedef Unscaled Scale;
 #endif
 
+// The phase that a block stays in: of a run of blocks, or, in turn, of those beside each other.
 __device__ inline int phase_of_block(const Arguments& p) {
     const int phases = int(p.phases);
     return p.by_phase ? p.phase_order[blockIdx.x / (gridDim.x / phases)] : blockIdx.x % phases;
@@ -1524,8 +1524,9 @@ __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_o
     return sum;
 }
 
-#if POOLS
 #include "matrix_pool.cuh"
+
+#if POOLS
 typedef Pool Epilogue;
 #else
 // What becomes of the sums of a tile: they are stored.

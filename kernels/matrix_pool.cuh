@@ -20,6 +20,8 @@
 // Statistics combine from tile to tile, in the order of a block's tiles.
 #pragma once
 
+#if POOLS
+
 // The sum over lanes that lie together, LANES of them.
 template <int LANES, typename Value>
 __device__ inline Value sum_over(Value value) {
@@ -427,3 +429,4 @@ __device__ __noinline__ Moments look_again(const Arguments& p, Shared& shared, f
         if (present[ENGINE::column(i / 2) + i % 2] != 0) squares += (sums[i] - mean) * (sums[i] - mean);
     return {count, mean, sum_over<4>(squares)};
 }
+#endif

@@ -11,12 +11,15 @@
 // with the shifts of the weights of each row those of the inputs of each sample are found.
 //
 // Macros: those of matrix_tile.cuh. SPANS: 1 where those of a sum are counted, by what is set to zero here.
-// Launch: any multiple of `phases` blocks of THREADS threads, for fewer than 2**21 steps (small_quotient). A block
-// packs SIDE rows of phase blockIdx % phases at a time, or, of `splits` blocks that share them, its part of
-// their steps:
+// Launch: any multiple of `phases` blocks of THREADS threads, for fewer than 2**21 steps (small_quotient). As many
+// beside each other have a phase, so that blocks of all phases meet on a multiprocessor: some have far more taps than
+// others. A block packs SIDE rows of its phase at a time, or, of `splits` blocks that share them, its part of their
+// steps:
 //
 //     thread   0 1 .. 7 | 8 9 .. 15 | 16 ...     rows (here SIDE is 8), whose slots lie side by side, and then
-//              slot 0   | slot 1    | slot 2     along the steps, whose weights mostly do
+//              slot 0   | slot 1    | slot 2     along the steps of a K block, whose weights mostly do
+//
+// For each of these a thread packs up to DEEP K blocks of the same tap, one after the other.
 
 #include "matrix_tile.cuh"
 
@@ -52,13 +55,14 @@ struct Arguments {
 constexpr int SIDE = SCALED ? 4 : 8;
 constexpr int THREADS = SCALED ? 512 : 256;
 constexpr int APART = THREADS / SIDE;  // slots from one of a thread's to its next one
+constexpr int DEEP = 4;
 
 // What a phase has in common.
 struct Weights {
     const Arguments& p;
     const Phase& phase;
     const int phase_index, blocks, along_x, folds;
-    const int inner, steps;  // of a K block in a tap of z, and of all
+    const int inner, turns;  // steps of a K block in a tap of z, and turns that each of these has
     const int64 tap_z, tap_y, tap_x, block;  // weights from one tap, or K block, to the next
 
     __device__ Weights(const Arguments& p, const Phase& phase, int phase_index)
@@ -69,7 +73,7 @@ struct Weights {
           along_x(p.sum.along_x(phase.taps[2].count)),
           folds(int(p.folds)),
           inner(phase.taps[1].count * along_x),
-          steps(phase.taps[0].count * blocks * inner),
+          turns((blocks + DEEP - 1) / DEEP),
           tap_z(phase.taps[0].step * p.axis[0].weight_stride),
           tap_y(phase.taps[1].step * p.axis[1].weight_stride),
           tap_x(phase.taps[2].step * p.axis[2].weight_stride),
@@ -90,6 +94,8 @@ struct Row {
     const bool present;
     OnAxes fold;
     const Bits* weight;  // of the first channel and taps
+    const Bits* at;      // of a K block of a tap
+    int channels;        // that there are from it on, none where the row has no such tap
 
     __device__ __forceinline__ Row(const Weights& w, int64 group, int row, int half)
         : w(w),
@@ -101,12 +107,9 @@ struct Row {
         for (int a = 0; a < 3; ++a) weight += w.phase.taps[a].first * w.p.axis[a].weight_stride;
         if (w.p.sum.halves == 2) weight += half * CHUNK * w.p.weight_channel;
     }
-    // The weights of a step; those that do not exist keep their values.
-    __device__ __forceinline__ void load(Bits (&values)[CHUNK], int step) const {
-        const int outer = small_quotient(step, w.inner), z = small_quotient(outer, w.blocks),
-                  block = outer - z * w.blocks;
-        step -= outer * w.inner;
-        const int y = small_quotient(step, w.along_x), x = step - y * w.along_x;
+    // Goes to a K block of a tap of z, and to one of its taps of y and x.
+    __device__ __forceinline__ void go_to(int z, int block, int inner) {
+        const int y = small_quotient(inner, w.along_x), x = inner - y * w.along_x;
         OnAxes tap = {z, y, w.p.sum.tap_of(x, half)};
         bool exists = (tap.x < w.phase.taps[2].count) & present;
         if (w.folds > 1) {
@@ -114,29 +117,49 @@ struct Row {
             exists &= (tap.z >= 0) & (tap.y >= 0) & (tap.x >= 0);
         }
         const int channel = block * BLOCK + (w.p.sum.halves == 1 ? 0 : half * CHUNK);
-        const int channels = exists ? int(w.p.sum.channels) - channel : 0;
-        const Bits* const at = weight + tap.z * w.tap_z + block * w.block + tap.y * w.tap_y + tap.x * w.tap_x;
+        channels = exists ? int(w.p.sum.channels) - channel : 0;
+        at = weight + tap.z * w.tap_z + block * w.block + tap.y * w.tap_y + tap.x * w.tap_x;
+    }
+    // The weights of that K block; those that do not exist keep their values. Goes on to the next one. There are two
+    // addresses, so that half as many additions wait for each other.
+    __device__ __forceinline__ void load(Bits (&values)[CHUNK]) {
+        const int64 pitch = w.p.weight_channel;
+        const Bits *even = at, *odd = at + pitch;
 #pragma unroll
-        for (int i = 0; i < CHUNK; ++i) load_bits(values[i], at + i * w.p.weight_channel, i, channels);
+        for (int i = 0; i < CHUNK; i += 2, even += 2 * pitch, odd += 2 * pitch) {
+            load_bits(values[i], even, i, channels);
+            load_bits(values[i + 1], odd, i + 1, channels);
+        }
+        at += w.block;
+        channels -= BLOCK;
     }
 };
 
-// Uses the slots of some steps of a row that are a thread's, the first-th of all and every so many-th, two of
-// them loaded together.
+// Uses the slots of a row that are a thread's, one half of some steps: of the turns from one to another the first-th and
+// every so many-th. A turn has DEEP K blocks of a tap, as to find out where these lie takes longer than to pack one. Two
+// are loaded together.
 template <typename Use>
 __device__ __forceinline__ void each_slot(const Weights& w, int64 group, int row, int first, int begin, int end,
                                           Use use) {
-    constexpr int STEPS = APART / DEPTH, BATCH = 2;
-    const Row own(w, group, row, first % DEPTH);
+    constexpr int BATCH = 2;
+    Row own(w, group, row, first % DEPTH);
 #pragma unroll 1
-    for (int step = begin + first / DEPTH; step < end; step += BATCH * STEPS) {
-        Bits values[BATCH][CHUNK] = {};
+    for (int turn = begin + first / DEPTH; turn < end; turn += APART / DEPTH) {
+        const int outer = small_quotient(turn, w.inner), inner = turn - outer * w.inner;
+        const int z = small_quotient(outer, w.turns), block = (outer - z * w.turns) * DEEP;
+        const int left = w.blocks - block, count = left < DEEP ? left : DEEP;
+        own.go_to(z, block, inner);
+        int step = (z * w.blocks + block) * w.inner + inner;
+#pragma unroll 1
+        for (int b = 0; b < count; b += BATCH) {
+            Bits values[BATCH][CHUNK] = {};
 #pragma unroll
-        for (int b = 0; b < BATCH; ++b)
-            if (step + b * STEPS < end) own.load(values[b], step + b * STEPS);
+            for (int i = 0; i < BATCH; ++i)
+                if (b + i < count) own.load(values[i]);
 #pragma unroll
-        for (int b = 0; b < BATCH; ++b)
-            if (step + b * STEPS < end) use(values[b], step + b * STEPS);
+            for (int i = 0; i < BATCH; ++i, step += w.inner)
+                if (b + i < count) use(values[i], step);
+        }
     }
 }
 
@@ -292,10 +315,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
     const int slabs = int(p.slabs), splits = int(p.splits);
     // What a phase has in common takes long to find out: a block stays in one.
     __shared__ Phase phase;
-    const int phases = int(p.phases), turn = blockIdx.x / phases, blocks = gridDim.x / phases;
-    describe_phase(phase, p.axis, blockIdx.x - turn * phases, threadIdx.x);
+    const int blocks = gridDim.x / int(p.phases), phase_index = blockIdx.x / blocks;
+    describe_phase(phase, p.axis, phase_index, threadIdx.x);
     __syncthreads();
-    const Weights weights(p, phase, blockIdx.x - turn * phases);
+    const Weights weights(p, phase, phase_index);
     const int rows = int(p.row_tiles) * slabs * SLAB_ROWS, sides = rows / SIDE;
 #if SCALED
     __shared__ Shared shared;
@@ -303,7 +326,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
     for (int64 sample = gridDim.x - 1 - blockIdx.x; sample < p.batch; sample += gridDim.x)
         judge(p, sample, shared.largest);
 #endif
-    for (int unit = turn, units = int(p.groups) * sides * splits; unit < units; unit += blocks) {
+    const int units = int(p.groups) * sides * splits;
+    for (int unit = blockIdx.x - phase_index * blocks; unit < units; unit += blocks) {
         const int side = unit / splits, own = unit - side * splits;
         const int64 group = side / sides;
         const int first_row = (side - int(group) * sides) * SIDE;
@@ -318,13 +342,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
         Slot* const packed = p.packed + tile * p.steps * step_slots +
                              row / SLAB_ROWS % slabs * (PARTS * DEPTH * SLAB_ROWS) + first % DEPTH * SLAB_ROWS +
                              row % SLAB_ROWS;
-        const int begin = own * weights.steps / splits, end = (own + 1) * weights.steps / splits;
+        const int turns = phase.taps[0].count * weights.turns * weights.inner;
+        const int begin = own * turns / splits, end = (own + 1) * turns / splits;
 #if SCALED
         const RowShifts shifts = shared.shifts[threadIdx.x % SIDE];
         const PowerOfTwo power(shifts.first);
 #endif
         each_slot(weights, group, row, first, begin, end, [&](const Bits (&values)[CHUNK], int step) {
-            Slot* const to = packed + step * step_slots;
+            Slot* const to = packed + scaled(step, step_slots);
 #if SCALED
             float floats[CHUNK];
             Slot parts[2][PARTS] = {};

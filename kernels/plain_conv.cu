@@ -154,16 +154,10 @@ struct Step {
         const int lines = int(p.channels) * depth * height;
         while (index >= lines * int(p.phases[2][phase].count)) index -= lines * int(p.phases[2][phase++].count);
         const int width = int(p.phases[2][phase].count);
-        x = taken(index, width);
-        y = taken(index, height);
-        z = taken(index, depth);
+        x = take_rest(index, width);
+        y = take_rest(index, height);
+        z = take_rest(index, depth);
         channel = index;
-    }
-    // Divides a number, and returns the rest.
-    __device__ static int taken(int& number, int divisor) {
-        const int whole = small_quotient(number, divisor), rest = number - whole * divisor;
-        number = whole;
-        return rest;
     }
 };
 
@@ -312,14 +306,14 @@ struct Worker {
     __device__ void describe() const {
         for (int i = thread; i < int(p.channels) * unit().deep * unit().high; i += THREADS) {
             int channel = i;
-            const int y = Step::taken(channel, unit().high), z = Step::taken(channel, unit().deep);
+            const int y = take_rest(channel, unit().high), z = take_rest(channel, unit().deep);
             sources()[i] = {channel * p.input_channel + z * p.axis[0].input + y * p.axis[1].input,
                             int(channel * p.channel_pitch + z * p.axis[0].pitch + y * p.axis[1].pitch), short(z),
                             short(y)};
         }
         for (int i = thread; i < int(p.axis[0].tile * p.axis[1].tile); i += THREADS) {
             int z = i;
-            const int y = Step::taken(z, int(p.axis[1].tile));
+            const int y = take_rest(z, int(p.axis[1].tile));
             results()[i] = {z * p.axis[0].taps.phases * p.axis[0].out + y * p.axis[1].taps.phases * p.axis[1].out,
                             int(z * p.axis[0].taps.step * p.axis[0].pitch + y * p.axis[1].taps.step * p.axis[1].pitch),
                             short(z), short(y)};
@@ -613,9 +607,9 @@ struct Worker {
     __device__ void fill(const Tile& tile, int index) const {
         const int heights = int(p.axis[1].taps.phases), busy = int(p.busy), idle = int(p.axis[0].taps.phases) * heights - busy;
         if (idle == 0) return;
-        const int64 apart = p.axis[2].out, width = p.axis[2].taps.size_out;
-        const int64 first = tile.out - tile.position[2] * p.axis[2].taps.phases * apart;
-        for (int i = unit().number + index - divided(unit().number + index, busy) * busy; i < idle; i += busy) {
+        const int64 first = tile.out - tile.position[2] * p.axis[2].taps.phases * p.axis[2].out;
+        const int turn = unit().number + index;
+        for (int i = turn - divided(turn, busy) * busy; i < idle; i += busy) {
             const int both = p.order[busy + i], z = divided(both, heights), phase[2] = {z, both - z * heights};
             int left[2];
             int64 to = first;
@@ -627,16 +621,17 @@ struct Worker {
             for (int line = tile.column; line < int(p.lines * p.passes); line += int(p.axis[2].tiles)) {
                 const Line own = results()[line];
                 if ((own.z >= left[0]) | (own.y >= left[1])) continue;
-                if (apart == 1)
-                    fill_lines<true>(p.out + (to + own.offset), int(width), apart);
+                if (p.axis[2].out == 1)
+                    fill_lines<true>(p.out + (to + own.offset));
                 else
-                    fill_lines<false>(p.out + (to + own.offset), int(width), apart);
+                    fill_lines<false>(p.out + (to + own.offset));
             }
         }
     }
     // A line of each row, which warps take in turn; outputs are neighbours or not.
     template <bool NEIGHBOURS>
-    __device__ void fill_lines(Element* first, int width, int64 apart) const {
+    __device__ void fill_lines(Element* first) const {
+        const int width = int(p.axis[2].taps.size_out);
         const int left = int(p.rows) - unit().slab * ROWS, all = slabs() * ROWS, rows = left < all ? left : all;
         const int lane = thread % 32;
         Element* out = first + thread / 32 * p.out_row;
@@ -654,7 +649,7 @@ struct Worker {
                 if (lane < whole.begin) out[lane] = value;
                 if (end < width) out[end] = value;
             } else {
-                for (int x = lane; x < width; x += 32) out[x * apart] = value;
+                for (int x = lane; x < width; x += 32) out[x * p.axis[2].out] = value;
             }
         }
     }

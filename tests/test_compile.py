@@ -76,6 +76,15 @@ def test_line_numbers_lead_back(name: str) -> None:
             assert (file, number) in seen or not line or is_replaced(line), (file, number)
 
 
+@pytest.mark.parametrize("name", KERNELS + HEADERS)
+def test_includes_stand_outside_of_conditions(name: str) -> None:
+    """In a group that is skipped, the line number behind a header would be skipped with it."""
+    depth = 0
+    for line in lines_of(name):
+        depth += line.startswith("#if") - line.startswith("#endif")
+        assert not (depth and is_replaced(line) and line != "#pragma once"), line
+
+
 def is_replaced(line: str) -> bool:
     """Whether a line of a file has no place in the source."""
     return line == "#pragma once" or line.startswith('#include "')

@@ -330,7 +330,7 @@ CASES = {
     "late taps": test_windows.late_taps("float32"),
     "even chunks": convolution("conv2d", (2, 148, 5, 8), (70, 148, 3, 3), padding=1),
     "samples apart": test_windows.wide("samples", "float32", "first axis", "none", 10),
-    "shared rows": convolution("conv2d", (1, 64, 3, 5), (64, 64, 3, 3), "float16", padding=1),
+    "shared rows": convolution("conv2d", (1, 64, 3, 5), (64, 64, 5, 7), "float16", padding="same"),
 }
 
 MATRIX = {
@@ -604,8 +604,8 @@ MATRIX = {
     ),
     "steps in another order": Mutant(
         PACK,
-        "y = small_quotient(step, w.along_x), x = step - y * w.along_x;",
-        "x = small_quotient(step, w.phase.taps[1].count), y = step - x * w.phase.taps[1].count;",
+        "y = small_quotient(inner, w.along_x), x = inner - y * w.along_x;",
+        "x = small_quotient(inner, w.phase.taps[1].count), y = inner - x * w.phase.taps[1].count;",
         "wrong|out of bounds", by="hopper", case="long",
     ),
     "a weight's channel too many": Mutant(
@@ -618,7 +618,7 @@ MATRIX = {
         "out of bounds|between the elements", by="portable", case="long",
     ),
     "weights of another phase": Mutant(
-        PACK, "p.axis, blockIdx.x - turn * phases, threadIdx.x);", "p.axis, 0, threadIdx.x);",
+        PACK, "p.axis, phase_index, threadIdx.x);", "p.axis, 0, threadIdx.x);",
         "nothing wrote", by="hopper", case="phases",
     ),
     "phases in turn where they lie apart": Mutant(
@@ -708,8 +708,20 @@ MATRIX = {
         PACK, "channel += LOADS * together", "channel = channels",
         "wrong", by="hopper", case="late taps",
     ),
+    "a turn that goes on behind the last K block": Mutant(
+        PACK, "count = left < DEEP ? left : DEEP;", "count = DEEP;",
+        "wrong|another thread|out of bounds", by="hopper", case="even chunks",
+    ),
+    "turns that begin where the last one did": Mutant(
+        PACK, "block = (outer - z * w.turns) * DEEP;", "block = outer - z * w.turns;",
+        "another thread|nothing wrote|wrong", by="hopper", case="even chunks",
+    ),
+    "a phase's rows packed in another": Mutant(
+        PACK, "phase_index = blockIdx.x / blocks;", "phase_index = 0;",
+        "nothing wrote|wrong|another thread", by="hopper", case="phases",
+    ),
     "a block's steps those of the first one": Mutant(
-        PACK, "(own + 1) * weights.steps / splits", "weights.steps / splits",
+        PACK, "(own + 1) * turns / splits", "turns / splits",
         "wrong|nothing wrote", by="hopper", case="shared rows",
     ),
     "a quotient rounded away": Mutant(
@@ -1800,7 +1812,7 @@ PLAIN = {
         "nobody wrote", by="plain", case="no taps",
     ),
     "phases without taps that nobody fills": Mutant(
-        PLAIN_CONV, "i < idle; i +=", "i < idle - 1; i +=",
+        PLAIN_CONV, "i < idle; i += busy", "i < idle - 1; i += busy",
         "nobody wrote", by="plain", case="no taps",
     ),
     "phases without taps in the place of others": Mutant(
@@ -1809,7 +1821,7 @@ PLAIN = {
         "nobody wrote|another thread|out of bounds|between", by="plain", case="busy phases",
     ),
     "phases without taps by the same blocks": Mutant(
-        PLAIN_CONV, "unit().number + index - divided(unit().number + index, busy) * busy;",
+        PLAIN_CONV, "turn - divided(turn, busy) * busy;",
         "index - divided(index, busy) * busy;",
         "nobody wrote|another thread", by="plain", case="busy phases",
     ),
@@ -1836,7 +1848,8 @@ PLAIN = {
         "another thread|race", by="plain", case="no taps, wide",
     ),
     "lines without taps from a tile on": Mutant(
-        PLAIN_CONV, "tile.out - tile.position[2] * p.axis[2].taps.phases * apart;", "tile.out;",
+        PLAIN_CONV, "tile.out - tile.position[2] * p.axis[2].taps.phases * p.axis[2].out;",
+        "tile.out;",
         "nobody wrote|another thread|out of bounds|between|race", by="plain",
         case="no taps, wide",
     ),
@@ -2254,7 +2267,7 @@ SPANS = {
         "wrong", by="spans", case="three axes",
     ),
     "weights of one tap of z": Mutant(
-        PACK, "steps(phase.taps[0].count * blocks * inner)", "steps(blocks * inner)",
+        PACK, "turns = phase.taps[0].count * weights.turns", "turns = weights.turns",
         "nothing wrote", by="spans", case="three axes",
     ),
     "no order of a warp in front of a count": Mutant(

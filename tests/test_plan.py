@@ -641,8 +641,12 @@ def test_matrix_plans(
     # each, which are found by a product in 32 bits, as are numbers of blocks.
     assert sum.steps < 2**21 and plan.splits * sum.steps <= MOST
     assert slabs * _matrix.SLAB_ROWS * 2 * sum.steps <= MOST
-    assert plan.splits == 1 or sum.steps // plan.splits >= 16
+    blocks = sum.spans * sum.blocks
+    turns = sum.steps // blocks * -(-blocks // _plan._PACK_DEEP)
+    assert plan.splits == 1 or turns // plan.splits >= 16
     assert packing(plan.pack.instance, "SIDE") == sum.mode.pack_rows
+    deep = re.search(r"^constexpr int DEEP = (\d+);", _compile.source("pack_weights.cu"), re.MULTILINE)
+    assert deep and int(deep[1]) == _plan._PACK_DEEP
     assert plan.pack.block == threads(plan.pack.instance)
 
 

@@ -645,8 +645,7 @@ def test_matrix_plans(
     turns = sum.steps // blocks * -(-blocks // _plan._PACK_DEEP)
     assert plan.splits == 1 or turns // plan.splits >= 16
     assert packing(plan.pack.instance, "SIDE") == sum.mode.pack_rows
-    deep = re.search(r"^constexpr int DEEP = (\d+);", _compile.source("pack_weights.cu"), re.MULTILINE)
-    assert deep and int(deep[1]) == _plan._PACK_DEEP
+    assert f"\nconstexpr int DEEP = {_plan._PACK_DEEP};\n" in _compile.source("pack_weights.cu")
     assert plan.pack.block == threads(plan.pack.instance)
 
 

@@ -22,11 +22,11 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m timed
-	$(MAKE) --jobs 2 --output-sync=target emulated plain convolutions mutants instances SHARES=6
+	$(MAKE) --jobs 2 --output-sync=target emulated plain convolutions mutants instances SHARES=8
 
 # The parts of the tests, two at a time, in an order that keeps both cores busy to the end: of NumPy's
 # BLAS a second thread would wait in a loop. All but plain run on the emulator. Of the mutants and the
-# instances, which are many and alike, make test runs a sixth, another one each day.
+# instances, which are many and alike, make test runs an eighth, another one each day.
 SHARES := 1
 export OPENBLAS_NUM_THREADS := 1
 EMULATED := HYPOTHESIS_PROFILE=emulator $(BIN)/python -m pytest -m emulator

@@ -86,7 +86,9 @@ constexpr int ALL_THREADS = 7, INPUTS_DESCRIBED = 8, OUTPUTS_DESCRIBED = 9;
 constexpr int MOST_WIDE = 32;
 constexpr int MOST_FOLDS = 32;  // of a column, as many as a word has bits
 constexpr int MOST_ORDERED = 32;  // phases
-constexpr unsigned WIDE = 1u << 31;  // beside the bits of windows
+constexpr int FIRST_BLOCK = WINDOWS, BLOCK_BITS = 16;  // bits of K blocks, behind those of windows
+constexpr unsigned ABOVE = 1;  // the bit of numbers above the first window
+constexpr bool KEEPS = SCALED && PLACED_TWICE;
 constexpr int MOST_TILES = 4 * MAX_STAGES;  // of which inputs are staged while others of them are in use
 constexpr int SWEEPS = SCALED ? 2 : 1;
 
@@ -179,9 +181,10 @@ struct Shared {
     // What sums are multiplied by, column by column, beside what a row's have in common: one, and what the
     // samples of a tile ask for.
     __align__(8) float powers[2][TEAMS][PASSED_COLUMNS];
-    // Tiles to be done again, or more than there is room for: all of them. And their windows.
+    // Tiles to be done again, or more than there is room for: all of them. Their windows, and the stages that have these.
+    // And whether the sums of the first such tile have been kept, and whether a warp has lost its part of them.
     int wide_tiles[MOST_WIDE], wide_count;
-    unsigned wide_windows;
+    unsigned wide_windows, kept, lost;
 #endif
 #if POOLS
     // Rows of sums, with what spreads them over the banks; of each team, how a row's extrema are found
@@ -397,10 +400,12 @@ struct Worker {
 
     // ---- sweeps and passes ----
 
-    // Where floats are summed up as float16 numbers, a tile takes a pass for each window that its numbers lie
-    // in, from the smallest numbers on. A first sweep takes the first window alone, and with it finds out which
-    // tiles have others; a second one does these again. Where weights lie in two windows, each pass is two.
-    // All warps of a block walk through sweeps, tiles and passes in the same way.
+    // Where floats are summed up as float16 numbers, a tile takes a pass for each window that its numbers lie in. A
+    // first sweep takes the first window alone, and with it finds out which tiles have others; a second one does these
+    // again. Passes of other windows leave stages out where all numbers lie in the first one. With one product, the first
+    // such tile has its sums kept, if it has no numbers above the window, and goes on with the other passes: mostly a
+    // block has no more, for a number that is nearly zero by chance. Where weights lie in two windows, each pass is two.
+    // All warps of a block walk through sweeps, tiles, passes and stages in the same way.
     __device__ int tiles_of(int sweep) const {
 #if SCALED
         if (sweep > 0 && uniform(shared.wide_count) <= MOST_WIDE) return uniform(shared.wide_count);
@@ -414,23 +419,54 @@ struct Worker {
         if (SPANS) return (first_tile + i / together() * tile_step) * together() + i % together();
         return first_tile + i * tile_step;
     }
-    // Passes are numbered by windows of weights, and in each by those of inputs, the smallest numbers last.
-    __device__ int first_pass(int sweep) const { return next_pass(sweep, SCALED ? weight_windows * WINDOWS : 1); }
+    // Passes are numbered by windows of weights, and in each by those of inputs: the first one, those of smaller numbers,
+    // that of larger ones. This is their order. Behind the last one it is -1.
+    __device__ int first_pass(int sweep, int i) const {
+#if SCALED
+        if (KEEPS && sweep > 0 && i == 0 && uniform(shared.kept & ~shared.lost) && uniform(shared.wide_count) <= MOST_WIDE)
+            return next_pass(sweep, 0);
+#endif
+        return 0;
+    }
     __device__ int next_pass(int sweep, int pass) const {
 #if SCALED
-        while (--pass >= 0) {
+        if (sweep == 0) return pass == 0 && weight_windows == 2 ? WINDOWS : -1;
+        while (++pass < weight_windows * WINDOWS) {
             const int window = window_of_pass(pass);
-            if (window == 0 || (sweep > 0 && uniform(shared.wide_windows) >> (window - FIRST_WINDOW) & 1u)) return pass;
+            if (window == 0 || uniform(shared.wide_windows) >> (window - FIRST_WINDOW) & 1u) return pass;
         }
-        return -1;
-#else
-        return pass - 1;
 #endif
+        return -1;
     }
     __device__ static int window_of_pass(int pass) {
-        return SCALED ? pass % WINDOWS + FIRST_WINDOW : 0;
+        const int window = pass % WINDOWS;
+        return !SCALED ? 0 : window <= LAST_WINDOW ? window : FIRST_WINDOW;
     }
     __device__ static int weights_of_pass(int pass) { return SCALED ? pass / WINDOWS : 0; }
+    // Whether a pass has the stage that begins with a K block: all of them where weights stay, as these are in step, and
+    // always one with fewer K blocks, so that the teams need not know which others.
+    __device__ bool has(int pass, int block) const {
+#if SCALED
+        if (window_of_pass(pass) == 0 || stays() || block + depth > blocks) return true;
+        const int first = block % int(p.chunk);
+        unsigned own = 0;
+#pragma unroll 1
+        for (int i = 0; i < depth; ++i) own |= bit_of_block(first + i);
+        return uniform(shared.wide_windows & own);
+#else
+        return true;
+#endif
+    }
+    // The bit of a K block of a chunk: as those who stage know it. Some share one.
+    __device__ static unsigned bit_of_block(int block) { return 1u << (FIRST_BLOCK + block % BLOCK_BITS); }
+    // How many stages of a tap a pass leaves out.
+    __device__ int left_out(int pass) const {
+        if (window_of_pass(pass) == 0) return 0;
+        int count = 0;
+#pragma unroll 1
+        for (int block = 0; block < blocks; block += depth) count += !has(pass, block);
+        return uniform(count);
+    }
     // Whether there is anything to do in a sweep, by all threads.
     __device__ bool begins(int sweep) const {
         if (sweep == 0) return true;
@@ -515,13 +551,14 @@ struct Worker {
 
     // ---- weights, by one warp ----
 
-    // Those of a tile, from its span's first ones on.
-    __device__ __forceinline__ void bring_weights(const unsigned char* from, Turn& turn, int& filled) const {
+    // Those of a pass of a tile, from its span's first ones on.
+    __device__ __forceinline__ void bring_weights(const unsigned char* from, int pass, Turn& turn, int& filled) const {
         const int64 step_bytes = SLABS * SLAB_BYTES;
         const int64 others = (spans() - 1) * blocks * taps * step_bytes;  // those of a tap of z
         const int lane = threadIdx.x % 32;
         for (int stage = 0, block = 0; stage < stages_of_tap() * z_taps; ++stage) {
             int left = steps_of(block);
+            if (!has(pass, block)) from += left * step_bytes, left = 0;
             block = block + depth < blocks ? block + depth : 0;
             while (left > 0) {
                 const int steps = left < int(p.group) ? left : int(p.group), bytes = steps * int(step_bytes);
@@ -563,8 +600,8 @@ struct Worker {
                 const unsigned char* const weights =
                     p.packed + ((tile.group * p.phases + phase_index) * p.row_tiles + tile.row_tile) * p.steps * step_bytes +
                     tile.span * blocks * taps * step_bytes;
-                for (int pass = first_pass(sweep); pass >= 0; pass = next_pass(sweep, pass))
-                    bring_weights(weights + weights_of_pass(pass) * window_bytes, turn, filled);
+                for (int pass = first_pass(sweep, i); pass >= 0; pass = next_pass(sweep, pass))
+                    bring_weights(weights + weights_of_pass(pass) * window_bytes, pass, turn, filled);
             }
         if (filled >= 0) {
             copy_async_wait<0>();
@@ -641,7 +678,7 @@ struct Worker {
     // two lattices), of `deep` K blocks in turn: a unit. Of all units it takes
     // every so many-th, one or a few in a round, which stays in a chunk of K blocks. While a round is stored
     // to shared memory, the loads of the next one are on their way, be it of another chunk or tile.
-    // The second sweep takes slots one by one.
+    // The second sweep takes slots one by one, and a stage is a chunk.
     template <int PIXELS, int SWEEP = 0>
     struct Stager {
         typedef typename BitsOf<PIXELS * sizeof(Element)>::type Loads;
@@ -682,7 +719,7 @@ struct Worker {
               odd(PIXELS == 2 && in_odd_lattices(worker.p)),
               turned(PIXELS == 2 && !apart ? lane / 4 % 2 : 0),  // eight lanes store to all banks together
               number(-1),
-              pass(0),
+              pass(2 * WINDOWS - 1),
               begun(0),
               block(worker.blocks),
               tap(worker.z_taps),
@@ -699,8 +736,9 @@ struct Worker {
 
         __device__ static int most(int number, int limit) { return number < limit ? number : limit; }
 
+        __device__ __forceinline__ int chunk() const { return SWEEP ? worker.depth : int(worker.p.chunk); }
         __device__ __forceinline__ void size_chunk() {
-            blocks = most(worker.blocks - block, int(worker.p.chunk));
+            blocks = most(worker.blocks - block, chunk());
             units = (blocks + deep - 1) / deep * groups;
         }
         // Goes on to the next round; returns whether there is one.
@@ -710,15 +748,16 @@ struct Worker {
             if (unit < units) return true;
             unit -= units;
             const int last = before + block;
-            block += int(p.chunk);
-            if (block >= worker.blocks) block = 0, ++tap;
             bool other = false;
-            if (tap >= worker.z_taps) {
+            do {
+                block += chunk();
+                if (block >= worker.blocks) block = 0, ++tap;
+                if (tap < worker.z_taps) continue;
                 tap = 0;
                 pass = worker.next_pass(SWEEP, pass);
                 other = pass < 0;
-                if (other) pass = worker.first_pass(SWEEP);
-            }
+                if (other) pass = worker.first_pass(SWEEP, number + 1);
+            } while (SWEEP && !worker.has(pass, block));
 #if SPANS
             // Of the next span of the same tile only the channels are others.
             if (other && worker.z_taps == 1 && !p.apart && before + worker.blocks < worker.spans() * worker.blocks) {
@@ -870,7 +909,8 @@ struct Worker {
                         least = rank < least ? rank : least;
                     }
                 const unsigned windows = range.windows(least, placing.shift);
-                if (windows) atomicOr(&worker.shared.windows[tile % MOST_TILES], windows | WIDE);
+                if (windows)
+                    atomicOr(&worker.shared.windows[tile % MOST_TILES], windows | bit_of_block(own));
             }
 #endif
         }
@@ -1076,13 +1116,14 @@ struct Worker {
         return !inside;
     }
 
-    // The products of a tile in a pass, over so many stages and groups of weights.
-    __device__ __forceinline__ void multiply(ENGINE& engine, int team, int all, int groups, Turn& input,
-                                             Turn& weight) const {
+    // The products of a tile in a pass, as if the stages that it leaves out were the first ones of a tap.
+    __device__ __forceinline__ void multiply(ENGINE& engine, int team, int left_out, Turn& input, Turn& weight) const {
+        const int from = left_out * depth, stages = stages_of_tap() - left_out, all = stages * z_taps;
+        const int groups = z_taps * ((stages - 1) * groups_of(from) + groups_of(from + (stages - 1) * depth));
         const int slab = ROW_TEAMS == 2 ? team : 0, columns = first_column(team);
         const bool stay = stays();
         int number = 0;
-        for (int stage = 0, block = 0; stage < all; ++stage) {
+        for (int stage = 0, block = from; stage < all; ++stage) {
             mbarrier_wait(&shared.inputs_full[input.stage], input.parity);
             Operands operands;
             operands.weight_pitch = SLABS * SLAB_BYTES;
@@ -1096,7 +1137,7 @@ struct Worker {
             operands.team = team;
             operands.groups = groups;
             int left = steps_of(block);
-            block = block + depth < blocks ? block + depth : 0;
+            block = block + depth < blocks ? block + depth : from;
             while (left > 0) {
                 operands.steps = left < int(p.group) ? left : int(p.group);
                 operands.weights = dynamic.weights + weight.stage * dynamic.weight_bytes + slab * SLAB_BYTES;
@@ -1120,69 +1161,54 @@ struct Worker {
         if (threadIdx.x == 0) shared.windows[(i + MOST_TILES / 2) % MOST_TILES] = 0;
         return shared.windows[i % MOST_TILES];
     }
-    // Remembers a tile for the next sweep.
-    __device__ void note(int index, unsigned windows) const {
+    // Remembers a tile for the next sweep, and whether its sums are kept.
+    __device__ void note(int index, unsigned windows, bool kept) const {
         if (shared.wide_count < MOST_WIDE) shared.wide_tiles[shared.wide_count] = index;
         ++shared.wide_count;
         shared.wide_windows |= windows;
+        shared.kept |= kept;
     }
-    // By how much the sums of a row have been shifted behind a pass, beside their sample's shift.
+    // By how much the sums of a row are shifted in a pass, beside their sample's shift.
     __device__ int shift_of(int team, int row, int pass) const {
         return shared.shifts[weights_of_pass(pass)][team][row] + window_of_pass(pass) * WINDOW;
     }
-    // The sums of a thread in memory, as few tiles need them there: those of several windows of weights, and those
-    // whose shifts are too far apart or too large for one float.
+    // What the sums of a row in a pass are multiplied by, to be like those of the first one. (A row that has nothing in
+    // the second window of weights has sums of zero there.)
+    __device__ float power_of(int team, int row, int pass) const {
+        return PowerOfTwo(shift_of(team, row, 0) - shift_of(team, row, pass)).first;
+    }
+    // The sums of a thread in memory, as few tiles need them there: those of several passes, and those whose shifts are
+    // too far apart or too large for one float. Between passes these are like those of the first one.
     typedef volatile float Sums[ENGINE::ROWS * ENGINE::COLUMNS * 4];
 
-    __device__ __forceinline__ static void put(ENGINE& engine, Sums& sums, bool add, float power) {
-#pragma unroll
-        for (int r = 0; r < ENGINE::ROWS; ++r)
-#pragma unroll
-            for (int c = 0; c < ENGINE::COLUMNS; ++c)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    volatile float& own = sums[(r * ENGINE::COLUMNS + c) * 4 + i];
-                    own = (add ? own + engine.value(r, c, i) : engine.value(r, c, i)) * power;
-                }
-    }
-    __device__ __forceinline__ static void take_back(ENGINE& engine, Sums& sums, bool add) {
-#pragma unroll
-        for (int r = 0; r < ENGINE::ROWS; ++r)
-#pragma unroll
-            for (int c = 0; c < ENGINE::COLUMNS; ++c)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const float own = sums[(r * ENGINE::COLUMNS + c) * 4 + i];
-                    engine.value(r, c, i) = add ? engine.value(r, c, i) + own : own;
-                }
-    }
-    // Multiplies them by powers of two: use(row, column) is the exponent.
+    // use(sum of this pass, that in memory, power).
     template <typename Use>
-    __device__ __forceinline__ static void shift(Sums& sums, Use use) {
-#pragma unroll 1
-        for (int i = 0; i < ENGINE::ROWS * ENGINE::COLUMNS * 4; ++i) {
-            const int row = ENGINE::row(i / 4 / ENGINE::COLUMNS) + i / 2 % 2 * 8;
-            const int column = ENGINE::column(i / 4 % ENGINE::COLUMNS) + i % 2;
-            sums[i] = PowerOfTwo(use(row, column)).times(sums[i]);
+    __device__ __forceinline__ void each_sum(ENGINE& engine, Sums& sums, int team, int pass, Use use) const {
+#pragma unroll
+        for (int r = 0; r < ENGINE::ROWS; ++r) {
+            const float powers[2] = {power_of(team, ENGINE::row(r), pass), power_of(team, ENGINE::row(r) + 8, pass)};
+#pragma unroll
+            for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    use(engine.value(r, c, i), sums[(r * ENGINE::COLUMNS + c) * 4 + i], powers[i / 2]);
         }
     }
-    // From one pass to the next, of larger numbers. Where weights lie in one window all sums become smaller alike.
-    // A row that has nothing in the second window of weights has sums of zero there.
-    __device__ __forceinline__ void put_aside(ENGINE& engine, Sums& sums, int team, int last, int pass,
-                                              bool first) const {
-        const bool alike = weight_windows == 1;
-        const int windows = window_of_pass(pass) - window_of_pass(last);
-        put(engine, sums, !first, alike ? PowerOfTwo(WINDOW * windows).first : 1);
-        if (!alike)
-            shift(sums, [&](int row, int) {
-                const int from = shift_of(team, row, last);
-                return from >= NO_SHIFT / 2 ? 0 : shift_of(team, row, pass) - from;
-            });
-        engine.clear();
+    // Behind a pass: adds its sums to those of the passes before.
+    __device__ __forceinline__ void put_aside(ENGINE& engine, Sums& sums, int team, int pass) const {
+        each_sum(engine, sums, team, pass, [&](float own, volatile float& sum, float power) {
+            sum = pass > 0 ? sum + own * power : own;
+        });
     }
-    // Behind the last pass, the one for the largest numbers.
+    // Behind the last one: adds all of those to its own.
+    __device__ __forceinline__ void take_back(ENGINE& engine, Sums& sums, int team, int pass) const {
+        each_sum(engine, sums, team, pass, [&](float& own, volatile float& sum, float power) {
+            own = sum + own * power;
+        });
+    }
+    // By what sums are multiplied to be those of the convolution.
     __device__ __forceinline__ Scale scale_back(ENGINE& engine, Sums& sums, const Tile& tile, int team,
-                                                int last) const {
+                                                int sweep) const {
         const SampleShifts samples(p, tile);
         bool rare = samples.most - samples.least > 126;
         Scale scale;
@@ -1191,16 +1217,21 @@ struct Worker {
         for (int r = 0; r < ENGINE::ROWS; ++r)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const PowerOfTwo power(-(shift_of(team, ENGINE::row(r) + half * 8, last) + samples.least));
+                const PowerOfTwo power(-(shift_of(team, ENGINE::row(r) + half * 8, 0) + samples.least));
                 scale.rows[r][half] = power.first;
                 rare |= power.second != 1;
             }
         if (__any_sync(~0u, rare)) {
-            put(engine, sums, false, 1);
-            shift(sums, [&](int row, int column) {
-                return -(shift_of(team, row, last) + samples.of(shared.column_place[team][column]));
-            });
-            take_back(engine, sums, false);
+            if (KEEPS && sweep == 0 && threadIdx.x % 32 == 0) atomicOr(&shared.lost, 1u);
+            put_aside(engine, sums, team, 0);
+#pragma unroll 1
+            for (int i = 0; i < ENGINE::ROWS * ENGINE::COLUMNS * 4; ++i) {
+                const int row = ENGINE::row(i / 4 / ENGINE::COLUMNS) + i / 2 % 2 * 8;
+                const int column = ENGINE::column(i / 4 % ENGINE::COLUMNS) + i % 2;
+                const int shift = shift_of(team, row, 0) + samples.of(shared.column_place[team][column]);
+                sums[i] = PowerOfTwo(-shift).times(sums[i]);
+            }
+            each_sum(engine, sums, team, 0, [](float& own, volatile float& sum, float) { own = sum; });
             scale.columns = shared.powers[0][team];
 #pragma unroll
             for (int r = 0; r < ENGINE::ROWS; ++r) scale.rows[r][0] = scale.rows[r][1] = 1;
@@ -1278,8 +1309,6 @@ struct Worker {
 
     template <typename Epilogue>
     __device__ __forceinline__ void compute(int team) const {
-        const int stages = stages_of_tap(), all = stages * z_taps;
-        const int groups = z_taps * ((stages - 1) * groups_of(0) + groups_of((stages - 1) * depth));
         int row_tile = -1, group = -1;  // of the last tile
         int done = 0;                   // tiles
         ENGINE engine;
@@ -1289,6 +1318,7 @@ struct Worker {
 #if SCALED
         Sums sums;
         unsigned windows = 0;  // of the tile's spans, in the first sweep
+        bool noted = false;    // whether a tile is done again
 #endif
         ENGINE::begin(team);
         Turn input = {0, 0}, weight = {0, 0};
@@ -1307,20 +1337,18 @@ struct Worker {
                 row_tile = tile.row_tile, group = tile.group;
                 const int border = describe_outputs(tile, team, new_rows);
                 const int64 output = first_output(tile);
-                const int first = first_pass(sweep);
-                int pass = first;
                 engine.clear();
+                int pass = first_pass(sweep, i);  // behind that, or compilers clear again where not all warps pass
 #pragma unroll 1
                 for (;;) {
-                    multiply(engine, team, all, groups, input, weight);
-#if SCALED
+                    multiply(engine, team, left_out(pass), input, weight);
                     const int next = next_pass(sweep, pass);
                     if (next < 0) break;
-                    put_aside(engine, sums, team, pass, next, pass == first);
-                    pass = next;
-#else
-                    break;
+#if SCALED
+                    put_aside(engine, sums, team, pass);
 #endif
+                    engine.clear();
+                    pass = next;
                 }
                 engine.finish();
 #if SCALED
@@ -1328,13 +1356,17 @@ struct Worker {
                     const unsigned own = uniform(take_windows(done++));
                     windows = tile.span % together() ? windows | own : own;
                     if (windows) {
+                        // Not in the loop above, which would take longer.
+                        const bool keep = KEEPS && !noted && weight_windows == 1 && together() == 1 && !(windows & ABOVE);
+                        if (keep) put_aside(engine, sums, team, 0);
+                        noted = true;
                         if (threadIdx.x == 0 && (tile.span + 1) % together() == 0)
-                            for (int s = together() - 1; s >= 0; --s) note(index - s, windows);
+                            for (int s = together() - 1; s >= 0; --s) note(index - s, windows, keep);
                         continue;
                     }
                 }
-                if (pass != first) take_back(engine, sums, true);
-                const Scale scale = scale_back(engine, sums, tile, team, pass);
+                if (pass > 0) take_back(engine, sums, team, pass);
+                const Scale scale = scale_back(engine, sums, tile, team, sweep);
 #else
                 const Scale scale = {};
 #endif
@@ -1494,13 +1526,14 @@ struct Worker {
 // The sum of one output, as it is defined. NaN stays NaN, so there it may end. Nothing is unrolled: it is seldom run
 // and often compiled.
 __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_out, int64 sample,
-                                  const int64 (&o)[3]) {
-    Progression<int64> taps[3];
-    int64 start[3];  // inputs of the first taps
+                                  const int (&o)[3]) {
+    Progression<int> taps[3];
+    int start[3];  // inputs of the first taps
 #pragma unroll 1
     for (int a = 0; a < 3; ++a) {
-        taps[a] = progression(p.taps[a], o[a] % p.taps[a].phases);
-        start[a] = o[a] / p.taps[a].phases * p.taps[a].step + taps[a].offset;
+        const int phases = int(p.taps[a].phases), place = o[a] / phases;
+        taps[a] = progression(p.taps[a], o[a] - place * phases);
+        start[a] = place * int(p.taps[a].step) + taps[a].offset;
     }
     const Element* input = p.input + sample * p.input_batch + group * p.input_group;
     const Element* weight = p.weight + group * p.weight_group + channel_out * p.weight_row;
@@ -1508,16 +1541,18 @@ __device__ inline float plain_sum(const Arguments& p, int64 group, int channel_o
 #pragma unroll 1
     for (int64 channel = 0; channel < p.sum.channels && sum == sum; ++channel)
 #pragma unroll 1
-        for (int64 j = 0; j < taps[0].count * taps[1].count * taps[2].count; ++j) {
-            int64 rest = j, x = channel * p.input_channel, w = channel * p.weight_channel;
+        for (int j = 0; j < taps[0].count * taps[1].count * taps[2].count; ++j) {
+            int rest = j;
+            int64 x = channel * p.input_channel, w = channel * p.weight_channel;
             bool present = true;
 #pragma unroll 1
             for (int a = 2; a >= 0; --a) {
-                const int64 tap = rest % taps[a].count, i = start[a] + tap * p.taps[a].offset_step;
-                rest /= taps[a].count;
+                const int next = rest / taps[a].count, tap = rest - next * taps[a].count;
+                const int i = start[a] + tap * int(p.taps[a].offset_step);
+                rest = next;
                 present &= i >= 0 && i < p.taps[a].size_in;
                 x += i * p.input_axis[a];
-                w += (taps[a].first + tap * p.taps[a].tap_step) * p.axis[a].weight_stride;
+                w += (taps[a].first + tap * int(p.taps[a].tap_step)) * p.axis[a].weight_stride;
             }
             if (present) sum = fmaf(widen<float>(input[x]), widen<float>(weight[w]), sum);
         }
@@ -1569,12 +1604,12 @@ __device__ __noinline__ void repair(const Arguments& p, Shared& shared, int inde
         if (!is_special(widen<float>(*at))) continue;
         int place[4];
         Packed::unpack(shared.column_place[team][column], place);
-        int64 o[3];
+        int o[3];
         const OnAxes split = split_fold(fold, p.fold);
         const int own[3] = {split.z, split.y, split.x};
         for (int a = 0; a < 3; ++a)
-            o[a] = (worker.phase.residue[a] + (tile.start[a + 1] + place[a + 1]) * p.axis[a].taps.phases) *
-                       p.fold[a].count +
+            o[a] = (worker.phase.residue[a] + (tile.start[a + 1] + place[a + 1]) * int(p.axis[a].taps.phases)) *
+                       int(p.fold[a].count) +
                    own[a];
         const float sum = plain_sum(p, tile.group, channel, tile.start[0] + place[0], o);
         *at = narrow<Element>(sum + shared.bias[team][row]);
@@ -1594,7 +1629,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
     }
 #if SCALED
     if (threadIdx.x < MOST_TILES) shared.windows[threadIdx.x] = 0;
-    if (threadIdx.x == 0) shared.wide_count = 0, shared.wide_windows = 0;
+    if (threadIdx.x == 0) shared.wide_count = 0, shared.wide_windows = shared.kept = shared.lost = 0;
 #endif
     // By the second warp: the first one has the barriers.
     describe_phase(shared.phase, p.axis, phase_of_block(p), int(threadIdx.x) - 32);

@@ -371,7 +371,7 @@ struct Pool {
 __device__ inline float sum_again(const Worker& worker, const Tile& tile, int team, int channel, int column) {
     int place[4];
     Packed::unpack(worker.shared.column_place[team][column], place);
-    const int64 o[3] = {0, tile.start[2] * STACKED + place[2], tile.start[3] + place[3]};
+    const int o[3] = {0, tile.start[2] * STACKED + place[2], tile.start[3] + place[3]};
     return plain_sum(worker.p, tile.group, channel, tile.start[0] + place[0], o);
 }
 

@@ -131,10 +131,19 @@ struct Channels<float, float16> {  // placed, and to the range of what has been 
         } else {
 #pragma unroll
             for (int i = 0; i < 8; ++i) placed[i] = placing.place(pixel_of(values[i], pixel));
+            const float power = PowerOfTwo(placing.window * WINDOW).first;
+            const bool lower = PLACED_TWICE && placing.window > 0;
+            if (lower) split(slots, placed);  // what the first window has of them is left out here
+#pragma unroll
+            for (int i = 0; i < 8; ++i)
+                placed[i] = (lower ? placed[i] - high_of(slots, i) : placed[i]) * power;
         }
         split(slots, placed);
 #pragma unroll
         for (int i = 0; i < 4; ++i) range.add(slots[0].words[i]);
+    }
+    __device__ static float high_of(const Slot (&slots)[PARTS], int i) {
+        return float_from_float16((unsigned short)(slots[0].words[i / 2] >> i % 2 * 16));
     }
     // Two float16 numbers of each, or one.
     __device__ static void split(Slot (&slots)[PARTS], const float (&values)[8]) {

@@ -77,23 +77,27 @@ struct Range {
     }
 };
 
+// With one product for each step, numbers below the first window count there with as many bits as float16 has for them, and
+// below with what is left: so no instruction looks for them there. With three, what is left of a product, low by low, would
+// be too much.
+constexpr bool PLACED_TWICE = PARTS == 1;
+
 // How inputs are placed: their shift, the window that is summed up, and whether weights lie in one window. If
 // they lie in two, sums have room for fewer windows of inputs.
 struct Placing {
     int shift, window;
     bool one;
 
-    // A number as it is summed up in this window: zero where it lies in another one.
+    // A number, shifted, where it counts in this window, else zero. What lies beyond all windows is NaN in each, as a
+    // tile may have one only.
     __device__ float place(unsigned bits) const {
         const int field = exponent_field(bits), exponent = field - FIELD_BIAS + shift;
         const int most = HIGHEST - (one ? FIRST_WINDOW : 0) * WINDOW;
         const int least = -HIGHEST - (one ? LAST_WINDOW : 1) * WINDOW;
-        const bool special = field == SPECIAL_FIELD;
-        const bool inside = unsigned(exponent + window * WINDOW + HIGHEST) <= 2 * HIGHEST && !special;
-        const bool nowhere = window == 0 && (special || exponent > most || exponent < least);
         if (field == 0) return 0;
-        return __uint_as_float(inside    ? bits + (unsigned(shift + window * WINDOW) << 23)
-                               : nowhere ? NOT_A_NUMBER
-                                         : 0);
+        if (field == SPECIAL_FIELD || exponent > most || exponent < least) return __uint_as_float(NOT_A_NUMBER);
+        const bool counts = PLACED_TWICE && window == 0 ? exponent <= HIGHEST
+                                                        : unsigned(exponent + window * WINDOW + HIGHEST) < WINDOW;
+        return counts ? __uint_as_float(bits + (unsigned(shift) << 23)) : 0;
     }
 };

@@ -326,6 +326,8 @@ CASES = {
     ),
     "wide": test_windows.wide("plain", "float32", "slope", "none", 35),
     "wide weights": test_windows.silent("plain", "float32", 45),
+    "nearly zero": test_windows.nearly_zero("tf32", (-31, -33, -35, -31, -33)),
+    "nearly zero, and all small": test_windows.nearly_zero("tf32", (-31, -33), (-70, -40)),
     "late weights": test_windows.late("float32", 320, 288),
     "late taps": test_windows.late_taps("float32"),
     "even chunks": convolution("conv2d", (2, 148, 5, 8), (70, 148, 3, 3), padding=1),
@@ -648,25 +650,48 @@ MATRIX = {
         "wrong", by="hopper", case="wide",
     ),
     "tiles that are done once": Mutant(
-        MATRIX_CONV, "note(index - s, windows);", ";",
+        MATRIX_CONV, "note(index - s, windows, keep);", ";",
         "wrong|nobody wrote", by="hopper", case="wide",
     ),
     "one window of the second sweep": Mutant(
-        MATRIX_CONV,
-        "(sweep > 0 && uniform(shared.wide_windows)", "(false && uniform(shared.wide_windows)",
+        MATRIX_CONV, "window == 0 || uniform(shared.wide_windows)", "window == 0 || 0u",
         "wrong", by="hopper", case="wide",
     ),
     "sums that are not shifted between passes": Mutant(
-        MATRIX_CONV, "from >= NO_SHIFT / 2 ? 0 : shift_of(team, row, pass) - from", "0",
+        MATRIX_CONV, "shift_of(team, row, 0) - shift_of(team, row, pass)", "0",
         "wrong", by="hopper", case="wide weights",
     ),
     "sums that begin anew in each pass": Mutant(
-        MATRIX_CONV, "if (pass != first) take_back(engine, sums, true);", "",
+        MATRIX_CONV, "if (pass > 0) take_back(engine, sums, team, pass);", "",
         "wrong", by="hopper", case="wide",
     ),
     "windows that are as large as each other": Mutant(
-        MATRIX_CONV, "PowerOfTwo(WINDOW * windows).first", "1",
+        MATRIX_CONV, "[row] + window_of_pass(pass) * WINDOW", "[row]",
         "wrong", by="hopper", case="wide",
+    ),
+    "sums that are not kept": Mutant(
+        MATRIX_CONV, "if (keep) put_aside(engine, sums, team, 0);", "",
+        "wrong", by="hopper", case="nearly zero",
+    ),
+    "sums of another tile": Mutant(
+        MATRIX_CONV, "KEEPS && !noted &&", "KEEPS &&",
+        "wrong", by="hopper", case="nearly zero",
+    ),
+    "kept sums that others have overwritten": Mutant(
+        MATRIX_CONV, "atomicOr(&shared.lost, 1u);", ";",
+        "wrong", by="hopper", case="nearly zero, and all small",
+    ),
+    "small numbers that count twice": Mutant(
+        TILE, "placed[i] - high_of(slots, i)", "placed[i]",
+        "wrong", by="hopper", case="nearly zero",
+    ),
+    "other stages left out": Mutant(
+        MATRIX_CONV, "windows | bit_of_block(own)", "windows | bit_of_block(own + 1)",
+        "wrong", by="hopper", case="nearly zero",
+    ),
+    "stages left out by those who stage": Mutant(
+        MATRIX_CONV, "count += !has(pass, block);", "count += 0;",
+        "hangs|nobody", by="hopper", case="nearly zero",
     ),
     "the shift of the first sample": Mutant(
         MATRIX_CONV, "return shifts[own < count ? own : 0];", "return shifts[0];",
@@ -2354,8 +2379,8 @@ SPANS = {
         "wrong", by="spans", case="wide together",
     ),
     "the last span alone is done again": Mutant(
-        MATRIX_CONV, "for (int s = together() - 1; s >= 0; --s) note(index - s, windows);",
-        "note(index, windows);",
+        MATRIX_CONV, "for (int s = together() - 1; s >= 0; --s) note(index - s, windows, keep);",
+        "note(index, windows, keep);",
         "wrong|nobody wrote", by="spans", case="wide together",
     ),
     "spans that are wide are not done again": Mutant(

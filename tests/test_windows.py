@@ -121,6 +121,23 @@ def late_taps(precision: str) -> Convolution:
     return case.with_arrays(input=x, weight=w)
 
 
+def nearly_zero(
+    precision: str, powers: tuple[int, ...], levels: tuple[int, int] = (0, 0)
+) -> Convolution:
+    """A call of many tiles, in which single numbers count, of one power of two in each sample.
+
+    As if they were zero by chance, and a tile is summed up again for each. All numbers are
+    multiplied by the powers of two `levels`, those of the input and those of the weight.
+    """
+    case = convolution("conv2d", (6, 96, 9, 11), (70, 96, 3, 3), padding=1, precision=precision)
+    x, w = case["input"].copy(), case["weight"].copy()
+    for n, power in enumerate(powers):
+        x[n, :, 2:7, 3:8] = 0
+        x[n, 70, 4, 5] = 1.37 * 2.0**power
+    x, w = (np.ldexp(a, level) for a, level in zip((x, w), levels, strict=True))
+    return case.with_arrays(input=x, weight=w)
+
+
 @every_matrix_kernel
 @given(case=wide_calls())
 @example(case=wide("plain", "float32", "elements", "none", 20))
@@ -141,6 +158,12 @@ def late_taps(precision: str) -> Convolution:
 @example(case=late("float32", 320, 288))
 @example(case=late_taps("float32"))
 @example(case=late_taps("tf32"))
+@example(case=nearly_zero("float32", (-31,)))
+@example(case=nearly_zero("tf32", (-31,)))
+@example(case=nearly_zero("tf32", (-31, -60, -40)))
+@example(case=nearly_zero("tf32", (24, -31)))
+@example(case=nearly_zero("tf32", (-60, 24, -100)))
+@example(case=nearly_zero("tf32", (-31, -33), (-70, -40)))
 def test_magnitudes(backend: NumpyBackend, case: Convolution) -> None:
     assert_convolution(backend.compute(case), case.defined, np.float32, case.precision)
 

@@ -103,7 +103,7 @@ class Layout:
         Whether a staged line is one copy, where strides allow it: the array's lines are whole
         chunks, and long enough.
     vectors, elements : Runs
-        Of lines that are staged by vectors, or element by element.
+        Of lines that are staged by chunks of 16 bytes, or element by element.
     pitch : int
         Elements from one staged line to the next for matrix units; 0 where it follows from strides.
     inputs : int
@@ -191,6 +191,7 @@ def layout(
 # for each output, and for each product where taps slide and where they do not.
 _CHUNK, _ITEM, _OUTPUT, _SLIDING, _GATHERED = 30, 60, 4, 1.25, 3
 _RAGGED = 28  # chunks that a line costs more whose ends lie within some
+_ANYWHERE = 1.5  # what a line for matrix units costs, in those, that is not whole chunks
 # Of matrix units: bytes of the weights of a line of taps, and of a strip of outputs; the lines and
 # outputs of a band. What a warp does for it, and for each line of taps. Fewer outputs than these
 # are better off without.
@@ -216,13 +217,11 @@ def _candidates(
     shapes = SHAPES[accumulator]
     z, y, x = axes
     in_sections = y.positions(0) == 1
-    # Lines of 16 bytes, so that they can be staged as matrix units take them.
     matrix = (
         matrix_units
         and itemsize == 2
         and not in_sections
         and x.positions(0) >= _LEAST_WIDTH
-        and x.size_in % (CHUNK // itemsize) == 0
         and _slides(axes, _MATRIX_WIDTHS, in_sections)
     )
     slides = matrix or _slides(axes, [shape.taps for shape in shapes], in_sections)
@@ -263,6 +262,8 @@ def _candidates(
         # As if there were no gaps between lines.
         ragged = _RAGGED if x.size_in % (most + 1) else 0
         line_cost = elements.cost if x.size_in % 2 else vectors.cost + ragged
+        if matrix:
+            line_cost = vectors.cost * (_ANYWHERE if ragged else 1)
         plane = (extent[0] * (extent[1] * pitch + most)) + most
         columns = width * x.phases // (2 * lines)
         strips = height // shape.lines if not in_sections else 1

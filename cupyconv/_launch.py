@@ -312,7 +312,7 @@ class KernelPath:
         )
         strips, planes = layout.strips, layout.tile[0]
 
-        def packed(vectors: bool, whole: bool) -> Arguments:
+        def packed(vectors: int, whole: bool) -> Arguments:
             runs = layout.vectors if vectors else layout.elements
             return packed_words(
                 (
@@ -347,9 +347,10 @@ class KernelPath:
             )
 
         whole = layout.whole and lie_together(chunk, (strides.input[0], *apart)) == chunk
-        constants = packed(vectors, whole and vectors)
-        # Where the first input is not aligned.
-        unaligned = packed(vectors and not layout.shape.matrix, False)
+        # Where lines, or the first input, are not aligned: chunks from anywhere, or elements.
+        anywhere = 2 if layout.shape.matrix and inputs[2] == 1 else 0
+        constants = packed(1 if vectors else anywhere, whole and vectors)
+        unaligned = packed(anywhere if layout.shape.matrix else int(vectors), False)
         # Neighbouring outputs are a thread's own where taps slide.
         pairs = layout.slides and lie_together(2, (*strides.out, *outs)) == 2
         launch = self.device.launcher(plan.launch)

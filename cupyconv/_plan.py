@@ -534,9 +534,11 @@ def _gathering(gather: _gather.Layout, staged: _depthwise.Layout, itemsize: int)
         return 1.4
     if not gather.shape.height:
         return 1.2
-    line = staged.axes[2].size_in * itemsize
-    chunks = line % _depthwise.CHUNK == 0 and line >= _LONG_LINE
-    return 0.7 if chunks or staged.shape.matrix else 0.95
+    width = staged.axes[2].size_in
+    whole = width * itemsize % _depthwise.CHUNK == 0
+    if staged.shape.matrix:
+        return 0.7 if whole else 1.4 if width % 2 else 1.0
+    return 0.7 if whole and width * itemsize >= _LONG_LINE else 0.95
 
 
 def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Refusal | None:

@@ -42,8 +42,8 @@
 //     line 1    i0 i1 i2 ... i7        row skew + 2 w2 w1 w0
 //     ...                              ...
 //
-// So lines must begin at multiples of 16 bytes, which those of 8, 16, 24, ... inputs do; views in which they do not are
-// staged element by element. A zero of the right operand and an infinite input are NaN: outputs that are not finite are
+// So lines must begin at multiples of 16 bytes, which those of 8, 16, 24, ... inputs do. Others are put together from
+// words (`shift_chunks`), and views whose neighbours do not lie together element by element. A zero of the right operand and an infinite input are NaN: outputs that are not finite are
 // computed again.
 //
 // A sum runs over z, y and x of the taps in the order of their inputs, in one thread; or over lines of taps in that
@@ -80,6 +80,7 @@ constexpr int BAND_PITCH = WIDE / 2 + 4;    // pairs; spreads lines over the ban
 constexpr int STRIPS = BAND / LINES;        // of a band
 constexpr int MARGIN = 14, DIAGONAL = 40;   // zeros in front of the weights of a line of taps, and all together
 constexpr int ABSENT = -0x40000000;
+constexpr int ANYWHERE = 2;
 
 template <typename T, int N>
 struct __align__(sizeof(T) * N) Vector {
@@ -114,7 +115,7 @@ struct Arguments {
     int64 inputs;    // elements that are staged
     int64 chunks;    // of a run
     int64 runs;      // of a line
-    int64 vectors;   // whether a chunk is 16 bytes; else it is an element
+    int64 vectors;   // whether a chunk is 16 bytes, in the array as well, or (ANYWHERE) from any element on; else it is an element
     int64 whole;     // lines of a tile where the array has all of a chunk or nothing, on GPUs that copy in bulk; else 0
     int64 slides;
     int64 skew;      // how far the first input of a line is from 16 bytes, for matrix units
@@ -404,6 +405,57 @@ struct Worker {
             for (int u = 0; u < UNROLL; ++u)
                 if (first + u * teams < int(p.runs_of_tile)) *(Bits*)(inputs + place[u]) = loaded[u];
         }
+    }
+
+    // Stages chunks of lines that begin anywhere, for matrix units: as words, behind a half of one where a chunk begins at
+    // an odd element, and with another half at its end if that is left. Weights are loaded meanwhile; as `load_weights`
+    // it returns whether this thread saw a special one.
+    //
+    //     from an odd element on      head e0 | e1 e2 | e3 e4 | e5 e6 | tail e7
+    //     from an even one, 5 left            | e0 e1 | e2 e3 | tail e4
+    __device__ bool shift_chunks(const Tile& tile) const {
+        constexpr int TOGETHER = 3;  // chunks of a thread that are on their way
+        const int chunks = int(p.chunks), all = int(p.runs_of_tile), teams = quotient(THREADS, p.per_chunks);
+        const int team = quotient(thread, p.per_chunks), offset = (thread - team * chunks) * CHUNK;
+        const int size = int(p.axis[2].taps.size_in), end = end_of_lines(tile);
+        bool special = false;
+        int first = team < teams ? team : all;
+#pragma unroll 1
+        for (bool begins = true; begins || first < all; begins = false, first += TOGETHER * teams) {
+            unsigned words[TOGETHER][4] = {};
+            unsigned short head[TOGETHER] = {}, tail[TOGETHER] = {};
+            int place[TOGETHER], count[TOGETHER], odd[TOGETHER];
+#pragma unroll
+            for (int u = 0; u < TOGETHER; ++u) {
+                const int i = first + u * teams;
+                const Run run = runs[i < all ? i : 0];
+                const int x = run.x + offset, left = size - x < CHUNK ? size - x : CHUNK;  // x is a multiple of a chunk
+                const unsigned short* const from = (const unsigned short*)run.source + offset;
+                place[u] = i < all ? run.place + offset : -1;
+                count[u] = (i < all) & (x >= 0) & (x < end) ? left : 0;
+                odd[u] = int((unsigned long long)from / 2 % 2);
+                const unsigned* const word = (const unsigned*)(from + odd[u]);
+#pragma unroll
+                for (int w = 0; w < 4; ++w) load_bits(words[u][w], word + w, odd[u] + 2 * w + 1, count[u]);
+                load_bits(head[u], from, 0, odd[u] ? count[u] : 0);
+                load_bits(tail[u], from + count[u] - 1, 0, count[u] ? (count[u] - odd[u]) % 2 : 0);
+            }
+            if (begins) special = load_weights(tile);
+#pragma unroll
+            for (int u = 0; u < TOGETHER; ++u) {
+                Chunk chunk;
+                unsigned before = unsigned(head[u]) << 16;
+#pragma unroll
+                for (int w = 0; w < 4; ++w) {
+                    unsigned word = words[u][w];
+                    if (odd[u] + 2 * w + 1 == count[u]) word = tail[u];
+                    chunk.values[w] = odd[u] ? byte_select(before, word, 0x5432) : word;
+                    before = word;
+                }
+                if (place[u] >= 0) *(Chunk*)(inputs + place[u]) = chunk;
+            }
+        }
+        return special;
     }
 
     // Adds the products of one output in each line, tap by tap; MASKED leaves absent inputs out. The
@@ -764,14 +816,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             worker.describe_runs(tile, start);
         }
         worker.describe_strips(tile, start);
+        bool own = false;
         if (!whole) {
             __syncthreads();
-            if (p.vectors)
+            if (MATRIX && p.vectors == ANYWHERE)
+                own = worker.shift_chunks(tile);
+            else if (p.vectors)
                 worker.stage<CHUNK>(tile);
             else
                 worker.stage<1>(tile);
         }
-        const bool own = worker.load_weights(tile);  // while inputs are on their way
+        if (!MATRIX || p.vectors != ANYWHERE) own = worker.load_weights(tile);  // while inputs are on their way
         if (whole)
             mbarrier_wait(worker.lines_there, turn % 2);
         else

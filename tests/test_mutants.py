@@ -788,6 +788,8 @@ DEPTHWISE_CASES = {
     "flipped": depthwise("conv_transpose2d", (2, 3, 9, 14), (3, 3), padding=1),
     "many rows": depthwise("conv1d", (1, 1, 30), (9,), 150),
     "halves": depthwise("conv2d", (2, 3, 21, 72), (3, 5), 2, "float16", padding=(1, 2)),
+    "halves, odd lines": depthwise("conv2d", (1, 3, 21, 61), (3, 5), 2, "float16", padding=(1, 2)),
+    "halves, even lines": depthwise("conv2d", (1, 3, 21, 62), (3, 4), 1, "float16"),
     "halves, three axes": depthwise("conv3d", (1, 3, 5, 17, 64), (3, 3, 3), 2, "float16"),
 }
 
@@ -886,8 +888,32 @@ DEPTHWISE = {
         DEPTHWISE_CONV, "    __syncthreads();\n\n    for (int turn", "\n    for (int turn",
         "race|nothing wrote", by="depthwise", case="phases",
     ),
+    "chunks from odd elements on that are not shifted": Mutant(
+        DEPTHWISE_CONV, "odd[u] ? byte_select(before, word, 0x5432) : word;", "word;",
+        "wrong", by="depthwise", case="halves, odd lines",
+    ),
+    "no element in front of words": Mutant(
+        DEPTHWISE_CONV, "unsigned(head[u]) << 16;", "0;",
+        "wrong", by="depthwise", case="halves, odd lines",
+    ),
+    "no element behind words": Mutant(
+        DEPTHWISE_CONV, "if (odd[u] + 2 * w + 1 == count[u]) word = tail[u];", "",
+        "wrong", by="depthwise", case="halves, odd lines",
+    ),
+    "words that reach over the end of a line": Mutant(
+        DEPTHWISE_CONV, "word + w, odd[u] + 2 * w + 1,", "word + w, odd[u] + 2 * w,",
+        "wrong|out of bounds|between", by="depthwise", case="halves, odd lines",
+    ),
+    "chunks in front of lines": Mutant(
+        DEPTHWISE_CONV, "(i < all) & (x >= 0) & (x < end)", "(i < all) & (x < end)",
+        "wrong|out of bounds|between", by="depthwise", case="halves, odd lines",
+    ),
+    "weights of chunks from anywhere": Mutant(
+        DEPTHWISE_CONV, "if (begins) special = load_weights(tile);", "",
+        "nothing wrote", by="depthwise", case="halves, odd lines",
+    ),
     "no barrier behind descriptions": Mutant(
-        DEPTHWISE_CONV, "__syncthreads();\n            if (p.vectors", "if (p.vectors",
+        DEPTHWISE_CONV, "__syncthreads();\n            if (MATRIX && p", "if (MATRIX && p",
         "race|nothing wrote", by="depthwise", case="odd",
     ),
     "no wait for copies": Mutant(

@@ -68,6 +68,7 @@ LARGE = [
     convolution("depthwise_conv2d", (3, 70, 17, 13), (140, 1, 3, 3), bias=True, padding=1),
     convolution("depthwise_conv2d", (3, 7, 61, 53), (14, 1, 5, 5), bias=True, stride=2),
     convolution("depthwise_conv2d", (3, 5, 21, 72), (10, 1, 3, 5), "float16", bias=True, padding=2),
+    convolution("depthwise_conv2d", (3, 5, 21, 59), (10, 1, 3, 5), "float16", bias=True, padding=2),
 ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ._geometry import ConvGeometry
-from ._taps import NO_AXIS, AxisTaps
+from ._taps import AxisTaps, on_three_axes
 
 THREADS = 128
 MAX_PHASES = 8
@@ -176,7 +176,7 @@ def layout(
     bulk_copies: bool,
 ) -> Layout | None:
     """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
-    axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
+    axes = on_three_axes(geometry.axes)
     taps = math.prod(axis.kernel for axis in axes)
     reach = max(axis.reach for axis in axes)
     if taps > MAX_TAPS or reach >= _MAX_COORDINATE or max(a.phases for a in axes) > MAX_PHASES:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ._geometry import ConvGeometry
-from ._taps import NO_AXIS, AxisTaps
+from ._taps import AxisTaps, on_three_axes
 
 THREADS = 128
 _BLOCKS = (64, 128, 160, 256)  # threads of blocks with strips
@@ -152,7 +152,7 @@ def layout(
     geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int, bulk_copies: bool
 ) -> Layout | None:
     """Return the layout that takes the fewest cycles; None where no tile has room."""
-    axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
+    axes = on_three_axes(geometry.axes)
     spans = (axis.reach * pitch for axis, pitch in zip(axes, _pitches(axes), strict=True))
     if max(spans) >= _MOST_APART:
         return None

@@ -44,7 +44,7 @@ from ._plan import (
     plan_pool,
 )
 from ._strides import ConvStrides, conv_strides, laid_out, lines_of, on_long_lines, strides_of
-from ._taps import NO_AXIS
+from ._taps import NO_AXIS, on_three_axes
 from ._views import Placed, lies_across, norm_layout, pool_layout
 
 
@@ -97,7 +97,7 @@ def _space(geometry: ConvGeometry, strides: ConvStrides) -> tuple[int, ...]:
     """Return the members of a ``struct Space``."""
     g = geometry
     lead = (0,) * (3 - g.rank)
-    axes = (NO_AXIS,) * (3 - g.rank) + g.axes
+    axes = on_three_axes(g.axes)
     along = list(zip(axes, (*lead, *strides.input_axes), strict=True))
     z, y, x = (axis.size_out for axis in axes)
     sizes = y, x, z * y * x
@@ -506,7 +506,7 @@ class KernelPath:
     ) -> Convolution:
         g, layout = geometry, plan.layout
         lead = (0,) * (3 - g.rank)
-        axes = (NO_AXIS,) * (3 - g.rank) + g.axes
+        axes = on_three_axes(g.axes)
         padded = not all(map(_streaming.is_inside, axes))
         constants = packed_words(
             (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from ._geometry import ConvGeometry
-from ._taps import NO_AXIS, AxisTaps, conv_taps, conv_transpose_taps
+from ._taps import AxisTaps, conv_taps, conv_transpose_taps, on_three_axes
 
 SLAB_ROWS = 64
 SLOT = 16  # bytes
@@ -583,9 +583,8 @@ def _axis_folded(geometry: ConvGeometry, axis: int, count: int) -> tuple[AxisTap
 
 def _three(geometry: ConvGeometry) -> tuple[tuple[AxisTaps, ...], tuple[int, ...], tuple[int, ...]]:
     """Return the taps of z, y and x, their strides and their dilations."""
-    missing = 3 - geometry.rank
-    lead = (1,) * missing
-    return (NO_AXIS,) * missing + geometry.axes, lead + geometry.stride, lead + geometry.dilation
+    lead = (1,) * (3 - geometry.rank)
+    return on_three_axes(geometry.axes), lead + geometry.stride, lead + geometry.dilation
 
 
 def sum_of(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ._geometry import ConvGeometry
-from ._taps import NO_AXIS, AxisTaps
+from ._taps import AxisTaps, on_three_axes
 
 THREADS, WARPS = 128, 4
 ROWS = 8  # output channels of a thread
@@ -189,7 +189,7 @@ def layout(
     geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int, bulk_copies: bool
 ) -> Layout | None:
     """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
-    axes = (NO_AXIS,) * (3 - geometry.rank) + geometry.axes
+    axes = on_three_axes(geometry.axes)
     if (
         max(axis.reach for axis in axes) >= _MAX_COORDINATE
         or max(a.phases for a in axes) > MAX_PHASES

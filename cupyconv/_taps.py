@@ -134,3 +134,8 @@ def conv_transpose_taps(
 
 # An axis that a call does not have: one input, one tap, one output.
 NO_AXIS = conv_taps(1, 1, 1, 1, 1, 0)
+
+
+def on_three_axes(axes: tuple[AxisTaps, ...]) -> tuple[AxisTaps, ...]:
+    """Return the taps of z, y and x, where those that a convolution lacks have one element."""
+    return (NO_AXIS,) * (3 - len(axes)) + axes

@@ -19,6 +19,7 @@ THREADS = 128
 MAX_PHASES = 8
 MAX_TAPS = 1024
 CHUNK = 16  # bytes of a load
+ALIGNED, ANYWHERE = 1, 2  # where chunks begin in memory; 0 where elements are staged one by one
 _RUN, _STRIP, _TAPS, _BARRIER = 16, 32, 16, 16  # bytes of descriptions
 _LEAST_LINE = 16  # chunks of a staged line that is copied whole
 _COUNTED = 2**16  # what the kernel counts in a tile stays below
@@ -191,7 +192,7 @@ def layout(
 # for each output, and for each product where taps slide and where they do not.
 _CHUNK, _ITEM, _OUTPUT, _SLIDING, _GATHERED = 30, 60, 4, 1.25, 3
 _RAGGED = 28  # chunks that a line costs more whose ends lie within some
-_ANYWHERE = 1.5  # what a line for matrix units costs, in those, that is not whole chunks
+_SHIFTED = 1.5  # what a line for matrix units costs, in those, that is not whole chunks
 # Of matrix units: bytes of the weights of a line of taps, and of a strip of outputs; the lines and
 # outputs of a band. What a warp does for it, and for each line of taps. Fewer outputs than these
 # are better off without.
@@ -258,12 +259,15 @@ def _candidates(
             elements = _fewest_runs(pitch)
             pitch += most + 1 if vectors.chunks * vectors.count % 2 == 0 else 0  # over all banks
         whole = bulk_copies and (matrix or itemsize > 2)
-        whole &= x.size_in % (most + 1) == 0 and needed >= _LEAST_LINE
+        ragged = x.size_in % (most + 1) != 0
+        whole &= not ragged and needed >= _LEAST_LINE
         # As if there were no gaps between lines.
-        ragged = _RAGGED if x.size_in % (most + 1) else 0
-        line_cost = elements.cost if x.size_in % 2 else vectors.cost + ragged
         if matrix:
-            line_cost = vectors.cost * (_ANYWHERE if ragged else 1)
+            line_cost = vectors.cost * (_SHIFTED if ragged else 1)
+        elif x.size_in % 2:
+            line_cost = elements.cost
+        else:
+            line_cost = vectors.cost + (_RAGGED if ragged else 0)
         plane = (extent[0] * (extent[1] * pitch + most)) + most
         columns = width * x.phases // (2 * lines)
         strips = height // shape.lines if not in_sections else 1

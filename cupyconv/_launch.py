@@ -348,9 +348,9 @@ class KernelPath:
 
         whole = layout.whole and lie_together(chunk, (strides.input[0], *apart)) == chunk
         # Where lines, or the first input, are not aligned: chunks from anywhere, or elements.
-        anywhere = 2 if layout.shape.matrix and inputs[2] == 1 else 0
-        constants = packed(1 if vectors else anywhere, whole and vectors)
-        unaligned = packed(anywhere if layout.shape.matrix else int(vectors), False)
+        anywhere = _depthwise.ANYWHERE if layout.shape.matrix and inputs[2] == 1 else 0
+        constants = packed(_depthwise.ALIGNED if vectors else anywhere, whole and vectors)
+        unaligned = packed(anywhere if layout.shape.matrix else vectors, False)
         # Neighbouring outputs are a thread's own where taps slide.
         pairs = layout.slides and lie_together(2, (*strides.out, *outs)) == 2
         launch = self.device.launcher(plan.launch)

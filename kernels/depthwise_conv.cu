@@ -43,8 +43,8 @@
 //     ...                              ...
 //
 // So lines must begin at multiples of 16 bytes, which those of 8, 16, 24, ... inputs do. Others are put together from
-// words (`shift_chunks`), and views whose neighbours do not lie together element by element. A zero of the right operand and an infinite input are NaN: outputs that are not finite are
-// computed again.
+// words (`shift_chunks`), and views whose neighbours do not lie together element by element. A zero of the right operand
+// and an infinite input are NaN: outputs that are not finite are computed again.
 //
 // A sum runs over z, y and x of the taps in the order of their inputs, in one thread; or over lines of taps in that
 // order, each on a matrix unit. Zeros that stand
@@ -80,7 +80,7 @@ constexpr int BAND_PITCH = WIDE / 2 + 4;    // pairs; spreads lines over the ban
 constexpr int STRIPS = BAND / LINES;        // of a band
 constexpr int MARGIN = 14, DIAGONAL = 40;   // zeros in front of the weights of a line of taps, and all together
 constexpr int ABSENT = -0x40000000;
-constexpr int ANYWHERE = 2;
+constexpr int ANYWHERE = 2;  // of `vectors`
 
 template <typename T, int N>
 struct __align__(sizeof(T) * N) Vector {
@@ -115,7 +115,7 @@ struct Arguments {
     int64 inputs;    // elements that are staged
     int64 chunks;    // of a run
     int64 runs;      // of a line
-    int64 vectors;   // whether a chunk is 16 bytes, in the array as well, or (ANYWHERE) from any element on; else it is an element
+    int64 vectors;   // whether a chunk is 16 bytes, aligned or ANYWHERE in the array; else it is an element
     int64 whole;     // lines of a tile where the array has all of a chunk or nothing, on GPUs that copy in bulk; else 0
     int64 slides;
     int64 skew;      // how far the first input of a line is from 16 bytes, for matrix units

@@ -910,6 +910,8 @@ def test_depthwise_plans(
         assert (tiles - 1) * tile < size <= tiles * tile
     tiles = layout.channel_tiles * layout.row_tiles * math.prod(layout.tiles)
     assert plan.launch.grid == geometry.batch * tiles <= MOST
+    anywhere = f"\nconstexpr int ANYWHERE = {_depthwise.ANYWHERE};"
+    assert anywhere in _compile.source("depthwise_conv.cu")
     # A block has threads for all columns, and lines for all positions along y.
     x = layout.axes[2]
     lines = layout.shape.lines

@@ -129,7 +129,8 @@ def _axes_of(sum: Sum, strides: ConvStrides) -> list[int]:
         for axis, stride in zip(sum.axes, weight_axes, strict=True)
         for value in (
             *(*astuple(axis.taps), stride),
-            *(axis.spacing, axis.lattices, axis.pairs, axis.spread),
+            *(axis.spacing, axis.lattices, axis.pairs),
+            *(axis.spread, long_reciprocal(axis.spread)),
         )
     ]
 

@@ -302,14 +302,10 @@ struct SampleShifts {
 
 // Sums of a thread that are those of the convolution.
 struct Unscaled {
-    template <bool AGAIN = false>
-    __device__ __forceinline__ static Neighbours powers_of(int) {
-        return {1, 1};
-    }
+    __device__ __forceinline__ static Neighbours powers_of(int) { return {1, 1}; }
     __device__ __forceinline__ static Neighbours of(ENGINE& engine, int r, int half, int c, const Neighbours&) {
         return {engine.value(r, c, 2 * half), engine.value(r, c, 2 * half + 1)};
     }
-    template <bool AGAIN = false>
     __device__ __forceinline__ static Neighbours of(ENGINE& engine, int r, int half, int c) {
         return of(engine, r, half, c, {1, 1});
     }
@@ -321,21 +317,17 @@ struct Scale {
     float rows[ENGINE::ROWS][2];
     const float* columns;
 
-    // Of a tile of columns. AGAIN, where what has been computed before is not kept.
-    template <bool AGAIN = false>
+    // Of a tile of columns.
     __device__ __forceinline__ Neighbours powers_of(int c) const {
-        const float* const at = columns + ENGINE::column(c);
-        const volatile float* const again = at;
-        return AGAIN ? Neighbours{again[0], again[1]} : *(const Neighbours*)at;
+        return *(const Neighbours*)(columns + ENGINE::column(c));
     }
     // Of a row in it.
     __device__ __forceinline__ Neighbours of(ENGINE& engine, int r, int half, int c, const Neighbours& powers) const {
         const Neighbours sums = Unscaled::of(engine, r, half, c);
         return {sums.first * rows[r][half] * powers.first, sums.second * rows[r][half] * powers.second};
     }
-    template <bool AGAIN = false>
     __device__ __forceinline__ Neighbours of(ENGINE& engine, int r, int half, int c) const {
-        return of(engine, r, half, c, powers_of<AGAIN>(c));
+        return of(engine, r, half, c, powers_of(c));
     }
 };
 #else
@@ -631,8 +623,9 @@ struct Worker {
 #pragma unroll
             for (int a = 0; a < 3; ++a) {
                 const int input = first_input(a) + from[a + 1];
-                if (input % spread(a) != 0) offset = NOWHERE;
-                if (offset != NOWHERE) offset += input / spread(a) * p.input_axis[a];
+                const int element = element_of(a, input);
+                if (element * spread(a) != input) offset = NOWHERE;
+                if (offset != NOWHERE) offset += element * p.input_axis[a];
             }
             dynamic.offset[slot] = offset;
         }
@@ -662,14 +655,16 @@ struct Worker {
         }
     }
     __device__ int spread(int a) const { return POOLS ? int(p.axis[a].spread) : 1; }
-    // How far the first input of any tile is behind one that is an element.
-    __device__ int first_input(int a) const {
-        const int place = phase.taps[a].offset % spread(a);
-        return place < 0 ? place + spread(a) : place;
+    // The element of an input, or that in front of it.
+    __device__ int element_of(int a, int input) const {
+        constexpr int BEFORE = 4096;  // more than tiles reach (Packed), which begin as far in front of element 0
+        if (!POOLS) return input;
+        return long_quotient(input + BEFORE * spread(a), p.axis[a].spread_reciprocal) - BEFORE;
     }
-    // The element of such a first input, or that in front of it.
-    __device__ int64 element_of(int a, int first) const {
-        return spread(a) == 1 ? first : (first - first_input(a)) / spread(a);
+    // How far the first input of any tile is behind its element.
+    __device__ int first_input(int a) const {
+        const int offset = phase.taps[a].offset;
+        return offset - element_of(a, offset) * spread(a);
     }
 
     // ---- inputs, by the other warps behind the teams ----
@@ -952,17 +947,14 @@ struct Worker {
             }
         }
 
-        // Returns the stage that is the next one. Of small tiles the code of a round stands once, as a block that begins
-        // waits for all of its code: in front of the first round there is nothing to store. Of others it stands twice: with
-        // no loads under way where a loop begins, compilers would wait for those of a round at its end.
+        // Returns the stage that is the next one. The code of a round stands once: in front of the first one there is
+        // nothing to store. Nor is anything loaded; but with no loads in sight where a loop begins, compilers would wait
+        // at its end for those of a round.
         __device__ __forceinline__ Turn run() {
             Values values[ROUND] = {};
             int shifts[ROUND] = {};
+            if (worker.p.stages < 0) load(values, shifts);
             bool more = true;
-            if (!ENGINE::SMALL) {
-                more = advance();
-                if (more) load(values, shifts);
-            }
             while (more) {
                 const int stored = unit, next = stored + count * WARPS, end = units, all = blocks, taken = pass;
                 const int tile = begun - 1;
@@ -1293,6 +1285,8 @@ struct Worker {
             });
         return true;
     }
+#endif
+#if SPANS || POOLS
     // use(number, row, half, column, sum, the one beside it) for a thread's sums.
     template <typename Use>
     __device__ __forceinline__ static void each_pair(ENGINE& engine, Use use) {
@@ -1372,6 +1366,14 @@ struct Worker {
 #endif
 #if SPANS
                 if (!add_spans(engine, kept, scale, index, tile.span, team)) continue;
+#elif POOLS
+                // Who pools reads sums more than once.
+                each_pair(engine, [&](int, int r, int half, int c, float& first, float& second) {
+                    const Neighbours sums = scale.of(engine, r, half, c);
+                    first = sums.first, second = sums.second;
+                });
+#endif
+#if SPANS || POOLS
                 Epilogue::finish(*this, engine, Unscaled(), tile, output, index, team, border);
 #else
                 Epilogue::finish(*this, engine, scale, tile, output, index, team, border);

@@ -83,10 +83,9 @@ struct WgmmaEngine {
     static constexpr int TAKEN = PARTS == 1 && (!SCALED || SEGMENTS * SEGMENT == 256) ? 176 : 168;
     __device__ static void take() { take_registers<TAKEN>(); }
     __device__ static void give() { give_registers<256 - TAKEN>(); }
-    // Small tiles are for small calls, in which every instruction is waited for. And in how many registers a staging
-    // thread has loads under way; and whether it begins before all is described.
-    static constexpr bool SMALL = PARTS * PIECES * SEGMENT / 2 <= 64;
-    static constexpr int LOADS = SMALL ? 16 : 32;
+    // In how many registers a staging thread has loads under way: small tiles are for small calls, in which every
+    // instruction is waited for. And whether it begins before all is described.
+    static constexpr int LOADS = PARTS * PIECES * SEGMENT / 2 <= 64 ? 16 : 32;
     static constexpr bool EARLY = true;
 
     __device__ void clear() {
@@ -267,7 +266,7 @@ struct MmaEngineOf {
     // Sums take most of the registers that all threads have alike: with two ways to begin, ptxas spills what each group of
     // steps needs. Few sums leave registers for a second team that stages.
     static constexpr int STAGING_TEAMS = ROWS * COLUMNS * 4 * PARTS <= 64 && !POOLS ? 2 : 1, LOADS = 32;
-    static constexpr bool SMALL = false, EARLY = false;
+    static constexpr bool EARLY = false;
     __device__ static void take() {}
     __device__ static void give() {}
 

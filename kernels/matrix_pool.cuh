@@ -150,7 +150,7 @@ struct Pool {
         }
     }
 
-    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Scale& scale,
+    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Unscaled&,
                                                   const Tile& tile, int64, int index, int team, int border) {
         Shared& shared = worker.shared;
         const float* const present = shared.present[border][team];
@@ -161,14 +161,14 @@ struct Pool {
                 ~0u, column < ENGINE::COLUMNS * 8 && present[ENGINE::first_column(0) + column] != 0));
         const float count = float(outputs);
         if (STACKED == 2)
-            keep(worker, engine, scale, tile, count, index, team, border);
+            keep(worker, engine, tile, count, index, team, border);
         else
-            pass(worker, engine, scale, tile, count, index, team, border);
+            pass(worker, engine, tile, count, index, team, border);
     }
 
     // By the buffer, where the rows of a window are a thread's and another's.
-    __device__ __forceinline__ static void pass(const Worker& worker, ENGINE& engine, const Scale& scale,
-                                                const Tile& tile, float count, int index, int team, int border) {
+    __device__ __forceinline__ static void pass(const Worker& worker, ENGINE& engine, const Tile& tile, float count,
+                                                int index, int team, int border) {
         Shared& shared = worker.shared;
         const float* const present = shared.present[border][team];
 #pragma unroll
@@ -179,13 +179,13 @@ struct Pool {
                 float* const to = shared.values[buffer_of(team)][ENGINE::pass_row()] + worker.first_column(team);
 #pragma unroll
                 for (int c = 0; c < ENGINE::COLUMNS; ++c)
-                    *(Neighbours*)(to + ENGINE::column(c)) = scale.of(engine, r, half, c);
+                    *(Neighbours*)(to + ENGINE::column(c)) = Unscaled::of(engine, r, half, c);
                 const int row = ENGINE::row_of_pass(r, half, ENGINE::pass_row());
                 Moments& all = shared.moments[team][ENGINE::column_warp()][row];
                 Deviations deviations(float(all.mean));
 #pragma unroll
                 for (int c = 0; c < ENGINE::COLUMNS; ++c)
-                    deviations.add(scale.of(engine, r, half, c), *(const Neighbours*)(present + ENGINE::column(c)));
+                    deviations.add(Unscaled::of(engine, r, half, c), *(const Neighbours*)(present + ENGINE::column(c)));
                 Moments own = deviations.moments(count);
                 // A sum that is not finite, or one whose square is not where that of a double is.
                 const bool special = __any_sync(~0u, is_special(float(own.m2)));
@@ -234,8 +234,8 @@ struct Pool {
 
     // Where rows are stacked: from a thread's own sums, those of two channels. What asks for a second look is looked
     // at again by the warp: sums that are not finite, and odd rows.
-    __device__ __forceinline__ static void keep(const Worker& worker, ENGINE& engine, const Scale& scale,
-                                                const Tile& tile, float count, int index, int team, int border) {
+    __device__ __forceinline__ static void keep(const Worker& worker, ENGINE& engine, const Tile& tile, float count,
+                                                int index, int team, int border) {
         constexpr int BELOW = ENGINE::COLUMNS / 2;  // tiles of columns
         const Arguments& p = worker.p;
         Shared& shared = worker.shared;
@@ -254,8 +254,7 @@ struct Pool {
                 Deviations sums(0);
 #pragma unroll
                 for (int c = 0; c < ENGINE::COLUMNS; ++c)
-                    sums.add(scale.template of<true>(engine, 0, half, c),
-                             *(const Neighbours*)(present + ENGINE::column(c)));
+                    sums.add(Unscaled::of(engine, 0, half, c), *(const Neighbours*)(present + ENGINE::column(c)));
                 means[half] = float(sums.moments(count).mean);
             }
         Deviations deviations[2] = {Deviations(means[0]), Deviations(means[1])};
@@ -266,7 +265,8 @@ struct Pool {
             float* const at = to + windows[c * 4].offset;
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                const Neighbours upper = scale.of(engine, 0, half, c), lower = scale.of(engine, 0, half, c + BELOW);
+                const Neighbours upper = Unscaled::of(engine, 0, half, c);
+                const Neighbours lower = Unscaled::of(engine, 0, half, c + BELOW);
                 deviations[half].add(upper, above);
                 deviations[half].add(lower, below);
                 const float kept = extremum(upper, lower, flip[half]);
@@ -281,7 +281,7 @@ struct Pool {
                 float sums[ENGINE::COLUMNS * 2];
 #pragma unroll
                 for (int c = 0; c < ENGINE::COLUMNS; ++c) {
-                    const Neighbours values = scale.template of<true>(engine, 0, half, c);
+                    const Neighbours values = Unscaled::of(engine, 0, half, c);
                     sums[2 * c] = values.first, sums[2 * c + 1] = values.second;
                 }
                 found = look_again(p, shared, sums, index, team, border, half);

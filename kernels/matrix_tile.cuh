@@ -199,6 +199,7 @@ struct MatrixAxis {
     int64 lattices;
     int64 pairs;     // whether inputs are staged from an even one on
     int64 spread;    // every so many-th input is an element of the array, where sums are pooled; else 1
+    int64 spread_reciprocal;  // long
 };
 
 // Which tap of the weights belongs to tap j of a folded axis: (start + j * step + fold * apart) / divisor,

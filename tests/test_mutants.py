@@ -2029,11 +2029,11 @@ FUSED: dict[str, Mutant] = {
         "wrong", by="hopper", case="stacked infinite",
     ),
     "absent inputs between others": Mutant(
-        MATRIX_CONV, "if (input % spread(a) != 0) offset = NOWHERE;", "",
+        MATRIX_CONV, "if (element * spread(a) != input) offset = NOWHERE;", "",
         "wrong", by="hopper", case="spread",
     ),
     "a first input that is an element": Mutant(
-        MATRIX_CONV, "return place < 0 ? place + spread(a) : place;", "return 0;",
+        MATRIX_CONV, "return offset - element_of(a, offset) * spread(a);", "return 0;",
         "wrong|out of bounds", by="hopper", case="spread",
     ),
     "a turn that nobody gives": Mutant(

@@ -161,11 +161,16 @@ _WIDE = {4: Tile(8, 8, 8, 8, 2), 8: Tile(8, 8, 4, 8, 2), 16: Tile(8, 4, 4, 8, 2)
 # For groups of few output channels: each thread computes all rows of its positions.
 _NARROW = {4: Tile(1, 8, 4, 4, 4), 8: Tile(1, 4, 4, 4, 4), 16: Tile(1, 4, 2, 4, 4)}
 _NARROW_ROWS = 16
+# For calls that do not fill the GPU, and mostly wait for memory: a thread has one output, a slice
+# many steps. Up to so many blocks for each multiprocessor take less time than narrow ones, and half
+# as many than wide ones.
+_SMALL = Tile(8, 1, 1, 32, 4)
+_SMALL_TILES = 16
 
 
-def _tiles(dtype: str) -> tuple[Tile, Tile]:
+def _tiles(dtype: str) -> tuple[Tile, Tile, Tile]:
     size = max(4, np.dtype(dtype).itemsize) if dtype != "bfloat16" else 4
-    return _WIDE[size], _NARROW[size]
+    return _WIDE[size], _NARROW[size], _SMALL
 
 
 def _direct_conv(dtype: str, rank: int, tile: Tile) -> Instance:
@@ -431,7 +436,7 @@ def candidates(
             yield engine, _no_mode(dtype)
         else:
             yield engine, few or _plan_matrix(geometry, mode, processor, engine)
-    yield "direct", _plan_direct(geometry, dtype)
+    yield "direct", _plan_direct(geometry, dtype, processor)
 
 
 def _no_mode(dtype: np.dtype) -> Refusal:
@@ -1227,17 +1232,22 @@ def _plan_matrix(
     )
 
 
-def _plan_direct(geometry: ConvGeometry, dtype: np.dtype) -> DirectPlan:
-    wide, narrow = _tiles(storage(dtype))
-    tile = wide if geometry.rows > _NARROW_ROWS else narrow
-    small = geometry.rank <= 3 and _fits_32_bits(geometry)
-    phases = math.prod(len(axis.used_phases) for axis in geometry.axes)
-    row_tiles = -(-geometry.rows // tile.rows)
-    largest_phase = geometry.batch * math.prod(axis.positions(0) for axis in geometry.axes)
-    position_tiles = -(-largest_phase // tile.positions)
-    tiles = phases * row_tiles * position_tiles * geometry.groups
+def _plan_direct(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> DirectPlan:
+    g = geometry
+    phases = math.prod(len(axis.used_phases) for axis in g.axes)
+    largest_phase = g.batch * math.prod(axis.positions(0) for axis in g.axes)
+
+    def divided(tile: Tile) -> tuple[int, int, int]:
+        row_tiles, position_tiles = -(-g.rows // tile.rows), -(-largest_phase // tile.positions)
+        return phases * row_tiles * position_tiles * g.groups, row_tiles, position_tiles
+
+    wide, narrow, small = _tiles(storage(dtype))
+    tile, most = (wide, _SMALL_TILES // 2) if g.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
+    if divided(small)[0] <= most * processor.multiprocessors:
+        tile = small
+    tiles, row_tiles, position_tiles = divided(tile)
     # One spatial axis takes the kernel for two.
-    rank = max(2, geometry.rank) if small else 0
+    rank = max(2, g.rank) if g.rank <= 3 and _fits_32_bits(g) else 0
     instance = _direct_conv(storage(dtype), rank, tile)
     return DirectPlan(
         Launch(instance, min(tiles, MAX_GRID), Tile.THREADS), phases, row_tiles, position_tiles

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from cupyconv import _plan
 from emulator.device import build_ahead
 
 # On a CI server Hypothesis would by itself draw the same examples in each run; here it never does.
@@ -26,6 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 examples = 0
 set_aside = 0
+small_tiles = _plan._SMALL_TILES
 
 if os.environ.get("CUPYCONV_NO_POOL"):  # tests/sanitize.py
     import cupy
@@ -119,6 +121,14 @@ def pytest_collection_modifyitems(
     items[:] = [item for item in items if item not in needy]
     config.hook.pytest_deselected(items=needy)
     set_aside = len(needy)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let calls be as small for the emulator as tests draw them, and others not.
+
+    Else the direct kernel would take all of them by the tile that it has for small ones.
+    """
+    _plan._SMALL_TILES = 2 if item.get_closest_marker("emulator") else small_tiles
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

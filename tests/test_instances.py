@@ -116,7 +116,7 @@ def convolution_for(instance: Instance, transposed: bool) -> Convolution:
     rows = tile.rows + tile.rows // 2 + 1
     if tile.row_threads == 1:
         rows = min(rows, _plan._NARROW_ROWS - 1)
-    channels = 11  # more than a chunk of them, and not a multiple
+    channels = max(11, 3 * tile.depth // 5 + 2)  # more than a chunk of them, and not a multiple
     lengths = (1,) * (rank - 1) + (tile.positions // 2 + tile.positions // 4 + 1,)
     kernel = (1,) * (rank - 1) + (5,)
     rng = np.random.default_rng(0)
@@ -134,9 +134,11 @@ def convolution_for(instance: Instance, transposed: bool) -> Convolution:
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("instance", CONVOLUTIONS, ids=str)
-def test_convolution_instance(instance: Instance) -> None:
+def test_convolution_instance(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     transposed = sum(map(ord, str(instance))) % 2 == 0
     case, tile = convolution_for(instance, transposed), tile_of(instance)
+    monkeypatch.setattr(_plan, "_SMALL_TILES", 16 if tile == _plan._SMALL else 0)
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
     backend = Recorder("direct")
     test_convolution.check(backend, case)
     (launch,) = backend.launches
@@ -149,6 +151,27 @@ def test_convolution_instance(instance: Instance) -> None:
     assert position_tiles > 1
     assert positions % tile.positions
     assert case["weight"].shape[1 - transposed] * 5 > 3 * tile.depth
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("rows", [13, 21])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex128"])
+def test_small_tiles_have_the_same_bits(
+    dtype: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which tile a call has depends on its batch as well."""
+    case = convolution("conv2d", (3, 21, 7, 9), (rows, 21, 3, 3), dtype, bias=True, padding=1)
+    case["weight"][rows // 2, 5, 1, 1] = np.inf
+    monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+    results, tiles = [], []
+    for most in (0, 99):
+        monkeypatch.setattr(_plan, "_SMALL_TILES", most)
+        backend = Recorder("direct")
+        results.append(backend.compute(case))
+        (launch,) = backend.launches
+        tiles.append(tile_of(launch.instance))
+    assert tiles[0] != tiles[1] == _plan._SMALL
+    assert_same_bits(*results)
 
 
 # What the kernel for one input channel in each group tells apart, by the width k of its kernel.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _INCLUDE = re.compile(r'^#include "(?P<name>[^"]+)"$', re.MULTILINE)
 
 
+@lru_cache(maxsize=1)
 def directory() -> Path:
     """Return where the ``.cu`` files lie: in the installed package, or beside it in its source."""
     here = Path(__file__).resolve().parent

@@ -207,7 +207,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 360
+    assert 1 <= len(compiled) <= 390
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (
@@ -1670,10 +1670,9 @@ def test_the_batch_does_not_choose_the_kernel(
     assume(max(inputs, outputs) * max(batch, 7) < 2**34)
     one, seven, many = (plan_of(with_batch(geometry, n), *mode, processor) for n in (1, 7, batch))
     for plan in (seven, many):
-        if isinstance(one, DirectPlan):
+        if isinstance(one, DirectPlan):  # which adds up step by step in any tile
             assert isinstance(plan, DirectPlan)
-            assert plan.launch.instance == one.launch.instance
-            assert (plan.phases, plan.row_tiles) == (one.phases, one.row_tiles)
+            assert plan.phases == one.phases
         elif isinstance(one, DepthwisePlan):
             assert isinstance(plan, DepthwisePlan)
             assert plan.launch.instance == one.launch.instance
@@ -1702,11 +1701,13 @@ def with_samples(case: Case, n: int) -> Case:
 
 
 def kind(launch: Launch) -> tuple[str, str | None]:
-    """What decides on the order of a sum: the shape of a tile on matrix units does not."""
-    return (
-        launch.instance.function,
-        dict(launch.instance.defines).get("ENGINE", str(launch.instance)),
-    )
+    """What decides on the order of a sum: the shape of a tile does not on matrix units, nor does
+    that of the direct kernel.
+    """
+    instance = launch.instance
+    if instance.function == "direct_conv":
+        return instance.function, None
+    return instance.function, dict(instance.defines).get("ENGINE", str(instance))
 
 
 @given(

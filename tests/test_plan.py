@@ -1672,6 +1672,7 @@ def test_the_batch_does_not_choose_the_kernel(
     for plan in (seven, many):
         if isinstance(one, DirectPlan):  # which adds up step by step in any tile
             assert isinstance(plan, DirectPlan)
+            assert kind(plan.launch) == kind(one.launch)
             assert plan.phases == one.phases
         elif isinstance(one, DepthwisePlan):
             assert isinstance(plan, DepthwisePlan)
@@ -1700,13 +1701,13 @@ def with_samples(case: Case, n: int) -> Case:
     return case.with_arrays(input=np.broadcast_to(x, (n, *x.shape[1:])))
 
 
-def kind(launch: Launch) -> tuple[str, str | None]:
+def kind(launch: Launch) -> tuple[str, str]:
     """What decides on the order of a sum: the shape of a tile does not on matrix units, nor does
-    that of the direct kernel.
+    that of the direct kernel, behind its element and its rank.
     """
     instance = launch.instance
     if instance.function == "direct_conv":
-        return instance.function, None
+        return instance.function, str(instance.defines[:2])
     return instance.function, dict(instance.defines).get("ENGINE", str(instance))
 
 

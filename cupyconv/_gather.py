@@ -23,7 +23,7 @@ _STEPS = (1, 2)  # from one output of a strip to the next
 MAX_TAPS = 1024
 CHUNK = 16  # bytes of a copy
 _BARRIER, _CHANNEL = 16, 16  # bytes of the mbarrier, and of a channel's description
-_LEAST_CHANNELS, _MOST_CHANNELS = 2, 64  # of a tile with strips
+_CHANNELS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of a tile; without strips, whole TOGETHER
 _COUNTED = 2**20  # what the kernel counts in a tile stays below
 _MOST_APART = 2**30  # elements along an axis from one place to another, absent ones included
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
@@ -276,8 +276,9 @@ def _candidates(
         rows = tile if band == 1 else axes[1].size_out
         strips = -(-rows // shape.lines)
         lines = -(-rows // strips)
-        channels = _LEAST_CHANNELS if shape.height else TOGETHER
-        while channels <= _MOST_CHANNELS and room < _COUNTED:
+        for channels in _CHANNELS:
+            if not shape.height and channels % TOGETHER:
+                continue
             groups = min(g.groups, (channels + g.rows - 2) // g.rows + 1)
             own = _BARRIER + channels * (_CHANNEL + values * max(4, itemsize))
             own += groups * room * itemsize
@@ -313,7 +314,6 @@ def _candidates(
                     if shape.height
                     else _cycles(work, axes, itemsize),
                 )
-            channels *= 2
         if tile == 1:
             return
         parts *= 2

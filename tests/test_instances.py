@@ -414,6 +414,24 @@ def test_a_tile_has_images_but_for_some_lines(function: str, options: dict[str, 
 
 
 @pytest.mark.emulator
+@pytest.mark.parametrize("channels", [2, 3, 6])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_tiles_of_any_number_of_channels(
+    dtype: str, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which begin and end between the two of a group, and anywhere in a chunk."""
+    choose_among(monkeypatch, _gather, lambda _, x: x.channels == channels)
+    case = convolution(
+        "conv3d", (2, 5, 4, 5, 7), (10, 1, 3, 3, 3), dtype,
+        bias=True, groups=5, stride=2, padding=1,
+    )  # fmt: skip
+    backend = Recorder("gather")
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert plan.layout.channels == channels
+
+
+@pytest.mark.emulator
 @pytest.mark.parametrize("height", [3, 4])
 def test_many_pieces_of_inputs(height: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a warp copies at a time, and ends and weights for several turns of all threads."""

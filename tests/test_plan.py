@@ -253,7 +253,7 @@ def test_limits_of_the_kernels() -> None:
         assert constant("depthwise_conv.cu", name) == getattr(_depthwise, name)
     for name in ("MOST_THREADS", "TOGETHER"):
         assert constant("gather_conv.cu", name) == getattr(_gather, name)
-    assert _gather._MOST_CHANNELS <= min(_gather._BLOCKS)  # a thread has a channel
+    assert max(_gather._CHANNELS) <= min(_gather._BLOCKS)  # a thread has a channel
     assert constant("streaming_conv.cu", "TEAM") == _matrix.TEAM
     for name in ("TEAM", "MAX_STAGES"):
         assert constant("pointwise_conv.cu", name) == getattr(_pointwise, name)
@@ -978,7 +978,8 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
         (band.size_out, layout.tile, layout.tiles),
     ):
         assert (tiles - 1) * tile < size <= tiles * tile
-    assert layout.channels % (_gather._LEAST_CHANNELS if strips else _gather.TOGETHER) == 0
+    assert layout.channels in _gather._CHANNELS
+    assert strips or layout.channels % _gather.TOGETHER == 0
     assert all(axis.size_in == axis.size_out == axis.kernel == 1 for axis in front)
     assert layout.positions == math.prod(axis.size_out for axis in behind)
     assert layout.count == geometry.batch * layout.channel_tiles * layout.tiles

@@ -558,7 +558,7 @@ class KernelPath:
                 *_space(g, strides),
                 *(layout.tiles, layout.tiles_of_sample, long_reciprocal(layout.tiles_of_sample)),
                 *(layout.units, layout.units_of_group, layout.chunks),
-                layout.stages,
+                *(layout.stages, layout.stay),
             )
         )
         axis = g.axes[-1]

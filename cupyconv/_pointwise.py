@@ -6,6 +6,7 @@ The order of a sum follows from the channels of a group alone. All else may depe
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ._geometry import ConvGeometry
@@ -13,6 +14,7 @@ from ._matrix import SLAB_ROWS, TEAM, Mode
 
 TEAM_PLACES = 64 * 4  # bytes of the positions of a channel that a team multiplies
 MAX_STAGES = 8
+_LEAST_STAGES = 4  # where weights stay
 _RESERVED = 1024  # bytes of shared memory that a block takes beside its own
 _BARRIERS = 16 * MAX_STAGES  # bytes
 # Bytes behind the positions of a channel in a stage, so that a warp's loads lie in all banks: by
@@ -52,15 +54,18 @@ class Shape:
         """Return the positions of a block."""
         return self.teams * TEAM_PLACES // itemsize
 
-    def stage(self, mode: Mode) -> int:
-        """Return the bytes of a stage."""
-        weights = self.channels // mode.block * self.held * mode.slab_bytes
-        return weights + self.channels * (self.teams * TEAM_PLACES + _GAPS[mode.itemsize])
+    def weights(self, mode: Mode) -> int:
+        """Return the bytes of a chunk's weights."""
+        return self.channels // mode.block * self.held * mode.slab_bytes
+
+    def inputs(self, mode: Mode) -> int:
+        """Return those of its inputs, in a stage."""
+        return self.channels * (self.teams * TEAM_PLACES + _GAPS[mode.itemsize])
 
 
 # By the bytes of an element.
 SHAPES = {
-    4: (Shape(32, 2, 4), Shape(32, 2, 3), Shape(32, 2, 2), Shape(32, 1, 1)),
+    4: (Shape(32, 2, 4), Shape(32, 2, 3), Shape(32, 2, 2), Shape(32, 1, 2), Shape(32, 1, 1)),
     2: (Shape(32, 2, 2), Shape(64, 1, 1)),
 }
 # Cycles of the model, fitted to times on an H200: in which a call begins and ends; of a chunk at
@@ -92,6 +97,8 @@ class Layout:
         Of each unit, which have every so many-th tile.
     stages : int
         Of the ring through which chunks come.
+    stay : bool
+        Whether weights are not among them, but stay in shared memory.
     alone : bool
         Whether a block has one tile, and a multiprocessor one block.
     shared : int
@@ -108,6 +115,7 @@ class Layout:
     units: int
     blocks: int
     stages: int
+    stay: bool
     alone: bool
     shared: int
     cycles: float
@@ -116,7 +124,7 @@ class Layout:
         rows, teams = self.shape.rows, self.shape.teams
         return (
             f"{self.units} x {self.tiles} tiles of {rows} rows by {teams} teams, "
-            f"{self.chunks} chunks in {self.stages} stages"
+            f"{self.chunks} chunks in {self.stages} stages{', weights stay' if self.stay else ''}"
         )
 
 
@@ -127,10 +135,16 @@ def places(itemsize: int) -> int:
 
 def layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int) -> Layout:
     """Return how the outputs of a convolution are divided."""
+    found = _candidates(geometry, mode, shared, multiprocessors)
+    return min(found, key=lambda layout: layout.cycles)
+
+
+def _candidates(
+    geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int
+) -> Iterator[Layout]:
     g = geometry
     size = math.prod(axis.size_out for axis in g.axes)
     moved = g.batch * g.groups * size * (g.channels + g.rows) + g.groups * g.rows * g.channels
-    found = []
     for shape in SHAPES[mode.itemsize]:
         chunks = -(-g.channels // shape.channels)
         tiles_of_sample = -(-size // shape.places(mode.itemsize))
@@ -139,26 +153,29 @@ def layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int
         units = g.groups * units_of_group
         alone = tiles * units <= multiprocessors
         beside = 1 if alone else 2 // shape.teams  # blocks of a multiprocessor
-        own = 4 * shape.rows + _BARRIERS
-        room = shared // beside - _RESERVED * (beside - 1) - own
-        stages = min(MAX_STAGES, room // shape.stage(mode))
         resident = beside * multiprocessors  # blocks
         blocks = min(tiles, max(1, resident // units))
         rounds = -(-tiles // blocks) * -(-units // resident)
-        cycles = rounds * beside * _cycles(shape, mode, chunks)
-        cycles = _BEGIN + max(cycles, _MEMORY * mode.itemsize * moved)
-        found.append(
-            Layout(
+        weights, inputs = shape.weights(mode), shape.inputs(mode)
+        for stay in (False, True):
+            own = 4 * shape.rows + _BARRIERS + (chunks * weights if stay else 0)
+            stage = inputs if stay else inputs + weights
+            stages = min(MAX_STAGES, (shared // beside - _RESERVED * (beside - 1) - own) // stage)
+            if stay and (tiles == blocks or stages < _LEAST_STAGES):
+                continue
+            cycles = rounds * beside * _cycles(shape, mode, chunks, stage)
+            if stay:
+                cycles += beside * chunks * weights / _BROUGHT
+            cycles = _BEGIN + max(cycles, _MEMORY * mode.itemsize * moved)
+            yield Layout(
                 *(shape, chunks, tiles_of_sample, tiles, units_of_group, units),
-                *(blocks, stages, alone, stages * shape.stage(mode) + own, cycles),
+                *(blocks, stages, stay, alone, stages * stage + own, cycles),
             )
-        )
-    return min(found, key=lambda own: own.cycles)
 
 
-def _cycles(shape: Shape, mode: Mode, chunks: int) -> float:
-    """Return the cycles of a tile."""
+def _cycles(shape: Shape, mode: Mode, chunks: int, stage: int) -> float:
+    """Return the cycles of a tile, where a chunk comes in so many bytes."""
     outputs = shape.rows * shape.places(mode.itemsize)
     products = outputs * shape.channels / mode.rate
-    chunk = max(products, shape.stage(mode) / _BROUGHT, _CHUNK[mode.itemsize])
+    chunk = max(products, stage / _BROUGHT, _CHUNK[mode.itemsize])
     return chunks * chunk + _STORE * outputs * mode.itemsize

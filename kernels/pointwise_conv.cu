@@ -19,8 +19,9 @@
 //
 // Inputs of a channel are one bulk copy where they are aligned to 16 bytes and a block has several tiles, and pieces of 16
 // or 8 bytes otherwise. Where neighbouring positions do not lie TOGETHER, teams load their inputs from memory themselves.
-// Weights are packed in front of this, so that those of a chunk are one bulk copy. Where a block has one tile, 16-bit
-// ones may be copied as they lie, slot by slot: nothing is in front of this then.
+// Weights are packed in front of this, so that those of a chunk are one bulk copy. Where there is room for those of all
+// chunks, they stay, and come with the block's first tile alone. Where a block has one tile, 16-bit ones may be copied as
+// they lie, slot by slot: nothing is in front of this then.
 //
 // A sum runs over the channels in steps of 8 (tf32) or 16, in the matrix units. So does that of streaming_conv.cu: it has
 // the same bits. Infinities and NaN are as there.
@@ -62,6 +63,7 @@ struct Arguments {
     Space space;
     int64 tiles, tiles_of_sample, per_tiles;  // of positions; the long reciprocal of these
     int64 units, units_of_group, chunks, stages;
+    int64 stay;      // whether the weights of all chunks have room, beside the stages
     int64 direct;    // whether weights are copied as they lie: slots lie together, aligned
     int64 bulk;      // whether inputs are copied channel by channel
     int64 together;  // whether a thread's positions lie together, aligned, in input and output
@@ -81,7 +83,7 @@ struct Barriers {
 
 struct Worker {
     const Arguments& p;
-    unsigned char *const weights, *const inputs;  // of all stages
+    unsigned char *const weights, *const inputs;  // of all stages; weights of all chunks where they stay
     float* const biases;
     Barriers& barriers;
     const int unit, group, first_row;
@@ -89,7 +91,7 @@ struct Worker {
     __device__ __forceinline__ Worker(const Arguments& p, unsigned char* memory)
         : p(p),
           weights(memory),
-          inputs(weights + int(p.stages) * WEIGHT_BYTES),
+          inputs(weights + int(p.stay ? p.chunks : p.stages) * WEIGHT_BYTES),
           biases((float*)(inputs + int(p.stages) * INPUT_BYTES)),
           barriers(*(Barriers*)(biases + ROWS)),
           unit(blockIdx.x % int(p.units)),
@@ -166,11 +168,18 @@ struct Worker {
     // Whether all threads of the team copy something.
     __device__ bool by_pieces() const { return !p.bulk || p.direct; }
 
+    // Those of a chunk that comes through a stage.
+    __device__ unsigned char* weights_of(int chunk, int stage) const {
+        return weights + (p.stay ? chunk : stage) * WEIGHT_BYTES;
+    }
+
     // All chunks of all tiles of the block, by a team.
     __device__ __forceinline__ void bring() const {
         const int blocks = gridDim.x / int(p.units), chunks = int(p.chunks);
         const int64 chunk_stride = CHANNELS * p.space.input_channel * int64(sizeof(Element));
         const bool first_warp = uniform(threadIdx.x % TEAM / 32) == 0;
+        const bool direct = DIRECT && p.direct;
+        bool packed = !direct;  // whether weights that are packed come, with this tile
         Turn turn = {0, 0};
 #pragma unroll 1
         for (int tile = blockIdx.x / int(p.units); tile < int(p.tiles); tile += blocks) {
@@ -184,19 +193,18 @@ struct Worker {
             for (int chunk = 0; chunk < chunks; ++chunk) {
                 const int channels = int(p.channels) - chunk * CHANNELS;
                 const int count = !p.together ? 0 : channels < CHANNELS ? channels : CHANNELS;
-                unsigned char* const to = weights + turn.stage * WEIGHT_BYTES;
+                unsigned char* const to = weights_of(chunk, turn.stage);
                 mbarrier* const full = &barriers.full[turn.stage];
                 mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);
                 if (p.bulk)
                     bring_in_bulk(from, bytes, count, inputs + turn.stage * INPUT_BYTES, full);
                 else
                     bring_in_pieces(from, bytes, count, inputs + turn.stage * INPUT_BYTES);
-                const bool direct = DIRECT && p.direct;
                 if (direct) bring_weights(to, chunk);
                 if (by_pieces()) copy_async_arrive(full);
                 if (first_warp && elected()) {
-                    mbarrier_arrive_expect(full, (p.bulk ? count * bytes : 0) + (direct ? 0 : WEIGHT_BYTES));
-                    if (!direct) {
+                    mbarrier_arrive_expect(full, (p.bulk ? count * bytes : 0) + (packed ? WEIGHT_BYTES : 0));
+                    if (packed) {
                         wait_for_grids();  // where weights come from
                         bulk_copy(to, p.packed + (int64(unit) * chunks + chunk) * WEIGHT_BYTES, WEIGHT_BYTES, full);
                     }
@@ -205,6 +213,7 @@ struct Worker {
                 from += chunk_stride;
                 turn.advance(int(p.stages));
             }
+            packed = packed && !p.stay;
         }
     }
 
@@ -295,7 +304,7 @@ struct Worker {
                                             Turn& turn, int chunk) const {
         const int stage = uniform(turn.stage);
         settle(now);
-        multiply(sums, now, weights + stage * WEIGHT_BYTES, chunk > 0);
+        multiply(sums, now, weights_of(chunk, stage), chunk > 0);
         turn.advance(int(p.stages));
         if (chunk < int(p.chunks) - 1) take(next, spots, turn);
         wgmma_wait<0>();

@@ -581,6 +581,34 @@ def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.M
 
 
 @pytest.mark.emulator
+@pytest.mark.parametrize("kind", ["in bulk", "odd"])
+@pytest.mark.parametrize("instance", POINTWISE, ids=str)
+def test_weights_that_stay(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of blocks with several tiles, and more chunks than stages."""
+    macros = dict(instance.defines)
+    shape = _pointwise.Shape(*(int(macros[name]) for name in ("CHANNELS", "TEAMS", "HELD")))
+    dtype = dtype_of(macros["ELEMENT"])
+    monkeypatch.setitem(_pointwise.SHAPES, dtype.itemsize, (shape,))
+    monkeypatch.setattr(_pointwise, "_LEAST_STAGES", 2)
+    monkeypatch.setattr(_pointwise, "MAX_STAGES", 2)
+    choose_among(monkeypatch, _pointwise, lambda _, layout: layout.stay)
+    channels, rows = 2 * shape.channels + 5, shape.rows + 33
+    sizes = channels, rows, shape.places(dtype.itemsize)
+    function, input_shape, weight_shape, options = POINTWISE_KINDS[kind](*sizes)
+    case = convolution(
+        function, (5, *input_shape[1:]), weight_shape, dtype,
+        bias=True, groups=2, precision="tf32", **options,
+    )  # fmt: skip
+    backend = Recorder("pointwise")
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    layout = plan.layout
+    assert plan.launch.instance == instance
+    assert layout.stay and (layout.chunks, layout.stages, layout.units) == (3, 2, 4)
+    assert layout.tiles == 10 > layout.blocks
+
+
+@pytest.mark.emulator
 @pytest.mark.parametrize(("channels", "bulk"), [(67, False), (68, True)])
 def test_each_warp_has_channels_to_copy_in_bulk(channels: int, bulk: bool) -> None:
     """With fewer than four in the last chunk, one could fall behind the others by a phase."""

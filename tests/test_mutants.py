@@ -2140,6 +2140,7 @@ POINTWISE_CASES = {
     "direct": convolution("conv1d", (1, 144, 96), (60, 144, 1), "bfloat16", bias=True),
     "odd": convolution("conv1d", (3, 150, 333), (240, 75, 1), "float16", bias=True, groups=2),
     "ring": convolution("conv_transpose1d", (1, 600, 300), (600, 70, 1), precision="tf32"),
+    "stay": convolution("conv1d", (2, 200, 300), (120, 200, 1), precision="tf32"),
 }
 STREAMING_CASES["infinite taps"] = infinite(
     convolution("conv2d", (2, 3, 9, 11), (70, 3, 3, 3), "float16", padding=1)
@@ -2429,7 +2430,7 @@ POINTWISE = {
         "does not wait", by="pointwise", case="bulk",
     ),
     "bytes of weights that nobody waits for": Mutant(
-        POINTWISE_CONV, " + (direct ? 0 : WEIGHT_BYTES));", ");",
+        POINTWISE_CONV, " + (packed ? WEIGHT_BYTES : 0));", ");",
         "hangs|nothing wrote|race", by="pointwise", case="bulk",
     ),
     "bytes of inputs that nobody waits for": Mutant(
@@ -2517,6 +2518,22 @@ POINTWISE = {
         POINTWISE_CONV, "if (DIRECT) async_proxy_fence();", "",
         "without a fence of the proxy", by="pointwise", case="direct",
     ),
+    "weights that stay, of the first chunk": Mutant(
+        POINTWISE_CONV, "(p.stay ? chunk : stage)", "(p.stay ? 0 : stage)",
+        "wrong|race", by="pointwise", case="stay",
+    ),
+    "weights that stay, through the ring": Mutant(
+        POINTWISE_CONV, "(p.stay ? chunk : stage)", "stage",
+        "wrong|race|nothing wrote", by="pointwise", case="stay",
+    ),
+    "weights that come once": Mutant(
+        POINTWISE_CONV, "packed = packed && !p.stay;", "packed = false;",
+        "wrong|race|nothing wrote", by="pointwise", case="ring",
+    ),
+    "no room for weights that stay": Mutant(
+        POINTWISE_CONV, "int(p.stay ? p.chunks : p.stages)", "int(p.stages)",
+        "wrong|race|out of bounds", by="pointwise", case="stay",
+    ),
     "the first slab again": Mutant(
         POINTWISE_CONV, "slab + (step * HELD + h) * SLAB", "slab + step * HELD * SLAB",
         "wrong", by="pointwise", case="bulk",
@@ -2526,7 +2543,7 @@ POINTWISE = {
         "wrong", by="pointwise", case="bulk",
     ),
     "the first chunk again": Mutant(
-        POINTWISE_CONV, "stage * WEIGHT_BYTES, chunk > 0);", "stage * WEIGHT_BYTES, chunk > 1);",
+        POINTWISE_CONV, "stage), chunk > 0);", "stage), chunk > 1);",
         "wrong", by="pointwise", case="bulk",
     ),
     "channels of the first chunk": Mutant(

@@ -1178,8 +1178,12 @@ def test_pointwise_plans(
     assert 3 <= layout.stages <= 8
     assert beside * (launch.shared + 1024) - 1024 <= SHARED["sm_90a"]
     inputs = shape.channels * (shape.teams * 256 + (32 if mode[0].itemsize == 4 else 16))
-    stage = inputs + shape.rows * shape.channels * mode[0].itemsize
-    assert launch.shared == layout.shared == layout.stages * stage + 4 * shape.rows + 128
+    weights = shape.rows * shape.channels * mode[0].itemsize
+    brought = layout.chunks if layout.stay else layout.stages
+    room = layout.stages * inputs + brought * weights + 4 * shape.rows + 128
+    assert launch.shared == layout.shared == room
+    # Weights stay where blocks take several tiles and inputs keep some stages.
+    assert not layout.stay or (layout.blocks < layout.tiles and layout.stages >= 4)
 
 
 def test_the_batch_does_not_choose_the_pointwise_kernel() -> None:

@@ -2,7 +2,8 @@
 
 CuPy keeps the binary on disk between processes, under a key of the source text and the options. So
 the text of the headers is put in the place of their ``#include`` lines: a changed header is then a
-changed source.
+changed source. And for all options that are new in a process CuPy compiles an empty file first, to
+know its compiler. So macros are a part of the text, and options are those of CuPy's own kernels.
 """
 
 from __future__ import annotations
@@ -56,10 +57,15 @@ def options(instance: Instance) -> tuple[str, ...]:
     wgmma needs the target that has the instructions of compute capability 9.0 alone; CuPy asks for
     the one without them, and the more special of the two counts.
     """
-    macros = (f"-D{name}={value}" for name, value in instance.defines)
     always = instance.source in ("streaming_conv.cu", "pointwise_conv.cu")
     wgmma = always or ("ENGINE", "WgmmaEngine") in instance.defines
-    return ("-std=c++17", *macros, *(("-arch=sm_90a",) if wgmma else ()))
+    return ("--std=c++17", *(("-arch=sm_90a",) if wgmma else ()))
+
+
+def code(instance: Instance) -> str:
+    """Return what is compiled for `instance`: its macros, and the text of its file."""
+    macros = (f"#define {name} {value}\n" for name, value in instance.defines)
+    return "".join((*macros, source(instance.source)))
 
 
 @lru_cache(maxsize=1024)
@@ -67,4 +73,4 @@ def kernel(instance: Instance) -> cupy.RawKernel:
     """Return the kernel; CuPy compiles it at its first launch on each device."""
     import cupy
 
-    return cupy.RawKernel(source(instance.source), instance.function, options(instance))
+    return cupy.RawKernel(code(instance), instance.function, options(instance))

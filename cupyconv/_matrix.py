@@ -763,10 +763,13 @@ def tiling(
     return None
 
 
-def _boxes(
-    sum: Sum, shape: Shape, samples: int, window: int
-) -> Iterator[tuple[int, int, int, int, bool]]:
-    """Yield candidates: outputs along samples, z, y and x, and whether a row is a segment."""
+@lru_cache(maxsize=256)
+def _boxes(sum: Sum, shape: Shape, window: int) -> tuple[tuple[int, int, int, int, bool], ...]:
+    """Return candidates: most samples, outputs along z, y and x, and whether a row is a segment."""
+    return tuple(_boxes_of(sum, shape, window))
+
+
+def _boxes_of(sum: Sum, shape: Shape, window: int) -> Iterator[tuple[int, int, int, int, bool]]:
     z, y, x = (axis.taps.positions(0) for axis in sum.axes)
     columns = shape.columns // sum.stacked
     # Tiles begin with a window, and where inputs that are spread begin anew.
@@ -793,7 +796,7 @@ def _boxes(
             planes = (columns - (y - 1) * pitch - width) // plane + 1
         depth = min(z, planes, 32)
         depth = _evenly(z, depth)
-        yield min(samples, planes // depth) if depth == z else 1, depth, height, width, False
+        yield planes // depth if depth == z else 1, depth, height, width, False
 
 
 def _rings(sum: Sum, slabs: int, inside: int, staying: int) -> Iterator[tuple[int, int, int]]:
@@ -864,23 +867,35 @@ def _candidates(
     staging = engine if sum.steps_inside <= lattices else "hopper"
     stagers = 4 * shape.staging_teams(mode, staging, window) - 1
     loads = shape.loads(mode, engine)
-    for *tile, by_rows in _boxes(sum, shape, samples, window):
+    for most_samples, *inner, by_rows in _boxes(sum, shape, window):
+        tile = (min(samples, most_samples), *inner)
         tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
         count = row_tiles * math.prod(tiles) * groups * sum.phases
-        if _least_cycles(count * sum.spans, multiprocessors, products) > most:
-            continue
         row_pitch = tile[3] + sum.axes[2].halo if by_rows else _row_pitch(sum, tile[3])
         if by_rows:
             row_pitch = max(_whole(row_pitch, sum.unit), shape.segment)
+        x_extent = tile[3] + sum.axes[2].halo
+        if sum.axes[2].pairs:
+            x_extent += x_extent % 2
+        extent = (tile[2] + sum.axes[1].halo, min(row_pitch, x_extent))
+        present = tile[0] * tile[1] * math.prod(extent) * lattices  # slots with an input
+        staged = sum.blocks * mode.block * sum.halves / 2 * present * z_taps
+        staged /= _STAGED_A_CYCLE * stagers
+        staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
+        along_x = sum.fold[2].count
+        lines = sum.matrix_rows / row_tiles / along_x * math.prod(tile[:3])
+        sectors = lines * (tile[3] * along_x * mode.itemsize / SECTOR + 1.5)  # full or not
+        stores = sectors * _SECTOR_CYCLES
+        if window > 1:
+            stores = shape.rows * shape.columns / _POOLED_A_CYCLE
+        work = sum, shape, count, multiprocessors, products, staged, stores
+        if _least_cycles(*work) > most:
+            continue
         plane_pitch = row_pitch * (tile[2] + sum.axes[1].halo)
         segment_pitch = row_pitch if by_rows else shape.segment
         segments = shape.columns // shape.segment // sum.stacked
         last_segment = (segments - 1) * segment_pitch
         reach = sum.axes[1].halo * row_pitch + sum.axes[2].halo
-        x_extent = tile[3] + sum.axes[2].halo
-        if sum.axes[2].pairs:
-            x_extent += x_extent % 2
-        extent = (tile[2] + sum.axes[1].halo, min(row_pitch, x_extent))
         reaches = (
             tile[0] - 1,
             (tile[1] - 1) * sum.axes[0].taps.step,
@@ -918,26 +933,14 @@ def _candidates(
             continue
         groups_of_sum = stages_of_sum * -(-inside // group)
         resident = one_row_tile and weight_stages == groups_of_sum
-        present = tile[0] * tile[1] * math.prod(extent) * lattices  # slots with an input
-        staged = sum.blocks * mode.block * sum.halves / 2 * present * z_taps
-        staged /= _STAGED_A_CYCLE * stagers
-        staged *= (1 if sum.axes[2].pairs else _SINGLE) * (1 + 12 / tile[3])
-        along_x = sum.fold[2].count
-        lines = sum.matrix_rows / row_tiles / along_x * math.prod(tile[:3])
-        sectors = lines * (tile[3] * along_x * mode.itemsize / SECTOR + 1.5)  # full or not
-        stores = sectors * _SECTOR_CYCLES
-        if window > 1:
-            stores = shape.rows * shape.columns / _POOLED_A_CYCLE
         deep = _deep(sum, loads, stages)
         chunk = math.lcm(sum.depth, deep)
         brought = 0 if resident else sum.mean_steps * shape.slabs * mode.slab_bytes
-        cycles, apart = _cycles(
-            sum, shape, count, multiprocessors, products, staged, stores, brought
-        )
+        cycles, apart = _cycles(*work, brought)
         most = min(most, cycles)
         yield Tiling(
             shape=shape,
-            tile=tuple(tile),
+            tile=tile,
             tiles=tiles,
             row_tiles=row_tiles,
             plane_pitch=plane_pitch,
@@ -962,12 +965,20 @@ def _candidates(
         )
 
 
-def _least_cycles(tiles: int, multiprocessors: int, products: float) -> float:
-    """Return fewer cycles than so many tiles, or spans of tiles, take: those of products alone.
+def _least_cycles(
+    sum: Sum,
+    shape: Shape,
+    tiles: int,
+    multiprocessors: int,
+    products: float,
+    staged: float,
+    stores: float,
+) -> float:
+    """Return fewer cycles than so many tiles take: those in which no weights are brought.
 
-    Most boxes are small, and have more of them than another tiling takes.
+    Most boxes take more than another tiling, and need no look at what has room.
     """
-    return -(-tiles // multiprocessors) * (products + _TILE_CYCLES)
+    return _cycles(sum, shape, tiles, multiprocessors, products, staged, stores, 0)[0]
 
 
 def _cycles(

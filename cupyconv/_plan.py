@@ -1012,7 +1012,7 @@ def _matrix_instances(
 _MOST_SPANS, _LEAST_STEPS = 16, 32
 # For which batches they are compared, as their number must not depend on the batch, and the cycles
 # that a call takes beside its kernel's. What they gain must be more than a model errs.
-_SPANNED_BATCHES, _BESIDE, _GAIN = (1, 4, 16, 64), 25000, 0.9
+_SPANNED_BATCHES, _BESIDE, _GAIN = (64, 16, 4, 1), 25000, 0.9
 # How much longer folds take that are the phases of several places: their inputs lie in lattices.
 _SEVERAL_PLACES = 1.1
 # How many blocks a multiprocessor has, one after the other, where one of the phases has many more
@@ -1098,13 +1098,18 @@ def _plan_spans(
     if not forced and tiles > processor.multiprocessors // 2:
         return f"a sample has {tiles} small tiles, more than half as many as multiprocessors"
 
-    def cycles(spans: int) -> float:
-        """Return the product of the cycles of all batches, in which all count alike."""
-        product = 1.0
+    def cycles(spans: int, most: float = math.inf) -> float:
+        """Return the product of the cycles of all batches, in which all count alike.
+
+        Where it is more than `most` it is infinite, and mostly known so from large batches.
+        """
+        product = float(_BESIDE ** len(_SPANNED_BATCHES))
         for batch in _SPANNED_BATCHES:
             sample = replace(nominal, batch=batch)
             plan = _plan_matrix(sample, mode, processor, "hopper", spans=spans)
-            product *= math.inf if isinstance(plan, str) else plan.tiling.cycles + _BESIDE
+            product *= math.inf if isinstance(plan, str) else plan.tiling.cycles / _BESIDE + 1
+            if product > most:
+                return math.inf
         return product
 
     least = 1 if forced else _LEAST_STEPS
@@ -1112,8 +1117,9 @@ def _plan_spans(
     numbers = [spans for spans in range(2, most + 1) if sum.blocks % spans == 0]
     if not numbers:
         return f"sums of {sum.steps} steps, in {sum.blocks} blocks of channels, have no spans"
-    taken, spans = min((cycles(spans), spans) for spans in numbers)
-    if not forced and taken > _GAIN * cycles(1):
+    limit = math.inf if forced else _GAIN * cycles(1)
+    taken, spans = min((cycles(spans, limit), spans) for spans in numbers)
+    if taken > limit:
         return "spans gain in small batches hardly more than they lose in large ones"
     return _plan_matrix(geometry, mode, processor, "hopper", spans=spans)
 

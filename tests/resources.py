@@ -85,7 +85,7 @@ def compiled(source: str, options: tuple[str, ...], target: str) -> dict[str, Re
 
 def digest(instance: Instance) -> str:
     """Of all that the compiler is given for an instance, but the target."""
-    text = "\0".join((version(), _compile.source(instance.source), *_compile.options(instance)))
+    text = "\0".join((version(), _compile.code(instance), *_compile.options(instance)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -93,11 +93,12 @@ def measured(target: str, chosen: Collection[Instance]) -> dict[str, Resources]:
     """Compile instances for a target; return their resources by name."""
     groups: dict[tuple[Any, ...], list[Instance]] = {}
     for instance in chosen:
-        groups.setdefault((instance.source, _compile.options(instance)), []).append(instance)
+        given = _compile.code(instance), _compile.options(instance)
+        groups.setdefault(given, []).append(instance)
 
     # NVRTC does one thing at a time in a process.
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        sources = [_compile.source(source) for source, _ in groups]
+        sources = [code for code, _ in groups]
         options = [options for _, options in groups]
         found = pool.map(compiled, sources, options, [target] * len(groups))
         return {

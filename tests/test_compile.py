@@ -175,12 +175,27 @@ def test_every_file_is_reachable() -> None:
 
 def test_options() -> None:
     instance = Instance("k.cu", "k", (("ELEMENT", "complex<float>"), ("RANK", "2")))
-    assert _compile.options(instance) == ("-std=c++17", "-DELEMENT=complex<float>", "-DRANK=2")
+    assert _compile.options(instance) == ("--std=c++17",)
     macros = {"MmaEngine": (), "WgmmaEngine": ("-arch=sm_90a",)}
     for engine, special in macros.items():
         instance = Instance("k.cu", "k", (("ENGINE", engine),))
-        expected = ("-std=c++17", f"-DENGINE={engine}", *special)
+        expected = ("--std=c++17", *special)
         assert _compile.options(instance) == expected, "instructions of one target alone"
+
+
+def test_options_are_those_of_other_kernels() -> None:
+    """CuPy compiles an empty file for all options that a process has not had before."""
+    from cupy._core.core import assemble_cupy_compiler_options as assembled
+
+    instance = Instance("k.cu", "k", (("RANK", "2"),))
+    assert assembled(_compile.options(instance)) == assembled(())
+    assert len({_compile.options(instance) for instance in LISTED}) == 2
+
+
+def test_macros_are_a_part_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_compile, "source", lambda name: f"// {name}\n")
+    instance = Instance("k.cu", "k", (("ELEMENT", "complex<float>"), ("RANK", "2")))
+    assert _compile.code(instance) == "#define ELEMENT complex<float>\n#define RANK 2\n// k.cu\n"
 
 
 def test_kernel() -> None:
@@ -188,7 +203,7 @@ def test_kernel() -> None:
     for instance in {instance.source: instance for instance in LISTED}.values():
         kernel = _compile.kernel(instance)
         assert kernel is _compile.kernel(instance)
-        assert kernel.code == _compile.source(instance.source)
+        assert kernel.code == _compile.code(instance)
         assert kernel.name == instance.function
         assert kernel.options == _compile.options(instance)
 

@@ -170,4 +170,4 @@ def test_an_instance_that_does_not_compile_is_found() -> None:
     broken = Instance("max_pool2d.cu", "max_pool2d", (("ELEMENT", "no_such_type"),))
     options = resources._compile.options(broken)
     with pytest.raises(AssertionError, match="no_such_type"):
-        resources.compiled(resources._compile.source(broken.source), options, "sm_90a")
+        resources.compiled(resources._compile.code(broken), options, "sm_90a")

@@ -66,7 +66,7 @@ from cupyconv import _compile, _plan
 
 one_of_each = {instance.source: instance for instance in _plan.instances("sm_90a")}
 for instance in one_of_each.values():
-    cubin = compile(_compile.source(instance.source), _compile.options(instance))
+    cubin = compile(_compile.code(instance), _compile.options(instance))
     assert cubin.startswith(b"\\x7fELF"), instance
     assert instance.function.encode() in cubin, instance
 """

@@ -3,7 +3,8 @@
 CuPy keeps the binary on disk between processes, under a key of the source text and the options. So
 the text of the headers is put in the place of their ``#include`` lines: a changed header is then a
 changed source. And for all options that are new in a process CuPy compiles an empty file first, to
-know its compiler. So macros are a part of the text, and options are those of CuPy's own kernels.
+know its compiler. So macros are a part of the text, and options are those of CuPy's own kernels,
+but for the target of those with wgmma.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ _STEPS = (1, 2)  # from one output of a strip to the next
 MAX_TAPS = 1024
 CHUNK = 16  # bytes of a copy
 _BARRIER, _CHANNEL = 16, 16  # bytes of the mbarrier, and of a channel's description
-_CHANNELS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # of a tile; without strips, whole TOGETHER
+# Of a tile. Without strips they are a multiple of TOGETHER.
+_CHANNELS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _COUNTED = 2**20  # what the kernel counts in a tile stays below
 _MOST_APART = 2**30  # elements along an axis from one place to another, absent ones included
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory

@@ -974,7 +974,7 @@ def _least_cycles(
     staged: float,
     stores: float,
 ) -> float:
-    """Return fewer cycles than so many tiles take: those in which no weights are brought.
+    """Return no more cycles than so many tiles take: those in which no weights are brought.
 
     Most boxes take more than another tiling, and need no look at what has room.
     """

@@ -1098,17 +1098,17 @@ def _plan_spans(
     if not forced and tiles > processor.multiprocessors // 2:
         return f"a sample has {tiles} small tiles, more than half as many as multiprocessors"
 
-    def cycles(spans: int, most: float = math.inf) -> float:
-        """Return the product of the cycles of all batches, in which all count alike.
+    def cycles(spans: int, limit: float = math.inf) -> float:
+        """Return the product of the cycles of all batches, by `_BESIDE`: all count alike.
 
-        Where it is more than `most` it is infinite, and mostly known so from large batches.
+        Where it is beyond the limit it is infinite, and mostly known so from large batches.
         """
-        product = float(_BESIDE ** len(_SPANNED_BATCHES))
+        product = 1.0
         for batch in _SPANNED_BATCHES:
             sample = replace(nominal, batch=batch)
             plan = _plan_matrix(sample, mode, processor, "hopper", spans=spans)
             product *= math.inf if isinstance(plan, str) else plan.tiling.cycles / _BESIDE + 1
-            if product > most:
+            if product > limit:
                 return math.inf
         return product
 

@@ -41,7 +41,8 @@
 //
 // Launch: whole warps of MOST_THREADS threads at most and `channels` at least, a block for each tile, and shared
 // memory for an mbarrier (16 bytes), for `channels` output channels (a Channel and the weights of each) and for the
-// inputs. Tiles run along the band's axis fastest, then over channels, samples.
+// inputs. Tiles run along the band's axis fastest, then over channels, samples. Without strips `channels` is a multiple
+// of TOGETHER.
 
 #include "division.cuh"
 

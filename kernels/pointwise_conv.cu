@@ -20,8 +20,8 @@
 // Inputs of a channel are one bulk copy where they are aligned to 16 bytes and a block has several tiles, and pieces of 16
 // or 8 bytes otherwise. Where neighbouring positions do not lie TOGETHER, teams load their inputs from memory themselves.
 // Weights are packed in front of this, so that those of a chunk are one bulk copy. Where there is room for those of all
-// chunks, they stay, and come with the block's first tile alone. Where a block has one tile, 16-bit ones may be copied as
-// they lie, slot by slot: nothing is in front of this then.
+// chunks, they may stay, and come with the block's first tile alone. Where a block has one tile, 16-bit ones may be copied
+// as they lie, slot by slot: nothing is in front of this then.
 //
 // A sum runs over the channels in steps of 8 (tf32) or 16, in the matrix units. So does that of streaming_conv.cu: it has
 // the same bits. Infinities and NaN are as there.
@@ -34,7 +34,7 @@
 // For inputs in bulk each chunk has a channel for each of the four warps that copy: what waits for their bytes is all that
 // keeps one of them from falling behind by two turns of the ring, which no parity would tell.
 //
-// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, biases and barriers (_pointwise.py). A
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, weights that stay, biases and barriers (_pointwise.py). A
 // block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
 
 #include "from_registers.cuh"
@@ -47,7 +47,7 @@ constexpr int THREADS = (TEAMS + 1) * TEAM;
 constexpr int GIVEN = 40, TAKEN = TEAMS == 1 ? 208 : 232;  // registers of those that bring, and that multiply
 // Bytes from a channel to the next in a stage: what a warp loads lies in all banks.
 constexpr int PITCH = PLACES_OF_BLOCK * sizeof(Element) + (sizeof(Element) == 4 ? 32 : 16);
-constexpr int INPUT_BYTES = CHANNELS * PITCH, WEIGHT_BYTES = STEPS * HELD * SLAB_BYTES;  // of a stage
+constexpr int INPUT_BYTES = CHANNELS * PITCH, WEIGHT_BYTES = STEPS * HELD * SLAB_BYTES;  // of a chunk
 constexpr int MAX_STAGES = 8;
 constexpr bool DIRECT = sizeof(Element) == 2;  // whether weights may be copied as they lie
 
@@ -63,7 +63,7 @@ struct Arguments {
     Space space;
     int64 tiles, tiles_of_sample, per_tiles;  // of positions; the long reciprocal of these
     int64 units, units_of_group, chunks, stages;
-    int64 stay;      // whether the weights of all chunks have room, beside the stages
+    int64 stay;      // whether weights of all chunks lie beside the stages, and come once; not with `direct`
     int64 direct;    // whether weights are copied as they lie: slots lie together, aligned
     int64 bulk;      // whether inputs are copied channel by channel
     int64 together;  // whether a thread's positions lie together, aligned, in input and output

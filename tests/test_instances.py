@@ -414,15 +414,15 @@ def test_a_tile_has_images_but_for_some_lines(function: str, options: dict[str, 
 
 
 @pytest.mark.emulator
-@pytest.mark.parametrize("channels", [2, 3, 6])
+@pytest.mark.parametrize(("channels", "height"), [(2, 3), (3, 3), (6, 3), (12, 2)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_tiles_of_any_number_of_channels(
-    dtype: str, channels: int, monkeypatch: pytest.MonkeyPatch
+    dtype: str, channels: int, height: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which begin and end between the two of a group, and anywhere in a chunk."""
+    """Which begin and end among the five of a group, and anywhere in a chunk; strips or not."""
     choose_among(monkeypatch, _gather, lambda _, x: x.channels == channels)
     case = convolution(
-        "conv3d", (2, 5, 4, 5, 7), (10, 1, 3, 3, 3), dtype,
+        "conv3d", (2, 5, 4, 5, 7), (25, 1, 3, height, 3), dtype,
         bias=True, groups=5, stride=2, padding=1,
     )  # fmt: skip
     backend = Recorder("gather")

@@ -44,7 +44,9 @@ def on_gpu(name: str, threads: int, a: Any, b: Any, out: Any) -> None:
     options = _compile.options(instance(name))
     tested = text()
     if "warpgroup" in name:
-        options, tested = (*options, "-arch=sm_90a"), f"#define WGMMA_TESTS 1\n{tested}"
+        options += ("-arch=sm_90a",)
+    for macro, value in instance(name).defines:
+        tested = f"#define {macro} {value}\n{tested}"
     kernel = cupy.RawKernel(tested, name, options)
     arrays = [cupy.asarray(array) for array in (a, b, out)]
     struct = np.array([array.data.ptr for array in arrays], np.int64).view("V24")

@@ -1006,6 +1006,14 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
     assert max(counted) < 2**20
 
 
+def test_channels_of_a_tile_are_a_multiple_of_its_teams() -> None:
+    """A channel has 42 strips: of 128 threads there are three teams, which share six or three."""
+    volumes = conv((64, 192, 14, 9, 11), (192, 1, 3, 3, 3), groups=192, stride=2, padding=1)
+    plan = plan_of(volumes, processor=HOPPER, kernel="gather")
+    assert isinstance(plan, GatherPlan)
+    assert plan.layout.channels % 3 == 0 and plan.layout.threads == 128
+
+
 def test_more_output_channels_than_32_bits_count_are_not_gathered() -> None:
     many = conv((1, 1, 3), (2**31 + 8, 1, 3)), conv((1, 2**30, 3), (2**31, 1, 3), groups=2**30)
     for geometry in many:
@@ -1184,6 +1192,14 @@ def test_pointwise_plans(
     assert launch.shared == layout.shared == room
     # Weights stay where blocks take several tiles and inputs keep some stages.
     assert not layout.stay or (layout.blocks < layout.tiles and layout.stages >= 4)
+
+
+def test_weights_stay_where_tiles_of_few_rows_share_out_evenly() -> None:
+    plan = plan_of(conv((32, 256, 36, 39), (384, 256, 1, 1)), precision="tf32", processor=HOPPER)
+    assert isinstance(plan, PointwisePlan)
+    assert plan.layout.stay and plan.layout.shape.rows == 128
+    few = plan_of(conv((1, 256, 36, 39), (384, 256, 1, 1)), precision="tf32", processor=HOPPER)
+    assert isinstance(few, PointwisePlan) and not few.layout.stay
 
 
 def test_the_batch_does_not_choose_the_pointwise_kernel() -> None:
@@ -1628,6 +1644,37 @@ def test_axes_that_lie_as_one_do_not_choose_the_kernel(
 
     assert type(plans[0]) is type(plans[1])
     assert order(plans[0]) == order(plans[1])
+
+
+def test_spans_are_compared_in_all_batches() -> None:
+    """Also those that large ones alone tell are not worth it."""
+    chosen = []
+    for channels, size in (128, 16), (192, 12), (256, 7), (256, 14), (256, 20), (512, 16), (512, 7):
+        geometry = conv((1, channels, size, size), (channels, channels, 3, 3))
+        mode = _matrix.mode("float16", "float32", "hopper", geometry, False)
+        assert mode
+
+        def cycles(
+            spans: int, geometry: ConvGeometry = geometry, mode: _matrix.Mode = mode
+        ) -> float:
+            plans = [
+                _plan._plan_matrix(replace(geometry, batch=n), mode, HOPPER, "hopper", spans=spans)
+                for n in (1, 4, 16, 64)
+            ]
+            return math.prod(
+                p.tiling.cycles + _plan._BESIDE for p in plans if not isinstance(p, str)
+            )
+
+        plan = _plan._plan_spans(geometry, np.dtype(np.float16), "float32", HOPPER, False)
+        whole = _plan._plan_matrix(geometry, mode, HOPPER, "hopper")
+        assert not isinstance(whole, str)
+        most = min(whole.sum.blocks, whole.sum.steps // _plan._LEAST_STEPS, _plan._MOST_SPANS)
+        numbers = [spans for spans in range(2, most + 1) if whole.sum.blocks % spans == 0]
+        best = min(numbers, key=cycles)
+        gains = cycles(best) <= _plan._GAIN * cycles(1)
+        assert (plan.sum.spans if isinstance(plan, MatrixPlan) else 1) == (best if gains else 1)
+        chosen.append(gains)
+    assert set(chosen) == {True, False}
 
 
 def test_phases_without_taps_have_no_spans() -> None:

@@ -63,10 +63,14 @@ def options(instance: Instance) -> tuple[str, ...]:
     return ("--std=c++17", *(("-arch=sm_90a",) if wgmma else ()))
 
 
+def macros(instance: Instance) -> str:
+    """Return the lines that define the macros of `instance`."""
+    return "".join(f"#define {name} {value}\n" for name, value in instance.defines)
+
+
 def code(instance: Instance) -> str:
     """Return what is compiled for `instance`: its macros, and the text of its file."""
-    macros = (f"#define {name} {value}\n" for name, value in instance.defines)
-    return "".join((*macros, source(instance.source)))
+    return macros(instance) + source(instance.source)
 
 
 @lru_cache(maxsize=1024)

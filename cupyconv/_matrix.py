@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import TypeAlias
 
 from ._geometry import ConvGeometry
 from ._taps import AxisTaps, conv_taps, conv_transpose_taps, on_three_axes
@@ -766,10 +767,7 @@ def tiling(
 @lru_cache(maxsize=256)
 def _boxes(sum: Sum, shape: Shape, window: int) -> tuple[tuple[int, int, int, int, bool], ...]:
     """Return candidates: most samples, outputs along z, y and x, and whether a row is a segment."""
-    return tuple(_boxes_of(sum, shape, window))
-
-
-def _boxes_of(sum: Sum, shape: Shape, window: int) -> Iterator[tuple[int, int, int, int, bool]]:
+    found = []
     z, y, x = (axis.taps.positions(0) for axis in sum.axes)
     columns = shape.columns // sum.stacked
     # Tiles begin with a window, and where inputs that are spread begin anew.
@@ -782,7 +780,7 @@ def _boxes_of(sum: Sum, shape: Shape, window: int) -> Iterator[tuple[int, int, i
     for width in sorted(widths, reverse=True):
         rows = columns // shape.segment
         if width <= shape.segment and (rows >= y or rows % window == 0):
-            yield 1, 1, min(y, rows), width, True
+            found.append((1, 1, min(y, rows), width, True))
         pitch = _row_pitch(sum, width)
         height = min(y, (columns - width) // pitch + 1)
         if height < y:
@@ -796,7 +794,9 @@ def _boxes_of(sum: Sum, shape: Shape, window: int) -> Iterator[tuple[int, int, i
             planes = (columns - (y - 1) * pitch - width) // plane + 1
         depth = min(z, planes, 32)
         depth = _evenly(z, depth)
-        yield planes // depth if depth == z else 1, depth, height, width, False
+        samples = planes // depth if depth == z else 1
+        found.append((samples, depth, height, width, False))
+    return tuple(found)
 
 
 def _rings(sum: Sum, slabs: int, inside: int, staying: int) -> Iterator[tuple[int, int, int]]:
@@ -889,7 +889,7 @@ def _candidates(
         if window > 1:
             stores = shape.rows * shape.columns / _POOLED_A_CYCLE
         work = sum, shape, count, multiprocessors, products, staged, stores
-        if _least_cycles(*work) > most:
+        if _least_cycles(work) > most:
             continue
         plane_pitch = row_pitch * (tile[2] + sum.axes[1].halo)
         segment_pitch = row_pitch if by_rows else shape.segment
@@ -965,20 +965,16 @@ def _candidates(
         )
 
 
-def _least_cycles(
-    sum: Sum,
-    shape: Shape,
-    tiles: int,
-    multiprocessors: int,
-    products: float,
-    staged: float,
-    stores: float,
-) -> float:
-    """Return no more cycles than so many tiles take: those in which no weights are brought.
+# What the time of tiles depends on but for their weights: the first arguments of `_cycles`.
+_Work: TypeAlias = tuple[Sum, Shape, int, int, float, float, float]
+
+
+def _least_cycles(work: _Work) -> float:
+    """Return no more cycles than the tiles take: those in which no weights are brought.
 
     Most boxes take more than another tiling, and need no look at what has room.
     """
-    return _cycles(sum, shape, tiles, multiprocessors, products, staged, stores, 0)[0]
+    return _cycles(*work, 0)[0]
 
 
 def _cycles(

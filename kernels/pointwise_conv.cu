@@ -34,8 +34,8 @@
 // For inputs in bulk each chunk has a channel for each of the four warps that copy: what waits for their bytes is all that
 // keeps one of them from falling behind by two turns of the ring, which no parity would tell.
 //
-// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, weights that stay, biases and barriers (_pointwise.py). A
-// block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, weights that stay, biases and barriers
+// (_pointwise.py). A block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
 
 #include "from_registers.cuh"
 
@@ -168,7 +168,7 @@ struct Worker {
     // Whether all threads of the team copy something.
     __device__ bool by_pieces() const { return !p.bulk || p.direct; }
 
-    // Those of a chunk that comes through a stage.
+    // The weights of a chunk that comes through a stage.
     __device__ unsigned char* weights_of(int chunk, int stage) const {
         return weights + (p.stay ? chunk : stage) * WEIGHT_BYTES;
     }

@@ -549,23 +549,29 @@ POINTWISE_KINDS: dict[str, Any] = {
 }
 
 
+def pointwise_case(
+    instance: Instance, kind: str, chunks: int, batch: int | None, monkeypatch: pytest.MonkeyPatch
+) -> Convolution:
+    """A convolution of some whole chunks and a ragged one, planned in the instance's shape."""
+    macros = dict(instance.defines)
+    shape = _pointwise.Shape(*(int(macros[name]) for name in ("CHANNELS", "TEAMS", "HELD")))
+    dtype = dtype_of(macros["ELEMENT"])
+    monkeypatch.setitem(_pointwise.SHAPES, dtype.itemsize, (shape,))
+    channels, rows = chunks * shape.channels + 5, shape.rows + 33
+    sizes = channels, rows, shape.places(dtype.itemsize)
+    function, input_shape, weight_shape, options = POINTWISE_KINDS[kind](*sizes)
+    return convolution(
+        function, (batch or input_shape[0], *input_shape[1:]), weight_shape, dtype,
+        bias=True, groups=input_shape[1] // channels, precision="tf32", **options,
+    )  # fmt: skip
+
+
 @pytest.mark.emulator
 @pytest.mark.parametrize("kind", POINTWISE_KINDS)
 @pytest.mark.parametrize("instance", POINTWISE, ids=str)
 def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A ragged last chunk, slab and tile, and more chunks than stages."""
-    macros = dict(instance.defines)
-    shape = _pointwise.Shape(*(int(macros[name]) for name in ("CHANNELS", "TEAMS", "HELD")))
-    dtype = dtype_of(macros["ELEMENT"])
-    monkeypatch.setitem(_pointwise.SHAPES, dtype.itemsize, (shape,))
-    channels, rows = 9 * shape.channels + 5, shape.rows + 33
-    sizes = channels, rows, shape.places(dtype.itemsize)
-    function, input_shape, weight_shape, options = POINTWISE_KINDS[kind](*sizes)
-    groups = input_shape[1] // channels
-    case = convolution(
-        function, input_shape, weight_shape, dtype,
-        bias=True, groups=groups, precision="tf32", **options,
-    )  # fmt: skip
+    case = pointwise_case(instance, kind, 9, None, monkeypatch)
     backend = Recorder("pointwise")
     with monkeypatch.context() as patch:
         patch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
@@ -574,7 +580,7 @@ def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.M
     layout, launch = plan.layout, backend.launches[-1]
     assert launch.instance == plan.launch.instance == instance
     assert layout.alone == (kind == "one tile")
-    direct = layout.alone and dtype.itemsize == 2
+    direct = layout.alone and case["input"].itemsize == 2
     assert (launch.early, len(backend.launches)) == ((False, 1) if direct else (True, 2))
     assert layout.units == (1 if layout.alone else 4)
     assert layout.chunks == 10 > layout.stages
@@ -585,20 +591,10 @@ def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("instance", POINTWISE, ids=str)
 def test_weights_that_stay(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of blocks with several tiles, and more chunks than stages."""
-    macros = dict(instance.defines)
-    shape = _pointwise.Shape(*(int(macros[name]) for name in ("CHANNELS", "TEAMS", "HELD")))
-    dtype = dtype_of(macros["ELEMENT"])
-    monkeypatch.setitem(_pointwise.SHAPES, dtype.itemsize, (shape,))
+    case = pointwise_case(instance, kind, 2, 5, monkeypatch)
     monkeypatch.setattr(_pointwise, "_LEAST_STAGES", 2)
     monkeypatch.setattr(_pointwise, "MAX_STAGES", 2)
     choose_among(monkeypatch, _pointwise, lambda _, layout: layout.stay)
-    channels, rows = 2 * shape.channels + 5, shape.rows + 33
-    sizes = channels, rows, shape.places(dtype.itemsize)
-    function, input_shape, weight_shape, options = POINTWISE_KINDS[kind](*sizes)
-    case = convolution(
-        function, (5, *input_shape[1:]), weight_shape, dtype,
-        bias=True, groups=2, precision="tf32", **options,
-    )  # fmt: skip
     backend = Recorder("pointwise")
     test_convolution.check(backend, case)
     (plan,) = backend.plans

@@ -42,12 +42,9 @@ def on_gpu(name: str, threads: int, a: Any, b: Any, out: Any) -> None:
     import cupy
 
     options = _compile.options(instance(name))
-    tested = text()
     if "warpgroup" in name:
         options += ("-arch=sm_90a",)
-    for macro, value in instance(name).defines:
-        tested = f"#define {macro} {value}\n{tested}"
-    kernel = cupy.RawKernel(tested, name, options)
+    kernel = cupy.RawKernel(_compile.macros(instance(name)) + text(), name, options)
     arrays = [cupy.asarray(array) for array in (a, b, out)]
     struct = np.array([array.data.ptr for array in arrays], np.int64).view("V24")
     kernel((1,), (threads,), (struct,), shared_mem=SHARED if "warpgroup" in name else 0)

@@ -155,7 +155,8 @@ def _candidates(
         beside = 1 if alone else 2 // shape.teams  # blocks of a multiprocessor
         resident = beside * multiprocessors  # blocks
         blocks = min(tiles, max(1, resident // units))
-        rounds = -(-tiles // blocks) * -(-units // resident)
+        turns = -(-units // resident)  # of more units than blocks
+        rounds = -(-tiles // blocks) * turns
         weights, inputs = shape.weights(mode), shape.inputs(mode)
         for stay in (False, True):
             own = 4 * shape.rows + _BARRIERS + (chunks * weights if stay else 0)
@@ -165,7 +166,7 @@ def _candidates(
                 continue
             cycles = rounds * beside * _cycles(shape, mode, chunks, stage)
             if stay:
-                cycles += beside * chunks * weights / _BROUGHT
+                cycles += turns * beside * chunks * weights / _BROUGHT
             cycles = _BEGIN + max(cycles, _MEMORY * mode.itemsize * moved)
             yield Layout(
                 *(shape, chunks, tiles_of_sample, tiles, units_of_group, units),

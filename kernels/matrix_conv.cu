@@ -79,7 +79,6 @@ constexpr int PASS_TILES = ENGINE::COLUMNS * sizeof(Pair) < 64 ? ENGINE::COLUMNS
 constexpr int PASS_PAIRS = PASS_TILES * 4;  // of a row
 constexpr int PASS_PITCH = PASS_PAIRS + 4;
 constexpr int PASSED_COLUMNS = (TEAM_COLUMNS + PASS_TILES * 8 - 1) / (PASS_TILES * 8) * (PASS_TILES * 8);
-constexpr int BURST = 32;      // outputs that a lane loads together
 constexpr int FIRST_TEAM = 1;  // named barriers, one for each team
 constexpr int FIRST_POOL = 6;  // one for both
 constexpr int ALL_THREADS = 7, INPUTS_DESCRIBED = 8, OUTPUTS_DESCRIBED = 9;
@@ -287,6 +286,7 @@ struct SampleShifts {
           count(tile.size[0] < int(p.tile[0]) ? tile.size[0] : int(p.tile[0])),
           least(shifts[0]),
           most(shifts[0]) {
+#pragma unroll 1
         for (int i = 1; i < count; ++i) {
             least = shifts[i] < least ? shifts[i] : least;
             most = shifts[i] > most ? shifts[i] : most;
@@ -398,15 +398,19 @@ struct Worker {
     // such tile has its sums kept, if it has no numbers above the window, and goes on with the other passes: mostly a
     // block has no more, for a number that is nearly zero by chance. Where weights lie in two windows, each pass is two.
     // All warps of a block walk through sweeps, tiles, passes and stages in the same way.
+#if SCALED
+    // Whether there is room for all tiles that the second sweep does again.
+    __device__ bool listed() const { return uniform(shared.wide_count) <= MOST_WIDE; }
+#endif
     __device__ int tiles_of(int sweep) const {
 #if SCALED
-        if (sweep > 0 && uniform(shared.wide_count) <= MOST_WIDE) return uniform(shared.wide_count);
+        if (sweep > 0 && listed()) return uniform(shared.wide_count);
 #endif
         return own_tiles * together();
     }
     __device__ int tile_of(int sweep, int i) const {
 #if SCALED
-        if (sweep > 0 && uniform(shared.wide_count) <= MOST_WIDE) return uniform(shared.wide_tiles[i]);
+        if (sweep > 0 && listed()) return uniform(shared.wide_tiles[i]);
 #endif
         if (SPANS) return (first_tile + i / together() * tile_step) * together() + i % together();
         return first_tile + i * tile_step;
@@ -415,8 +419,7 @@ struct Worker {
     // that of larger ones. This is their order. Behind the last one it is -1.
     __device__ int first_pass(int sweep, int i) const {
 #if SCALED
-        if (KEEPS && sweep > 0 && i == 0 && uniform(shared.kept & ~shared.lost) && uniform(shared.wide_count) <= MOST_WIDE)
-            return next_pass(sweep, 0);
+        if (KEEPS && sweep > 0 && i == 0 && uniform(shared.kept & ~shared.lost) && listed()) return next_pass(sweep, 0);
 #endif
         return 0;
     }
@@ -1171,31 +1174,45 @@ struct Worker {
     }
     // The sums of a thread in memory, as few tiles need them there: those of several passes, and those whose shifts are
     // too far apart or too large for one float. Between passes these are like those of the first one.
-    typedef volatile float Sums[ENGINE::ROWS * ENGINE::COLUMNS * 4];
+    typedef Four Sums[ENGINE::ROWS][ENGINE::COLUMNS];
 
-    // use(sum of this pass, that in memory, power).
+    // use(sums of this pass, those in memory, powers) for the thread's part of each tile of 16 x 8.
     template <typename Use>
     __device__ __forceinline__ void each_sum(ENGINE& engine, Sums& sums, int team, int pass, Use use) const {
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
             const float powers[2] = {power_of(team, ENGINE::row(r), pass), power_of(team, ENGINE::row(r) + 8, pass)};
 #pragma unroll
-            for (int c = 0; c < ENGINE::COLUMNS; ++c)
+            for (int c = 0; c < ENGINE::COLUMNS; ++c) {
+                Four own;
 #pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    use(engine.value(r, c, i), sums[(r * ENGINE::COLUMNS + c) * 4 + i], powers[i / 2]);
+                for (int i = 0; i < 4; ++i) own.of[i] = engine.value(r, c, i);
+                use(own, sums[r][c], powers);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) engine.value(r, c, i) = own.of[i];
+            }
         }
+    }
+    // Those in memory, with what is added to them.
+    __device__ static Four sum_of(const Four& sum, const Four& own, const float (&powers)[2]) {
+        Four all = load_own(&sum);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) all.of[i] += own.of[i] * powers[i / 2];
+        return all;
     }
     // Behind a pass: adds its sums to those of the passes before.
     __device__ __forceinline__ void put_aside(ENGINE& engine, Sums& sums, int team, int pass) const {
-        each_sum(engine, sums, team, pass, [&](float own, volatile float& sum, float power) {
-            sum = pass > 0 ? sum + own * power : own;
-        });
+        if (pass > 0)
+            each_sum(engine, sums, team, pass, [](const Four& own, Four& sum, const float (&powers)[2]) {
+                store_own(&sum, sum_of(sum, own, powers));
+            });
+        else
+            each_sum(engine, sums, team, 0, [](const Four& own, Four& sum, const float (&)[2]) { store_own(&sum, own); });
     }
     // Behind the last one: adds all of those to its own.
     __device__ __forceinline__ void take_back(ENGINE& engine, Sums& sums, int team, int pass) const {
-        each_sum(engine, sums, team, pass, [&](float& own, volatile float& sum, float power) {
-            own = sum + own * power;
+        each_sum(engine, sums, team, pass, [](Four& own, Four& sum, const float (&powers)[2]) {
+            own = sum_of(sum, own, powers);
         });
     }
     // By what sums are multiplied to be those of the convolution.
@@ -1218,12 +1235,13 @@ struct Worker {
             put_aside(engine, sums, team, 0);
 #pragma unroll 1
             for (int i = 0; i < ENGINE::ROWS * ENGINE::COLUMNS * 4; ++i) {
-                const int row = ENGINE::row(i / 4 / ENGINE::COLUMNS) + i / 2 % 2 * 8;
-                const int column = ENGINE::column(i / 4 % ENGINE::COLUMNS) + i % 2;
+                const int r = i / 4 / ENGINE::COLUMNS, c = i / 4 % ENGINE::COLUMNS;
+                const int row = ENGINE::row(r) + i / 2 % 2 * 8, column = ENGINE::column(c) + i % 2;
                 const int shift = shift_of(team, row, 0) + samples.of(shared.column_place[team][column]);
-                sums[i] = PowerOfTwo(-shift).times(sums[i]);
+                float& sum = sums[r][c].of[i % 4];
+                sum = PowerOfTwo(-shift).times(sum);
             }
-            each_sum(engine, sums, team, 0, [](float& own, volatile float& sum, float) { own = sum; });
+            each_sum(engine, sums, team, 0, [](Four& own, Four& sum, const float (&)[2]) { own = load_own(&sum); });
             scale.columns = shared.powers[0][team];
 #pragma unroll
             for (int r = 0; r < ENGINE::ROWS; ++r) scale.rows[r][0] = scale.rows[r][1] = 1;
@@ -1256,10 +1274,7 @@ struct Worker {
             });
             return true;
         }
-        each_pair(engine, [&](int, int r, int half, int c, float& first, float& second) {
-            const Neighbours sums = scale.of(engine, r, half, c);
-            first = sums.first, second = sums.second;
-        });
+        scale_sums(engine, scale);
         if (in_turn && span > 0)
             each_pair(engine, [&](int i, int, int, int, float& first, float& second) {
                 const Neighbours before = own[i * TEAM];
@@ -1298,6 +1313,12 @@ struct Worker {
                 for (int half = 0; half < 2; ++half)
                     use((r * ENGINE::COLUMNS + c) * 2 + half, r, half, c, engine.value(r, c, 2 * half),
                         engine.value(r, c, 2 * half + 1));
+    }
+    __device__ __forceinline__ static void scale_sums(ENGINE& engine, const Scale& scale) {
+        each_pair(engine, [&](int, int r, int half, int c, float& first, float& second) {
+            const Neighbours sums = scale.of(engine, r, half, c);
+            first = sums.first, second = sums.second;
+        });
     }
 #endif
 
@@ -1367,11 +1388,7 @@ struct Worker {
 #if SPANS
                 if (!add_spans(engine, kept, scale, index, tile.span, team)) continue;
 #elif POOLS
-                // Who pools reads sums more than once.
-                each_pair(engine, [&](int, int r, int half, int c, float& first, float& second) {
-                    const Neighbours sums = scale.of(engine, r, half, c);
-                    first = sums.first, second = sums.second;
-                });
+                scale_sums(engine, scale);  // who pools reads them more than once
 #endif
 #if SPANS || POOLS
                 Epilogue::finish(*this, engine, Unscaled(), tile, output, index, team, border);
@@ -1405,6 +1422,10 @@ struct Worker {
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
             const int row = row0 + ENGINE::first_row(r);
+            // Without folds nothing is read, which would be waited for.
+            Rows rows = {row * p.out_row, 8 * p.out_row, {int(p.rows) - row, int(p.rows) - row - 8}, {1, 1}};
+            if (ACROSS || p.folds > 1) rows = shared.rows[team][row / 16 % (TEAM_ROWS / 16)];
+            Bits* const own = out + rows.offset;
             // Of folds and of spans the code of a buffer stands once, as they take long to compile. Which sums go there
             // has to be known when compiling all the same.
 #pragma unroll(ACROSS || SPANS ? 1 : 8)
@@ -1415,11 +1436,11 @@ struct Worker {
                 __syncwarp();
                 const int column = ENGINE::first_column(first);
                 if (!ACROSS && p.output_unit == 4)
-                    empty<ACROSS>((const Quad*)pass, out, team, border, row, column);
+                    empty<ACROSS>((const Quad*)pass, own, rows, team, border, column);
                 else if (p.output_unit >= 2)
-                    empty<ACROSS>(pass, out, team, border, row, column);
+                    empty<ACROSS>(pass, own, rows, team, border, column);
                 else
-                    empty<ACROSS>((const Bits*)pass, out, team, border, row, column);
+                    empty<ACROSS>((const Bits*)pass, own, rows, team, border, column);
             }
         }
         if (__any_sync(~0u, specials.found())) repair(p, shared, index, team, border);
@@ -1454,60 +1475,55 @@ struct Worker {
         }
     }
 
-    // Stores what lies in a warp's buffer, from a column of a tile on, whose first output is `out`. Lanes run along its
-    // rows, by single outputs or a few together; each has its columns then, and all rows, or, of folds side by side,
-    // those of a fold.
+    // Stores what lies in a warp's buffer, from a column of a tile on, in rows of which the first one begins at `out`.
+    // Lanes run along its rows, by single outputs or a few together; each has its columns then, and all rows, or, of
+    // folds side by side, those of a fold.
     template <bool ACROSS, typename Unit>
-    __device__ __forceinline__ void empty(const Unit* pass, Bits* out, int team, int border, int row0,
+    __device__ __forceinline__ void empty(const Unit* pass, Bits* out, const Rows& rows, int team, int border,
                                           int column0) const {
         constexpr int SIZE = sizeof(Unit) / sizeof(Bits);  // outputs
         constexpr int FOLDS = ACROSS ? 2 : 1;              // of a column, side by side
         constexpr int LENGTH = PASS_PAIRS * 2 * FOLDS / SIZE, PITCH = PASS_PITCH * 2 * FOLDS / SIZE;
-        constexpr int LANES = LENGTH < 32 ? LENGTH : 32, STEP = 32 / LANES, HEIGHT = (ACROSS ? 8 : 16) / STEP;
-        // Rows of which a lane loads its parts together, and of each of them so many.
-        constexpr int ROWS_TOGETHER = HEIGHT < BURST / SIZE ? HEIGHT : BURST / SIZE;
-        constexpr int MOST_PARTS = BURST / SIZE / ROWS_TOGETHER, TURNS = LENGTH / LANES;
-        constexpr int TOGETHER = MOST_PARTS < TURNS ? MOST_PARTS : TURNS;
+        constexpr int LANES = LENGTH < 32 ? LENGTH : 32, STEP = 32 / LANES;
+        constexpr int HALVES = ACROSS ? 1 : 2, OWN_ROWS = 8 / STEP;  // eight rows each, of which a lane has so many
+        // Units of a lane that are loaded together: of folds a few, as their code stands once.
+        constexpr int MOST = LENGTH / LANES < 4 / SIZE ? LENGTH / LANES : 4 / SIZE, TOGETHER = ACROSS ? MOST : 1;
         const int lane = threadIdx.x % 32;
-        const int64 pitch = STEP * p.out_row;
-        // Without folds nothing is read, which would be waited for.
-        Rows rows = {row0 * p.out_row, 8 * p.out_row, {int(p.rows) - row0, int(p.rows) - row0 - 8}, {1, 1}};
-        if (ACROSS || p.folds > 1) rows = shared.rows[team][row0 / 16 % (TEAM_ROWS / 16)];
-        out += rows.offset + lane / LANES * p.out_row;
-        const int64 between = rows.apart - 8 * p.out_row;
-        for (int start = 0; start < LENGTH; start += TOGETHER * LANES) {
+        const int64 pitch = STEP * p.out_row, between = rows.apart - 8 * p.out_row;
+        out += lane / LANES * p.out_row;
+        // Single outputs are seldom stored, and their code is not repeated, as it takes long to compile.
+#pragma unroll(SIZE > 1 || ACROSS ? 8 : 1)
+        for (int start = lane % LANES; start < LENGTH; start += TOGETHER * LANES) {
             Bits* to[TOGETHER];
-            const Unit* from[TOGETHER];
-            int count[TOGETHER][2];
+            unsigned folds[TOGETHER];
+            bool odd[TOGETHER];
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
-                const int unit = start + i * LANES + lane % LANES;
-                const int column = column0 + unit * SIZE / FOLDS;
-                const bool odd = SIZE < FOLDS && unit % 2;
-                const unsigned folds = shared.column_folds[border][team][column];
-#pragma unroll
-                for (int half = 0; half < 2; ++half)
-                    count[i][half] = folds & rows.fold[half] ? rows.count[half] - lane / LANES : 0;
-                if (odd) count[i][0] = count[i][1];
-                to[i] = out + shared.column_offset[team][column] + (odd ? rows.apart : 0);
-                from[i] = pass + lane / LANES * PITCH + unit;
+                const int unit = start + i * LANES, column = column0 + unit * SIZE / FOLDS;
+                odd[i] = SIZE < FOLDS && unit % 2;
+                folds[i] = shared.column_folds[border][team][column];
+                to[i] = out + shared.column_offset[team][column] + (odd[i] ? rows.apart : 0);
             }
-            // Some loads together, then their stores, which nothing could pass.
-#pragma unroll
-            for (int done = 0; done < HEIGHT; done += ROWS_TOGETHER) {
-                Unit value[TOGETHER][ROWS_TOGETHER];
-#pragma unroll
-                for (int i = 0; i < TOGETHER; ++i)
-#pragma unroll
-                    for (int b = 0; b < ROWS_TOGETHER; ++b) value[i][b] = from[i][(done + b) * STEP * PITCH];
+#pragma unroll(SIZE > 1 ? 2 : 1)
+            for (int half = 0; half < HALVES; ++half) {
+                // Some loads together, then their stores, which nothing could pass.
+                const Unit* const from = pass + (lane / LANES + half * 8) * PITCH + start;
+                Unit value[TOGETHER][OWN_ROWS];
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i)
 #pragma unroll
-                    for (int b = 0; b < ROWS_TOGETHER; ++b, to[i] += pitch) {
-                        const int row = (done + b) * STEP;
-                        if (row == 8) to[i] += between;
-                        store_bits((Unit*)to[i], value[i][b], row % 8 < count[i][row / 8]);
-                    }
+                    for (int row = 0; row < OWN_ROWS; ++row) value[i][row] = from[row * STEP * PITCH + i * LANES];
+#pragma unroll
+                for (int i = 0; i < TOGETHER; ++i) {
+                    const bool second = ACROSS ? odd[i] : half != 0;
+                    const int count = folds[i] & (second ? rows.fold[1] : rows.fold[0])
+                                          ? (second ? rows.count[1] : rows.count[0]) - lane / LANES
+                                          : 0;
+#pragma unroll
+                    for (int row = 0; row < OWN_ROWS; ++row, to[i] += pitch)
+                        store_bits((Unit*)to[i], value[i][row], row * STEP < count);
+                    to[i] += between;
+                }
             }
         }
     }

@@ -32,8 +32,8 @@ __device__ inline Value sum_over(Value value) {
 
 __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, int index, int team, int border,
                                            int first_row, int first_pass);
-__device__ __noinline__ Moments look_again(const Arguments& p, Shared& shared, float* sums, int index, int team,
-                                           int border, int half);
+__device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four* all, Moments* found, int index,
+                                        int team, int border, unsigned again);
 
 struct Pool {
     // The bits of a row's sums that are flipped so that the extremum is the largest: none or the sign's. ODD
@@ -247,48 +247,51 @@ struct Pool {
         const float* const present = shared.present[border][team];
         const unsigned flip[2] = {shared.flip[team][own], shared.flip[team][own + 8]};
         Moments* const all[2] = {&shared.moments[team][0][own], &shared.moments[team][0][own + 8]};
-        float means[2] = {float(all[0]->mean), float(all[1]->mean)};
-        if (p.partial && uniform(all[0]->count == 0))  // a first tile has its own
+        Moments found[2] = {*all[0], *all[1]};
+        // A first tile has its own mean, and is gone through twice.
+#pragma unroll 1
+        for (int turn = p.partial && uniform(all[0]->count == 0) ? 0 : 1; turn < 2; ++turn) {
+            Deviations deviations[2] = {Deviations(float(found[0].mean)), Deviations(float(found[1].mean))};
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                Deviations sums(0);
+            for (int c = 0; c < BELOW; ++c) {
+                const Neighbours above = *(const Neighbours*)(present + ENGINE::column(c));
+                const Neighbours below = *(const Neighbours*)(present + ENGINE::column(c + BELOW));
+                float* const at = to + windows[c * 4].offset;
 #pragma unroll
-                for (int c = 0; c < ENGINE::COLUMNS; ++c)
-                    sums.add(Unscaled::of(engine, 0, half, c), *(const Neighbours*)(present + ENGINE::column(c)));
-                means[half] = float(sums.moments(count).mean);
-            }
-        Deviations deviations[2] = {Deviations(means[0]), Deviations(means[1])};
-#pragma unroll
-        for (int c = 0; c < BELOW; ++c) {
-            const Neighbours above = *(const Neighbours*)(present + ENGINE::column(c));
-            const Neighbours below = *(const Neighbours*)(present + ENGINE::column(c + BELOW));
-            float* const at = to + windows[c * 4].offset;
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const Neighbours upper = Unscaled::of(engine, 0, half, c);
-                const Neighbours lower = Unscaled::of(engine, 0, half, c + BELOW);
-                deviations[half].add(upper, above);
-                deviations[half].add(lower, below);
-                const float kept = extremum(upper, lower, flip[half]);
-                store_bits((unsigned*)at + half * 8 * p.pooled_row, __float_as_uint(kept),
-                           below.second != 0 && row + half * 8 < p.rows);
-            }
-        }
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            Moments found = deviations[half].moments(count);
-            if (__any_sync(~0u, is_special(float(found.m2)) | (flip[half] == ODD))) {
-                float sums[ENGINE::COLUMNS * 2];
-#pragma unroll
-                for (int c = 0; c < ENGINE::COLUMNS; ++c) {
-                    const Neighbours values = Unscaled::of(engine, 0, half, c);
-                    sums[2 * c] = values.first, sums[2 * c + 1] = values.second;
+                for (int half = 0; half < 2; ++half) {
+                    const Neighbours upper = Unscaled::of(engine, 0, half, c);
+                    const Neighbours lower = Unscaled::of(engine, 0, half, c + BELOW);
+                    deviations[half].add(upper, above);
+                    deviations[half].add(lower, below);
+                    const float kept = extremum(upper, lower, flip[half]);
+                    store_bits((unsigned*)at + half * 8 * p.pooled_row, __float_as_uint(kept),
+                               turn == 1 && below.second != 0 && row + half * 8 < p.rows);
                 }
-                found = look_again(p, shared, sums, index, team, border, half);
             }
-            __syncwarp();  // all lanes know the row's moments
-            if (p.partial && threadIdx.x % 4 == 0) add(*all[half], found);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) found[half] = deviations[half].moments(count);
         }
+        // A bit for each that is looked at again.
+        unsigned again = 0;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            again |= unsigned(__any_sync(~0u, is_special(float(found[half].m2)) | (flip[half] == ODD))) << half;
+        if (again) {
+            Four sums[ENGINE::COLUMNS];
+#pragma unroll
+            for (int c = 0; c < ENGINE::COLUMNS; ++c)
+                store_own(&sums[c], {engine.value(0, c, 0), engine.value(0, c, 1), engine.value(0, c, 2),
+                                     engine.value(0, c, 3)});
+            Moments looked[2];
+            look_again(p, shared, sums, looked, index, team, border, again);
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                if (again >> half & 1u) found[half] = looked[half];
+        }
+        __syncwarp();  // all lanes know the rows' moments
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+            if (p.partial && threadIdx.x % 4 == 0) add(*all[half], found[half]);
     }
     __device__ static int first_window(int team) { return Worker::first_column(team) / 4; }
     __device__ static float extremum(const Neighbours& upper, const Neighbours& lower, unsigned flip) {
@@ -392,41 +395,48 @@ __device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, i
     }
 }
 
-// The sums that four lanes have of a row, where rows are stacked: those that are not finite are computed again, and
-// the extrema stored once more, each in the way of its row. Returns the moments, of which no mean need be known.
-__device__ __noinline__ Moments look_again(const Arguments& p, Shared& shared, float* sums, int index, int team,
-                                           int border, int half) {
+// Of the sums that four lanes have of two rows, where rows are stacked, and of those rows that `again` has a bit for:
+// what is not finite is computed again, and the extrema are stored once more, each in the way of its row. Finds the
+// moments, of which no mean need be known.
+__device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four* all, Moments* found, int index,
+                                        int team, int border, unsigned again) {
     constexpr int COUNT = ENGINE::COLUMNS * 2;
-    const int own = ENGINE::row(0) + half * 8;
     const Worker worker(p, shared);
     const float* const present = shared.present[border][team];
-    const unsigned flip = shared.flip[team][own];
     Tile tile;
     worker.describe(index, tile);
-    const int row = worker.first_row(tile, team) + own;
-    const int64 channel = tile.group * p.rows + row;
-    double count = 0, sum = 0, squares = 0;
 #pragma unroll 1
-    for (int i = 0; i < COUNT; ++i) {
-        const int column = ENGINE::column(i / 2) + i % 2;
-        if (present[column] == 0) continue;
-        if (row < p.rows && is_special(sums[i])) sums[i] = sum_again(worker, tile, team, row, column);
-        sum += sums[i], count += 1;
+    for (int half = 0; half < 2; ++half) {
+        if (!(again >> half & 1u)) continue;
+        const int own = ENGINE::row(0) + half * 8, row = worker.first_row(tile, team) + own;
+        const int64 channel = tile.group * p.rows + row;
+        const unsigned flip = shared.flip[team][own];
+        const auto sum_at = [&](int i) -> float& { return all[i / 2].of[half * 2 + i % 2]; };
+        double count = 0, sum = 0, squares = 0;
+#pragma unroll 1
+        for (int i = 0; i < COUNT; ++i) {
+            const int column = ENGINE::column(i / 2) + i % 2;
+            if (present[column] == 0) continue;
+            float& value = sum_at(i);
+            if (row < p.rows && is_special(value)) value = sum_again(worker, tile, team, row, column);
+            sum += value, count += 1;
+        }
+#pragma unroll 1
+        for (int i = 0; i < COUNT / 2 && row < p.rows; i += 2) {
+            if (present[ENGINE::column((COUNT / 2 + i) / 2) + 1] == 0) continue;
+            const Neighbours upper = {sum_at(i), sum_at(i + 1)};
+            const Neighbours lower = {sum_at(COUNT / 2 + i), sum_at(COUNT / 2 + i + 1)};
+            const float at[4] = {upper.first, upper.second, lower.first, lower.second};
+            p.pooled[tile.start[0] * p.pooled_batch + channel * p.pooled_row + tile.start[2] * p.pooled_pitch +
+                     tile.start[3] / 2 + shared.window[Pool::first_window(team) + threadIdx.x % 4 + i * 2].offset] =
+                flip == Pool::ODD ? Pool::odd_extremum(p, channel, at, 2) : Pool::extremum(upper, lower, flip);
+        }
+        count = sum_over<4>(count);
+        const double mean = sum_over<4>(sum) / (count > 0 ? count : 1);
+#pragma unroll 1
+        for (int i = 0; i < COUNT; ++i)
+            if (present[ENGINE::column(i / 2) + i % 2] != 0) squares += (sum_at(i) - mean) * (sum_at(i) - mean);
+        found[half] = {count, mean, sum_over<4>(squares)};
     }
-#pragma unroll 1
-    for (int i = 0; i < COUNT / 2 && row < p.rows; i += 2) {
-        if (present[ENGINE::column((COUNT / 2 + i) / 2) + 1] == 0) continue;
-        const float* const at = sums + i;
-        const Neighbours upper = {at[0], at[1]}, lower = {at[COUNT / 2], at[COUNT / 2 + 1]};
-        p.pooled[tile.start[0] * p.pooled_batch + channel * p.pooled_row + tile.start[2] * p.pooled_pitch +
-                 tile.start[3] / 2 + shared.window[Pool::first_window(team) + threadIdx.x % 4 + i * 2].offset] =
-            flip == Pool::ODD ? Pool::odd_extremum(p, channel, at, COUNT / 2) : Pool::extremum(upper, lower, flip);
-    }
-    count = sum_over<4>(count);
-    const double mean = sum_over<4>(sum) / (count > 0 ? count : 1);
-#pragma unroll 1
-    for (int i = 0; i < COUNT; ++i)
-        if (present[ENGINE::column(i / 2) + i % 2] != 0) squares += (sums[i] - mean) * (sums[i] - mean);
-    return {count, mean, sum_over<4>(squares)};
 }
 #endif

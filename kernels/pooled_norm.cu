@@ -133,10 +133,6 @@ struct Units {
     }
 };
 
-struct __align__(16) Four {
-    float of[4];
-};
-
 // Starts copies of so many floats, SIZE at a time.
 template <int SIZE>
 __device__ inline void bring(float* to, const float* from, int count) {

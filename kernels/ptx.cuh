@@ -290,6 +290,31 @@ __device__ inline void store_bits(void* shared, const Bits128& bits) {
 #endif
 }
 
+struct __align__(16) Four {
+    float of[4];
+};
+
+// Stores them in memory of the thread's own, and loads them, by one instruction: no register holds them meanwhile.
+__device__ inline void store_own(Four* own, const Four& values) {
+#ifdef __CUDACC__
+    asm volatile("st.local.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_local(own)), "f"(values.of[0]),
+                 "f"(values.of[1]), "f"(values.of[2]), "f"(values.of[3]) : "memory");
+#else
+    *own = values;
+#endif
+}
+__device__ inline Four load_own(const Four* own) {
+#ifdef __CUDACC__
+    Four values;
+    asm volatile("ld.local.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(values.of[0]), "=f"(values.of[1]), "=f"(values.of[2]), "=f"(values.of[3])
+                 : "l"(__cvta_generic_to_local(own)) : "memory");
+    return values;
+#else
+    return *own;
+#endif
+}
+
 // The larger number, and NaN (all bits set but the sign) where one of them is.
 __device__ inline float max_or_nan(float a, float b) {
 #ifdef __CUDACC__

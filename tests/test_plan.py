@@ -1201,6 +1201,10 @@ def test_weights_stay_where_tiles_of_few_rows_share_out_evenly() -> None:
     assert plan.layout.stay and plan.layout.shape.rows == 128
     few = plan_of(conv((1, 256, 36, 39), (384, 256, 1, 1)), precision="tf32", processor=HOPPER)
     assert isinstance(few, PointwisePlan) and not few.layout.stay
+    # A block would bring them anew for each of its units.
+    geometry = conv((1, 300 * 128, 256), (300 * 128, 128, 1), groups=300)
+    many = plan_of(geometry, precision="tf32", processor=HOPPER)
+    assert isinstance(many, PointwisePlan) and not many.layout.stay
 
 
 def test_the_batch_does_not_choose_the_pointwise_kernel() -> None:

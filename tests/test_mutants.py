@@ -379,8 +379,8 @@ MATRIX = {
         "wrong", by="hopper", case="even",
     ),
     "columns of four outputs one too far": Mutant(
-        MATRIX_CONV, "const int column = column0 + unit * SIZE / FOLDS;",
-        "const int column = column0 + unit * SIZE / FOLDS + (SIZE == 4);",
+        MATRIX_CONV, "column = column0 + unit * SIZE / FOLDS;",
+        "column = column0 + unit * SIZE / FOLDS + (SIZE == 4);",
         "wrong|misaligned|out of bounds|nothing wrote", by="hopper", case="fours",
     ),
     "a tap one slot too far": Mutant(
@@ -510,7 +510,7 @@ MATRIX = {
         "wrong", by="portable", case="one step",
     ),
     "a row too many": Mutant(
-        MATRIX_CONV, "{int(p.rows) - row0, ", "{int(p.rows) + 1 - row0, ",
+        MATRIX_CONV, "{int(p.rows) - row, ", "{int(p.rows) + 1 - row, ",
         "out of bounds|between the elements|another thread", by="portable", case="long",
     ),
     "bias of the next row": Mutant(
@@ -573,11 +573,11 @@ MATRIX = {
         "race", by="portable", case="odd",
     ),
     "the first part of a row twice": Mutant(
-        MATRIX_CONV, "start + i * LANES + lane % LANES", "start + lane % LANES",
-        "nobody wrote", by="hopper", case="wide rows",
+        MATRIX_CONV, "half * 8) * PITCH + start;", "half * 8) * PITCH + lane % LANES;",
+        "wrong", by="hopper", case="wide rows",
     ),
     "the first rows twice": Mutant(
-        MATRIX_CONV, "from[i][(done + b) * STEP * PITCH]", "from[i][b * STEP * PITCH]",
+        MATRIX_CONV, "(lane / LANES + half * 8) * PITCH", "lane / LANES * PITCH",
         "wrong", by="hopper", case="short fours",
     ),
     "pairs of odd outputs": Mutant(
@@ -663,6 +663,10 @@ MATRIX = {
     ),
     "sums that begin anew in each pass": Mutant(
         MATRIX_CONV, "if (pass > 0) take_back(engine, sums, team, pass);", "",
+        "wrong", by="hopper", case="wide",
+    ),
+    "sums put aside without those of earlier passes": Mutant(
+        MATRIX_CONV, "if (pass > 0)\n            each_sum(", "if (false)\n            each_sum(",
         "wrong", by="hopper", case="wide",
     ),
     "windows that are as large as each other": Mutant(
@@ -1984,6 +1988,13 @@ FUSED_CASES["stacked infinite"] = test_fused.fused_case(
     (2, 9, 12, 37), (9, 20, 1, 1), num_groups=4, given=True, precision="tf32"
 ).with_arrays(input=np.abs(few), kernel=np.ones((9, 20, 1, 1), np.float32))
 
+# In the lower eight rows of sixteen.
+lower = np.ones((9, 20, 1, 1), np.float32)
+lower[:, 8:16] = np.inf
+FUSED_CASES["stacked infinite rows"] = test_fused.fused_case(
+    (2, 9, 12, 37), (9, 20, 1, 1), num_groups=4, precision="tf32"
+).with_arrays(kernel=lower)
+
 FUSED: dict[str, Mutant] = {
     "the extremum that is not NaN": Mutant(
         MATRIX_POOL, "flip ^= SIGN;", ";", "wrong", by="portable", case="infinite scales",
@@ -2021,12 +2032,22 @@ FUSED: dict[str, Mutant] = {
         "wrong|out of bounds|another thread", by="hopper", case="stacked",
     ),
     "no mean of a first tile": Mutant(
-        MATRIX_POOL, "means[half] = float(sums.moments(count).mean);", "means[half] = 1e6f;",
+        MATRIX_POOL, "int turn = p.partial && uniform(all[0]->count == 0) ? 0 : 1;",
+        "int turn = (found[0].mean = found[1].mean += uniform(all[0]->count == 0) * 1e6, 1);",
         "wrong", by="hopper", case="stacked",
     ),
     "no second look": Mutant(
-        MATRIX_POOL, "is_special(float(found.m2)) | (flip[half] == ODD)", "false",
+        MATRIX_POOL, "is_special(float(found[half].m2)) | (flip[half] == ODD)", "false",
         "wrong", by="hopper", case="stacked infinite",
+    ),
+    "a second look at the upper row's sums for both": Mutant(
+        MATRIX_POOL, ".of[half * 2 + i % 2]", ".of[i % 2]",
+        "wrong", by="hopper", case="stacked infinite rows",
+    ),
+    "moments of a second look at the other row": Mutant(
+        MATRIX_POOL, "if (again >> half & 1u) found[half] = looked[half];",
+        "if (again) found[half] = looked[half];",
+        "wrong", by="hopper", case="stacked infinite rows",
     ),
     "absent inputs between others": Mutant(
         MATRIX_CONV, "if (element * spread(a) != input) offset = NOWHERE;", "",

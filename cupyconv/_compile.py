@@ -58,7 +58,7 @@ def options(instance: Instance) -> tuple[str, ...]:
     wgmma needs the target that has the instructions of compute capability 9.0 alone; CuPy asks for
     the one without them, and the more special of the two counts.
     """
-    always = instance.source in ("streaming_conv.cu", "pointwise_conv.cu")
+    always = instance.source in ("streaming_conv.cu", "pointwise_conv.cu", "pointwise16_conv.cu")
     wgmma = always or ("ENGINE", "WgmmaEngine") in instance.defines
     return ("--std=c++17", *(("-arch=sm_90a",) if wgmma else ()))
 

@@ -38,11 +38,13 @@ from ._normalization import batch_norm, group_norm
 from ._plan import (
     ConvPlan,
     DepthwisePlan,
+    DirectPlan,
     GatherPlan,
     Launch,
     MatrixPlan,
     NormPlan,
     PlainPlan,
+    Pointwise16Plan,
     PointwisePlan,
     Processor,
     StreamingPlan,
@@ -250,7 +252,7 @@ class _NotingPath(KernelPath):
         if isinstance(plan, MatrixPlan):
             placing = _PLACING if plan.sum.mode.scaled else 1
             return plan.tiling.cycles * placing * self.chip.matrix_slowness(dtype)
-        if isinstance(plan, PointwisePlan | StreamingPlan):
+        if isinstance(plan, PointwisePlan | Pointwise16Plan | StreamingPlan):
             return plan.layout.cycles * self.chip.matrix_slowness(dtype)
         if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan):
             return plan.layout.cycles
@@ -345,9 +347,9 @@ def _tiles(plan: ConvPlan) -> object:
     """Return the part of a plan that is not about launches."""
     if isinstance(plan, MatrixPlan):
         return plan.tiling
-    if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan | PointwisePlan | StreamingPlan):
-        return plan.layout
-    return f"{plan.phases} phases of {plan.row_tiles} x {plan.position_tiles} tiles"
+    if isinstance(plan, DirectPlan):
+        return f"{plan.phases} phases of {plan.row_tiles} x {plan.position_tiles} tiles"
+    return plan.layout
 
 
 def explain(

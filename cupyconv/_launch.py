@@ -10,11 +10,11 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple
 
 import numpy as np
 
-from . import _depthwise, _plain, _pointwise, _streaming
+from . import _depthwise, _plain, _pointwise, _pointwise16, _streaming
 from ._arrays import Array, Convolution, Fused, floating
 from ._device import Arguments, Device
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
@@ -36,6 +36,7 @@ from ._plan import (
     MatrixPlan,
     NormPlan,
     PlainPlan,
+    Pointwise16Plan,
     PointwisePlan,
     StreamingPlan,
     plan_conv,
@@ -216,7 +217,9 @@ class KernelPath:
         elif isinstance(plan, StreamingPlan):
             convolve = self._streaming(plan, geometry, strides, bias, out.dtype.itemsize)
         elif isinstance(plan, PointwisePlan):
-            convolve = self._pointwise(plan, geometry, strides, bias, out.dtype.itemsize)
+            convolve = self._pointwise(plan, geometry, strides, bias)
+        elif isinstance(plan, Pointwise16Plan):
+            convolve = self._pointwise16(plan, geometry, strides, bias)
         else:
             convolve = self._matrix(plan, geometry, strides, bias, out.dtype.itemsize)
         dtype, cast = out.dtype, self.device.cast
@@ -547,7 +550,6 @@ class KernelPath:
         geometry: ConvGeometry,
         strides: ConvStrides,
         bias: Array | None,
-        itemsize: int,
     ) -> Convolution:
         g, layout, shape = geometry, plan.layout, plan.layout.shape
         pack_constants = _pack_constants(plan, g, strides, layout.units_of_group, shape.held)
@@ -563,31 +565,68 @@ class KernelPath:
         )
         axis = g.axes[-1]
         together = g.rank == 1 and axis.step * strides.input_axes[0] == 1
-        together = together and _neighbours_together(g, strides, _pointwise.places(itemsize), True)
+        together = together and _neighbours_together(g, strides, _pointwise.PLACES, True)
         # Each warp that copies has a channel in each chunk, or it could fall behind by a phase.
         bulks = together and not layout.alone and (g.channels - 1) % shape.channels >= 3
-        bulks = bulks and math.gcd(*strides.input, axis.size_out) * itemsize % 16 == 0
-        slots = layout.alone and itemsize == 2 and strides.weight[2] == 1
-        slots = slots and math.gcd(*strides.weight[:2], g.channels) % 8 == 0
+        bulks = bulks and math.gcd(*strides.input, axis.size_out) % 4 == 0
         pack, launch = self.device.launcher(plan.pack), self.device.launcher(plan.launch)
-        alone = self.device.launcher(replace(plan.launch, early=False))
         address, byte = self.device.address, np.dtype(np.uint8)
-        lines = lines_of(g, strides, itemsize)
+        lines = lines_of(g, strides, 4)
 
         def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
             source, weights, result = address(input), address(weight), address(out)
             term = 0 if bias is None else address(bias)
             aligned = together and (source | result) % 8 == 0
-            direct = slots and weights % 16 == 0
             bulk = aligned and bulks and source % 16 == 0
-            last = packed_words((direct, bulk, aligned))
-            if direct:
-                alone(packed_words((source, weights, 0, result, term)) + constants + last)
-                return
             memory = self.device.workspace((plan.packed,), byte)
             packed = address(memory)
             pack(packed_words((weights, packed)) + pack_constants + packed_words((source, lines)))
-            launch(packed_words((source, weights, packed, result, term)) + constants + last)
+            arrays = packed_words((source, weights, packed, result, term))
+            launch(arrays + constants + packed_words((bulk, aligned)))
+
+        return convolve
+
+    def _pointwise16(
+        self,
+        plan: Pointwise16Plan,
+        geometry: ConvGeometry,
+        strides: ConvStrides,
+        bias: Array | None,
+    ) -> Convolution:
+        g, layout = geometry, plan.layout
+        constants = packed_words(
+            (
+                *parameter_fields(bias),
+                *(g.channels, g.rows, *strides.weight),
+                *_space(g, strides),
+                *(layout.blocks, layout.blocks_of_sample),
+                long_reciprocal(layout.blocks_of_sample),
+                *(layout.units, layout.units_of_group, layout.stages),
+            )
+        )
+        inputs = outs = 1
+        if g.rank == 1:
+            axis, word = g.axes[0], _pointwise16.WORD
+            steps = *strides.input, strides.input_axes[0] * axis.step
+            inputs = lie_together(word, steps, axis.size_out)
+            outs = lie_together(word, (*strides.out, *strides.out_axes), axis.size_out)
+        group, row, channel = strides.weight
+        weights = lie_together(_pointwise16.WORD, strides.weight, g.channels)
+        by_rows = lie_together(_pointwise16.WORD, (group, channel, row), g.rows)
+        most = inputs, max(weights, by_rows), outs
+        launch, address = self.device.launcher(plan.launch), self.device.address
+
+        def together(number: int, place: int) -> int:
+            """Return how many numbers are moved at once, in 16 or 8 bytes, or one by one."""
+            number = math.gcd(number, place // 2)
+            return number if number >= _pointwise16.WORD // 2 else 1
+
+        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+            arrays = address(input), address(weight), address(out)
+            term = 0 if bias is None else address(bias)
+            moved = tuple(map(together, most, arrays))
+            across = by_rows > weights and min(moved[:2]) > 1
+            launch(packed_words((*arrays, term)) + constants + packed_words((*moved, across)))
 
         return convolve
 

@@ -17,7 +17,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from . import _depthwise, _gather, _matrix, _plain, _pointwise, _streaming
+from . import _depthwise, _gather, _matrix, _plain, _pointwise, _pointwise16, _streaming
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._matrix import SLAB_ROWS, Mode, Sum, Tiling
 from ._taps import AxisTaps
@@ -334,6 +334,25 @@ class PointwisePlan:
 
 
 @dataclass(frozen=True)
+class Pointwise16Plan:
+    """How a convolution runs by pointwise16_conv.cu.
+
+    Attributes
+    ----------
+    launch : Launch
+        The kernel.
+    layout : Layout
+        How outputs are divided into tiles.
+    """
+
+    launch: Launch
+    layout: _pointwise16.Layout
+
+    def __str__(self) -> str:
+        return f"{self.launch}: {self.layout}"
+
+
+@dataclass(frozen=True)
 class FusedPlan:
     """How the fused operation runs: a convolution that pools, and what norms its result.
 
@@ -358,7 +377,14 @@ class FusedPlan:
 
 # How a convolution runs.
 ConvPlan: TypeAlias = (
-    DirectPlan | DepthwisePlan | GatherPlan | PlainPlan | StreamingPlan | PointwisePlan | MatrixPlan
+    DirectPlan
+    | DepthwisePlan
+    | GatherPlan
+    | PlainPlan
+    | StreamingPlan
+    | PointwisePlan
+    | Pointwise16Plan
+    | MatrixPlan
 )
 # Why a kernel does not take a call, in words that go on from "not this one: ".
 Refusal: TypeAlias = str
@@ -784,9 +810,21 @@ def _pointwise_conv(mode: Mode, shape: _pointwise.Shape) -> Instance:
     )
 
 
+def _pointwise16_conv(dtype: str, shape: _pointwise16.Shape) -> Instance:
+    return Instance(
+        "pointwise16_conv.cu",
+        "pointwise16_conv",
+        (
+            *(("ELEMENT", _ELEMENTS[dtype]), ("PARTS", "1")),
+            *(("TEAMS", str(shape.teams)), ("SLABS", str(shape.slabs))),
+            *(("BLOCKS", str(shape.blocks)), ("RESIDENT", str(shape.resident))),
+        ),
+    )
+
+
 def _plan_pointwise(
     geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
-) -> PointwisePlan | Refusal:
+) -> PointwisePlan | Pointwise16Plan | Refusal:
     """Return the plan for one tap and many channels, or why there is none."""
     g = geometry
     mode = _matrix.plain_mode(dtype.name, precision)
@@ -802,6 +840,8 @@ def _plan_pointwise(
         return "it has no input channels"
     if processor.target != "sm_90a":
         return f"{processor.target} has not the instructions"
+    if dtype.itemsize == 2:
+        return _plan_pointwise16(g, dtype, processor)
     multiprocessors = processor.multiprocessors
     layout = _pointwise.layout(g, mode, SHARED[processor.target], multiprocessors)
     shape = layout.shape
@@ -825,6 +865,25 @@ def _plan_pointwise(
     return PointwisePlan(pack, launch, packed, splits, sum, layout)
 
 
+def _plan_pointwise16(
+    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
+) -> Pointwise16Plan | Refusal:
+    g = geometry
+    layout = _pointwise16.layout(g, SHARED[processor.target], processor.multiprocessors)
+    shape = layout.shape
+    size = math.prod(axis.size_out for axis in g.axes)
+    if not _fits_32_bits(g) or max(size, g.rows, layout.blocks) >= INT32_LIMIT // 8:
+        return _LARGE
+    launch = Launch(
+        _pointwise16_conv(dtype.name, shape),
+        layout.sharing * layout.units,
+        shape.threads,
+        layout.shared,
+        layout.units,
+    )
+    return Pointwise16Plan(launch, layout)
+
+
 # The kernel for few products: cycles in which it begins, and what one of its model is worth in the
 # models of the kernels that it is compared with here.
 _PLAIN_BEGINS, _PLAIN_CYCLE = 63_000, 0.7
@@ -844,7 +903,7 @@ def _plain_is_faster(
 
 # Up to so many channels of a group its inputs are better loaded to registers at once: by the bytes
 # of an element.
-_FEW_CHANNELS = {4: 64, 2: 128}
+_FEW_CHANNELS = {4: 64, 2: 48}
 
 
 def _few_channels(
@@ -862,8 +921,10 @@ def _few_channels(
     if g.channels <= _FEW_CHANNELS[size]:
         return f"its groups have {g.channels} input channels, no more than {_FEW_CHANNELS[size]}"
     axis = g.axes[-1]
-    if g.rank > 1 or axis.step > 1 or axis.size_out % _pointwise.places(size):
+    if g.rank > 1 or axis.step > 1 or axis.size_out % (8 // size):
         return "neighbouring outputs, or their inputs, do not lie together"
+    if size == 2 and (g.rows if g.transposed else g.channels) % 4:
+        return "neighbouring weights do not lie in fours"
     small = _small(g.channels * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes))
     if small:
         return small
@@ -1478,9 +1539,15 @@ def instances(target: str) -> tuple[Instance, ...]:
     pointwise = (
         instance
         for mode in _matrix.modes("hopper")
-        if target == "sm_90a" and not mode.scaled and mode.products == 1
-        for shape in _pointwise.SHAPES[mode.itemsize]
+        if target == "sm_90a" and not mode.scaled and (mode.products, mode.itemsize) == (1, 4)
+        for shape in _pointwise.SHAPES
         for instance in (_pack_weights(mode), _pointwise_conv(mode, shape))
+    )
+    pointwise16 = (
+        _pointwise16_conv(name, shape)
+        for name in ("float16", "bfloat16")
+        if target == "sm_90a"
+        for shape in _pointwise16.SHAPES
     )
     norms = (
         _norm(function, *dtypes)
@@ -1531,6 +1598,7 @@ def instances(target: str) -> tuple[Instance, ...]:
         *plain,
         *streaming,
         *pointwise,
+        *pointwise16,
         *matrix,
         *spans,
         *pooled,

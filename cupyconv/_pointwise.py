@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from ._geometry import ConvGeometry
 from ._matrix import SLAB_ROWS, TEAM, Mode
 
-TEAM_PLACES = 64 * 4  # bytes of the positions of a channel that a team multiplies
+TEAM_PLACES = 64  # positions that a team multiplies
+PLACES = 2  # neighbours that a thread has, 8 bytes of them
 MAX_STAGES = 8
 _LEAST_STAGES = 4  # where weights stay
 _RESERVED = 1024  # bytes of shared memory that a block takes beside its own
 _BARRIERS = 16 * MAX_STAGES  # bytes
-# Bytes behind the positions of a channel in a stage, so that a warp's loads lie in all banks: by
-# those of an element.
-_GAPS = {2: 16, 4: 32}
+# Bytes behind the positions of a channel in a stage, so that a warp's loads lie in all banks.
+_GAP = 32
 
 
 @dataclass(frozen=True)
@@ -50,29 +50,27 @@ class Shape:
         """Output channels of a block."""
         return SLAB_ROWS * self.held
 
-    def places(self, itemsize: int) -> int:
-        """Return the positions of a block."""
-        return self.teams * TEAM_PLACES // itemsize
+    @property
+    def places(self) -> int:
+        """Positions of a block."""
+        return self.teams * TEAM_PLACES
 
     def weights(self, mode: Mode) -> int:
         """Return the bytes of a chunk's weights."""
         return self.channels // mode.block * self.held * mode.slab_bytes
 
-    def inputs(self, mode: Mode) -> int:
-        """Return those of its inputs, in a stage."""
-        return self.channels * (self.teams * TEAM_PLACES + _GAPS[mode.itemsize])
+    @property
+    def inputs(self) -> int:
+        """Bytes of a chunk's inputs, in a stage."""
+        return self.channels * (4 * self.places + _GAP)
 
 
-# By the bytes of an element.
-SHAPES = {
-    4: (Shape(32, 2, 4), Shape(32, 2, 3), Shape(32, 2, 2), Shape(32, 1, 2), Shape(32, 1, 1)),
-    2: (Shape(32, 2, 2), Shape(64, 1, 1)),
-}
+SHAPES = (Shape(32, 2, 4), Shape(32, 2, 3), Shape(32, 2, 2), Shape(32, 1, 2), Shape(32, 1, 1))
 # Cycles of the model, fitted to times on an H200: in which a call begins and ends; of a chunk at
-# least, by the bytes of an element; and of a byte that is stored, and that memory reads or writes,
-# by all multiprocessors. A multiprocessor brings so many bytes a cycle.
+# least; and of a byte that is stored, and that memory reads or writes, by all multiprocessors. A
+# multiprocessor brings so many bytes a cycle.
 _BEGIN = 14_000
-_CHUNK = {4: 600, 2: 1090}
+_CHUNK = 600
 _STORE, _MEMORY = 0.026, 5.2e-4
 _BROUGHT = 36
 
@@ -128,11 +126,6 @@ class Layout:
         )
 
 
-def places(itemsize: int) -> int:
-    """Return how many positions a thread has: 8 bytes of them."""
-    return 8 // itemsize
-
-
 def layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int) -> Layout:
     """Return how the outputs of a convolution are divided."""
     found = _candidates(geometry, mode, shared, multiprocessors)
@@ -145,9 +138,9 @@ def _candidates(
     g = geometry
     size = math.prod(axis.size_out for axis in g.axes)
     moved = g.batch * g.groups * size * (g.channels + g.rows) + g.groups * g.rows * g.channels
-    for shape in SHAPES[mode.itemsize]:
+    for shape in SHAPES:
         chunks = -(-g.channels // shape.channels)
-        tiles_of_sample = -(-size // shape.places(mode.itemsize))
+        tiles_of_sample = -(-size // shape.places)
         tiles = g.batch * tiles_of_sample
         units_of_group = -(-g.rows // shape.rows)
         units = g.groups * units_of_group
@@ -157,7 +150,7 @@ def _candidates(
         blocks = min(tiles, max(1, resident // units))
         turns = -(-units // resident)  # of more units than blocks
         rounds = -(-tiles // blocks) * turns
-        weights, inputs = shape.weights(mode), shape.inputs(mode)
+        weights, inputs = shape.weights(mode), shape.inputs
         for stay in (False, True):
             own = 4 * shape.rows + _BARRIERS + (chunks * weights if stay else 0)
             stage = inputs if stay else inputs + weights
@@ -167,7 +160,7 @@ def _candidates(
             cycles = rounds * beside * _cycles(shape, mode, chunks, stage)
             if stay:
                 cycles += turns * beside * chunks * weights / _BROUGHT
-            cycles = _BEGIN + max(cycles, _MEMORY * mode.itemsize * moved)
+            cycles = _BEGIN + max(cycles, 4 * _MEMORY * moved)
             yield Layout(
                 *(shape, chunks, tiles_of_sample, tiles, units_of_group, units),
                 *(blocks, stages, stay, alone, stages * stage + own, cycles),
@@ -176,7 +169,7 @@ def _candidates(
 
 def _cycles(shape: Shape, mode: Mode, chunks: int, stage: int) -> float:
     """Return the cycles of a tile, where a chunk comes in so many bytes."""
-    outputs = shape.rows * shape.places(mode.itemsize)
+    outputs = shape.rows * shape.places
     products = outputs * shape.channels / mode.rate
-    chunk = max(products, stage / _BROUGHT, _CHUNK[mode.itemsize])
-    return chunks * chunk + _STORE * outputs * mode.itemsize
+    chunk = max(products, stage / _BROUGHT, _CHUNK)
+    return chunks * chunk + 4 * _STORE * outputs

@@ -1,5 +1,5 @@
-// Convolutions of one tap and many channels on the matrix units of compute capability 9.0, by one product of tf32, float16
-// or bfloat16 numbers.
+// Convolutions of one tap and many channels on the matrix units of compute capability 9.0, of floats by one product of tf32
+// numbers. (pointwise16_conv.cu has numbers of 16 bits.)
 //
 //     out[n, g, row, o] = bias[g, row] + sum over channels of in[n, g, channel, i(o)] * w[g, row, channel]
 //
@@ -20,10 +20,9 @@
 // Inputs of a channel are one bulk copy where they are aligned to 16 bytes and a block has several tiles, and pieces of 16
 // or 8 bytes otherwise. Where neighbouring positions do not lie TOGETHER, teams load their inputs from memory themselves.
 // Weights are packed in front of this, so that those of a chunk are one bulk copy. Where there is room for those of all
-// chunks, they may stay, and come with the block's first tile alone. Where a block has one tile, 16-bit ones may be copied
-// as they lie, slot by slot: nothing is in front of this then.
+// chunks, they may stay, and come with the block's first tile alone.
 //
-// A sum runs over the channels in steps of 8 (tf32) or 16, in the matrix units. So does that of streaming_conv.cu: it has
+// A sum runs over the channels in steps of 8, in the matrix units. So does that of streaming_conv.cu: it has
 // the same bits. Infinities and NaN are as there.
 //
 // Macros, with those of matrix_tile.cuh:
@@ -46,10 +45,9 @@ constexpr int PLACES_OF_BLOCK = TEAMS * TEAM_PLACES;
 constexpr int THREADS = (TEAMS + 1) * TEAM;
 constexpr int GIVEN = 40, TAKEN = TEAMS == 1 ? 208 : 232;  // registers of those that bring, and that multiply
 // Bytes from a channel to the next in a stage: what a warp loads lies in all banks.
-constexpr int PITCH = PLACES_OF_BLOCK * sizeof(Element) + (sizeof(Element) == 4 ? 32 : 16);
+constexpr int PITCH = PLACES_OF_BLOCK * sizeof(Element) + 32;
 constexpr int INPUT_BYTES = CHANNELS * PITCH, WEIGHT_BYTES = STEPS * HELD * SLAB_BYTES;  // of a chunk
 constexpr int MAX_STAGES = 8;
-constexpr bool DIRECT = sizeof(Element) == 2;  // whether weights may be copied as they lie
 
 // All strides are in elements.
 struct Arguments {
@@ -63,8 +61,7 @@ struct Arguments {
     Space space;
     int64 tiles, tiles_of_sample, per_tiles;  // of positions; the long reciprocal of these
     int64 units, units_of_group, chunks, stages;
-    int64 stay;      // whether weights of all chunks lie beside the stages, and come once; not with `direct`
-    int64 direct;    // whether weights are copied as they lie: slots lie together, aligned
+    int64 stay;      // whether weights of all chunks lie beside the stages, and come once
     int64 bulk;      // whether inputs are copied channel by channel
     int64 together;  // whether a thread's positions lie together, aligned, in input and output
 };
@@ -100,7 +97,7 @@ struct Worker {
 
     __device__ void begin() const {
         if (threadIdx.x < int(p.stages)) {
-            mbarrier_init(&barriers.full[threadIdx.x], (by_pieces() ? TEAM : 0) + 1);
+            mbarrier_init(&barriers.full[threadIdx.x], (p.bulk ? 0 : TEAM) + 1);
             mbarrier_init(&barriers.empty[threadIdx.x], TEAMS * TEAM / 32);
             mbarrier_init_fence();
         }
@@ -152,22 +149,6 @@ struct Worker {
             from += APART * stride, to += APART * PITCH;
         }
     }
-    // Weights of a chunk as they lie, by a team: neighbouring threads have the slots of a row.
-    __device__ __forceinline__ void bring_weights(unsigned char* to, int chunk) const {
-        constexpr int SLOTS = CHANNELS / CHUNK;
-        const int slot = threadIdx.x % SLOTS, channel = chunk * CHANNELS + slot * CHUNK;
-        const Element* const weight = p.weight + group * p.weight_group + channel;
-#pragma unroll 4
-        for (int row = threadIdx.x % TEAM / SLOTS; row < ROWS; row += TEAM / SLOTS) {
-            const bool exists = first_row + row < int(p.rows) && channel < int(p.channels);
-            const int slab = slot / DEPTH * HELD + row / SLAB_ROWS;
-            copy_async<SLOT_BYTES>(to + ((slab * DEPTH + slot % DEPTH) * SLAB_ROWS + row % SLAB_ROWS) * SLOT_BYTES,
-                                   exists ? weight + (first_row + row) * p.weight_row : p.weight, exists ? SLOT_BYTES : 0);
-        }
-    }
-    // Whether all threads of the team copy something.
-    __device__ bool by_pieces() const { return !p.bulk || p.direct; }
-
     // The weights of a chunk that comes through a stage.
     __device__ unsigned char* weights_of(int chunk, int stage) const {
         return weights + (p.stay ? chunk : stage) * WEIGHT_BYTES;
@@ -178,8 +159,7 @@ struct Worker {
         const int blocks = gridDim.x / int(p.units), chunks = int(p.chunks);
         const int64 chunk_stride = CHANNELS * p.space.input_channel * int64(sizeof(Element));
         const bool first_warp = uniform(threadIdx.x % TEAM / 32) == 0;
-        const bool direct = DIRECT && p.direct;
-        bool packed = !direct;  // whether weights that are packed come, with this tile
+        bool brought = true;  // whether weights come with this tile
         Turn turn = {0, 0};
 #pragma unroll 1
         for (int tile = blockIdx.x / int(p.units); tile < int(p.tiles); tile += blocks) {
@@ -193,27 +173,27 @@ struct Worker {
             for (int chunk = 0; chunk < chunks; ++chunk) {
                 const int channels = int(p.channels) - chunk * CHANNELS;
                 const int count = !p.together ? 0 : channels < CHANNELS ? channels : CHANNELS;
-                unsigned char* const to = weights_of(chunk, turn.stage);
                 mbarrier* const full = &barriers.full[turn.stage];
                 mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);
                 if (p.bulk)
                     bring_in_bulk(from, bytes, count, inputs + turn.stage * INPUT_BYTES, full);
-                else
+                else {
                     bring_in_pieces(from, bytes, count, inputs + turn.stage * INPUT_BYTES);
-                if (direct) bring_weights(to, chunk);
-                if (by_pieces()) copy_async_arrive(full);
+                    copy_async_arrive(full);
+                }
                 if (first_warp && elected()) {
-                    mbarrier_arrive_expect(full, (p.bulk ? count * bytes : 0) + (packed ? WEIGHT_BYTES : 0));
-                    if (packed) {
+                    mbarrier_arrive_expect(full, (p.bulk ? count * bytes : 0) + (brought ? WEIGHT_BYTES : 0));
+                    if (brought) {
                         wait_for_grids();  // where weights come from
-                        bulk_copy(to, p.packed + (int64(unit) * chunks + chunk) * WEIGHT_BYTES, WEIGHT_BYTES, full);
+                        bulk_copy(weights_of(chunk, turn.stage),
+                                  p.packed + (int64(unit) * chunks + chunk) * WEIGHT_BYTES, WEIGHT_BYTES, full);
                     }
                 }
                 __syncwarp();
                 from += chunk_stride;
                 turn.advance(int(p.stages));
             }
-            packed = packed && !p.stay;
+            brought = brought && !p.stay;
         }
     }
 
@@ -284,7 +264,6 @@ struct Worker {
     __device__ __forceinline__ static void multiply(Sums (&sums)[HELD], const Operands& operands, const void* weights,
                                                     bool add) {
         constexpr int SLAB = DEPTH * SLAB_ROWS;  // slots
-        if (DIRECT) async_proxy_fence();  // behind the copies of others
         const unsigned long long slab = matrix_descriptor(weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0);
         wgmma_fence();
 #pragma unroll

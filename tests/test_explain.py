@@ -199,9 +199,14 @@ def test_kernels_and_reasons() -> None:
         **{"gather": three, "depthwise": three},
         **{"pointwise": three_products, "streaming": slow},
     }
-    kernel, refused = kernel_of(cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 1, 1), dtype="float16")
+    kernel, refused = kernel_of(cupyconv.conv2d, (8, 48, 56, 56), (64, 48, 1, 1), dtype="float16")
     assert kernel == "streaming"
-    assert refused["pointwise"] == "its groups have 64 input channels, no more than 128"
+    assert refused["pointwise"] == "its groups have 48 input channels, no more than 48"
+    assert kernel_of(*pointwise, dtype="float16")[0] == "pointwise"
+    odd = (cupyconv.conv2d, (8, 150, 56, 56), (64, 150, 1, 1))
+    kernel, refused = kernel_of(*odd, dtype="float16")
+    assert kernel == "hopper"
+    assert refused["pointwise"] == "neighbouring weights do not lie in fours"
     many_channels = (cupyconv.conv2d, (8, 256, 56, 56), (64, 256, 1, 1))
     assert kernel_of(*many_channels, dtype="float16")[0] == "pointwise"
     assert kernel_of(*many_channels, precision="tf32")[0] == "pointwise"

@@ -31,6 +31,7 @@ from cupyconv import (
     _plain,
     _plan,
     _pointwise,
+    _pointwise16,
     _streaming,
     _strides,
 )
@@ -41,6 +42,7 @@ from cupyconv._plan import (
     Instance,
     Launch,
     MatrixPlan,
+    Pointwise16Plan,
     PointwisePlan,
     Processor,
     StreamingPlan,
@@ -56,6 +58,7 @@ DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
 GATHER = [i for i in INSTANCES if i.source == "gather_conv.cu"]
 STREAMING = [i for i in INSTANCES if i.source == "streaming_conv.cu"]
 POINTWISE = [i for i in INSTANCES if i.source == "pointwise_conv.cu"]
+POINTWISE16 = [i for i in INSTANCES if i.source == "pointwise16_conv.cu"]
 PLAIN = [i for i in INSTANCES if i.function == "plain_conv"]
 POOLED = [i for i in INSTANCES if ("POOLS", "1") in i.defines]
 SPANS = [i for i in INSTANCES if i.source == "matrix_conv.cu" and ("SPANS", "1") in i.defines]
@@ -83,6 +86,7 @@ class Recorder(EmulatorBackend):
             GatherPlan: path._gather,
             StreamingPlan: path._streaming,
             PointwisePlan: path._pointwise,
+            Pointwise16Plan: path._pointwise16,
         }
 
         def recorded(launch: Launch, arguments: Any) -> None:
@@ -90,7 +94,12 @@ class Recorder(EmulatorBackend):
             run(launch, arguments)
 
         def planned(
-            plan: MatrixPlan | DepthwisePlan | GatherPlan | StreamingPlan | PointwisePlan,
+            plan: MatrixPlan
+            | DepthwisePlan
+            | GatherPlan
+            | StreamingPlan
+            | PointwisePlan
+            | Pointwise16Plan,
             *rest: Any,
         ) -> Any:
             self.plans.append(plan)
@@ -102,6 +111,7 @@ class Recorder(EmulatorBackend):
         path._gather = planned  # type: ignore[method-assign]
         path._streaming = planned  # type: ignore[method-assign]
         path._pointwise = planned  # type: ignore[method-assign]
+        path._pointwise16 = planned  # type: ignore[method-assign]
 
 
 def tile_of(instance: Instance) -> _plan.Tile:
@@ -538,8 +548,7 @@ def test_streaming_instance(instance: Instance, kind: str, monkeypatch: pytest.M
 
 
 # What the pointwise kernel tells apart, for c channels, r rows and tiles of n positions: inputs
-# copied in bulk, or in pieces of 16 and 8 bytes; a single tile, whose weights are copied as they
-# lie where elements have 16 bits; inputs that do not lie together.
+# copied in bulk, or in pieces of 16 and 8 bytes; a single tile; inputs that do not lie together.
 POINTWISE_KINDS: dict[str, Any] = {
     "in bulk": lambda c, r, n: ("conv1d", (3, 2 * c, n + 24), (2 * r, c, 1), {}),
     "in pieces": lambda c, r, n: ("conv_transpose1d", (3, 2 * c, n + 20), (2 * c, r, 1), {}),
@@ -555,13 +564,12 @@ def pointwise_case(
     """A convolution of some whole chunks and a ragged one, planned in the instance's shape."""
     macros = dict(instance.defines)
     shape = _pointwise.Shape(*(int(macros[name]) for name in ("CHANNELS", "TEAMS", "HELD")))
-    dtype = dtype_of(macros["ELEMENT"])
-    monkeypatch.setitem(_pointwise.SHAPES, dtype.itemsize, (shape,))
+    monkeypatch.setattr(_pointwise, "SHAPES", (shape,))
     channels, rows = chunks * shape.channels + 5, shape.rows + 33
-    sizes = channels, rows, shape.places(dtype.itemsize)
+    sizes = channels, rows, shape.places
     function, input_shape, weight_shape, options = POINTWISE_KINDS[kind](*sizes)
     return convolution(
-        function, (batch or input_shape[0], *input_shape[1:]), weight_shape, dtype,
+        function, (batch or input_shape[0], *input_shape[1:]), weight_shape,
         bias=True, groups=input_shape[1] // channels, precision="tf32", **options,
     )  # fmt: skip
 
@@ -580,8 +588,7 @@ def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.M
     layout, launch = plan.layout, backend.launches[-1]
     assert launch.instance == plan.launch.instance == instance
     assert layout.alone == (kind == "one tile")
-    direct = layout.alone and case["input"].itemsize == 2
-    assert (launch.early, len(backend.launches)) == ((False, 1) if direct else (True, 2))
+    assert (launch.early, len(backend.launches)) == (True, 2)
     assert layout.units == (1 if layout.alone else 4)
     assert layout.chunks == 10 > layout.stages
 
@@ -619,6 +626,57 @@ def test_each_warp_has_channels_to_copy_in_bulk(channels: int, bulk: bool) -> No
     case = convolution("conv1d", (3, channels, 300), (70, channels, 1), precision="tf32")
     test_convolution.check(backend, case)
     assert packed[-1] == ("pointwise_conv.cu", bulk)
+
+
+# What that of 16-bit numbers tells apart, for c channels, r rows and tiles of n positions: inputs
+# and weights in words of 16 bytes, in halves, and one by one; small images that share a tile.
+POINTWISE16_KINDS: dict[str, Any] = {
+    "words": lambda c, r, n: ("conv1d", (3, 2 * c, n + 24), (2 * r, c, 1), {}),
+    "halves": lambda c, r, n: ("conv_transpose1d", (3, 2 * c, n + 20), (2 * c, r // 4 * 4, 1), {}),
+    "halves of weights": lambda c, r, n: (
+        "conv1d", (1, 2 * (c + 4), n + 12), (2 * r, c + 4, 1), {},
+    ),
+    "rows of weights": lambda c, r, n: (
+        "conv_transpose1d", (1, 2 * c, n + 8), (2 * c, r + 7, 1), {},
+    ),
+    "odd": lambda c, r, n: ("conv1d", (2, 2 * c, n + 33), (2 * r, c, 1), {}),
+    "odd, transposed": lambda c, r, n: (
+        "conv_transpose1d", (1, 2 * c, n + 33), (2 * c, r + 7, 1), {},
+    ),
+    "weights one by one": lambda c, r, n: ("conv1d", (1, 2 * (c + 1), n), (2 * r, c + 1, 1), {}),
+    "small": lambda c, r, n: ("conv2d", (7, c, 3, 8), (r, c, 1, 1), {}),
+    "steps": lambda c, r, n: ("conv2d", (4, 2 * c, 5, 80), (2 * r, c, 1, 1), {"stride": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("kind", POINTWISE16_KINDS)
+@pytest.mark.parametrize("instance", POINTWISE16, ids=str)
+def test_pointwise16_instance(
+    instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ragged last chunk, slab and tile, and more chunks than stages."""
+    macros = dict(instance.defines)
+    names = "TEAMS", "SLABS", "BLOCKS", "RESIDENT"
+    shape = _pointwise16.Shape(*(int(macros[name]) for name in names))
+    monkeypatch.setattr(_pointwise16, "SHAPES", {shape: 1})
+    monkeypatch.setattr(_pointwise16, "MAX_STAGES", 2)
+    sizes = 3 * _pointwise16.SIDE + 8, shape.rows + 33, _pointwise16.SIDE * shape.blocks
+    function, input_shape, weight_shape, options = POINTWISE16_KINDS[kind](*sizes)
+    groups = 1 if kind == "small" else 2
+    case = convolution(
+        function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
+        bias=True, groups=groups, **options,
+    )  # fmt: skip
+    backend = Recorder("pointwise")
+    with monkeypatch.context() as patch:
+        patch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
+        test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert [launch.instance for launch in backend.launches] == [instance]
+    layout = plan.layout
+    assert (layout.units, layout.chunks, layout.stages) == (2 * groups, 4, 2)
+    assert layout.blocks > shape.blocks or kind in ("small", "weights one by one")
 
 
 # What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs

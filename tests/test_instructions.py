@@ -16,7 +16,7 @@ from cupyconv._plan import Instance, Launch, instances
 from emulator.device import FLAGS, EmulatedDevice, KernelError
 
 FILE = Path(__file__).parent / "emulator" / "instructions.cu"
-SHARED = 32768
+SHARED = 40960
 
 
 def text() -> str:
@@ -161,7 +161,14 @@ def bulk_stores(rng: np.random.Generator) -> Case:
     return Case(64, a, a, np.empty_like(a), a[:, ::-1], 0)
 
 
-def warpgroup_matrix(kind: str, columns: int) -> Callable[[np.random.Generator], Case]:
+def warpgroup_matrix(
+    kind: str, columns: int, across: bool = False, both: bool = False
+) -> Callable[[np.random.Generator], Case]:
+    """Of rows of K, or of 16-bit numbers across K."""
+
+    def turned(words: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(words.view(np.uint16).T).view(np.uint32)
+
     def make(rng: np.random.Generator) -> Case:
         a, b = operands(rng, kind, 64, 16), operands(rng, kind, columns, 16)
         registers = np.arange(columns // 2).reshape(-1, 2, 2)  # unit of 8 columns, row half, pair
@@ -170,6 +177,7 @@ def warpgroup_matrix(kind: str, columns: int) -> Callable[[np.random.Generator],
         value, error = product(
             float32_of(a, kind).reshape(64, -1), float32_of(b, kind).reshape(columns, -1).T, start
         )
+        a, b = turned(a) if both else a, turned(b) if across else b
         return Case(128, a, b, np.empty((64, columns), np.float32), value, error)
 
     return make
@@ -331,6 +339,11 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_rows_float16_64": warpgroup_matrix("float16", 64),
     "warpgroup_rows_bfloat16": warpgroup_matrix("bfloat16", 32),
     "warpgroup_rows_bfloat16_64": warpgroup_matrix("bfloat16", 64),
+    "warpgroup_across_float16": warpgroup_matrix("float16", 64, across=True),
+    "warpgroup_across_bfloat16": warpgroup_matrix("bfloat16", 128, across=True),
+    "warpgroup_across_float16_256": warpgroup_matrix("float16", 256, across=True),
+    "warpgroup_both_across_float16": warpgroup_matrix("float16", 64, across=True, both=True),
+    "warpgroup_both_across_bfloat16": warpgroup_matrix("bfloat16", 256, across=True, both=True),
     "warpgroup_registers": warpgroup_registers,
     "exchanges": exchanges,
     "conversions": conversions,
@@ -571,6 +584,18 @@ MISTAKES = {
         "    wgmma_wait<0>();\n",
         "",
         "touched before the wait",
+    ),
+    "no fence of the proxy in front of rows across": (
+        "warpgroup_across_float16",
+        "    async_proxy_fence();\n",
+        "",
+        "without a fence of the proxy",
+    ),
+    "rows across from the next eight on": (
+        "warpgroup_across_bfloat16",
+        "(step + 1) * 16 * 32",
+        "(step + 1) * 24 * 32",
+        "nothing wrote|wrong",
     ),
     "a lane of the mask that is not there": (
         "exchanges",

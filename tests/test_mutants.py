@@ -70,6 +70,7 @@ GATHER_CONV = "gather_conv.cu"
 PLAIN_CONV = "plain_conv.cu"
 STREAMING_CONV = "streaming_conv.cu"
 POINTWISE_CONV = "pointwise_conv.cu"
+POINTWISE16_CONV = "pointwise16_conv.cu"
 MATRIX_CONV = "matrix_conv.cu"
 ENGINE = "matrix_engine.cuh"
 PACK = "pack_weights.cu"
@@ -2157,11 +2158,21 @@ POINTWISE_CASES = {
     "bulk": convolution(
         "conv1d", (3, 150, 700), (400, 75, 1), bias=True, groups=2, precision="tf32"
     ),
-    "pieces": convolution("conv1d", (3, 160, 300), (240, 80, 1), "float16", bias=True, groups=2),
-    "direct": convolution("conv1d", (1, 144, 96), (60, 144, 1), "bfloat16", bias=True),
-    "odd": convolution("conv1d", (3, 150, 333), (240, 75, 1), "float16", bias=True, groups=2),
+    "pieces": convolution(
+        "conv1d", (3, 160, 302), (240, 80, 1), bias=True, groups=2, precision="tf32"
+    ),
+    "odd": convolution(
+        "conv1d", (3, 150, 333), (240, 75, 1), bias=True, groups=2, precision="tf32"
+    ),
     "ring": convolution("conv_transpose1d", (1, 600, 300), (600, 70, 1), precision="tf32"),
     "stay": convolution("conv1d", (2, 200, 300), (120, 200, 1), precision="tf32"),
+    # Of 16-bit numbers.
+    "words": convolution("conv1d", (5, 272, 200), (520, 136, 1), "float16", bias=True, groups=2),
+    "slabs": convolution("conv1d", (5, 272, 200), (260, 136, 1), "float16", groups=2),
+    "halves": convolution("conv1d", (3, 132, 300), (70, 132, 1), "bfloat16", bias=True),
+    "across": convolution("conv_transpose1d", (2, 160, 304), (160, 72, 1), "float16"),
+    "numbers": convolution("conv1d", (2, 150, 333), (160, 75, 1), "float16", groups=2),
+    "many chunks": convolution("conv1d", (1, 900, 304), (60, 900, 1), "float16"),
 }
 STREAMING_CASES["infinite taps"] = infinite(
     convolution("conv2d", (2, 3, 9, 11), (70, 3, 3, 3), "float16", padding=1)
@@ -2451,7 +2462,7 @@ POINTWISE = {
         "does not wait", by="pointwise", case="bulk",
     ),
     "bytes of weights that nobody waits for": Mutant(
-        POINTWISE_CONV, " + (packed ? WEIGHT_BYTES : 0));", ");",
+        POINTWISE_CONV, " + (brought ? WEIGHT_BYTES : 0));", ");",
         "hangs|nothing wrote|race", by="pointwise", case="bulk",
     ),
     "bytes of inputs that nobody waits for": Mutant(
@@ -2513,31 +2524,12 @@ POINTWISE = {
         "out of bounds|wrong", by="pointwise", case="pieces",
     ),
     "one arrival for the pieces of all": Mutant(
-        POINTWISE_CONV, "(by_pieces() ? TEAM : 0) + 1", "1",
+        POINTWISE_CONV, "(p.bulk ? 0 : TEAM) + 1", "1",
         "one more than|nothing wrote", by="pointwise", case="pieces",
     ),
     "copies that no arrival waits for": Mutant(
-        POINTWISE_CONV, "if (by_pieces()) copy_async_arrive(full);",
-        "if (by_pieces()) mbarrier_arrive(full);",
+        POINTWISE_CONV, "copy_async_arrive(full);", "mbarrier_arrive(full);",
         "nothing wrote|race|wrong", by="pointwise", case="pieces",
-    ),
-    "rows of the weight off by one": Mutant(
-        POINTWISE_CONV, "first_row + row < int(p.rows) && channel",
-        "first_row + row <= int(p.rows) && channel",
-        "out of bounds", by="pointwise", case="direct",
-    ),
-    "channels of the weight behind the last one": Mutant(
-        POINTWISE_CONV, " && channel < int(p.channels);\n            const int slab",
-        ";\n            const int slab",
-        "out of bounds|wrong", by="pointwise", case="direct",
-    ),
-    "halves of a step in one place": Mutant(
-        POINTWISE_CONV, "slot % DEPTH) * SLAB_ROWS", "0) * SLAB_ROWS",
-        "nothing wrote|race", by="pointwise", case="direct",
-    ),
-    "no fence of the proxy": Mutant(
-        POINTWISE_CONV, "if (DIRECT) async_proxy_fence();", "",
-        "without a fence of the proxy", by="pointwise", case="direct",
     ),
     "weights that stay, of the first chunk": Mutant(
         POINTWISE_CONV, "(p.stay ? chunk : stage)", "(p.stay ? 0 : stage)",
@@ -2548,7 +2540,7 @@ POINTWISE = {
         "wrong|race|nothing wrote", by="pointwise", case="stay",
     ),
     "weights that come once": Mutant(
-        POINTWISE_CONV, "packed = packed && !p.stay;", "packed = false;",
+        POINTWISE_CONV, "brought = brought && !p.stay;", "brought = false;",
         "wrong|race|nothing wrote", by="pointwise", case="ring",
     ),
     "no room for weights that stay": Mutant(
@@ -2631,13 +2623,242 @@ POINTWISE = {
     ),
 }  # fmt: skip
 
+POINTWISE16 = {
+    "16 bits: weights of the first group": Mutant(
+        POINTWISE16_CONV, "group * p.weight_group + first_row * p.weight_row",
+        "first_row * p.weight_row",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: inputs of the first group": Mutant(
+        POINTWISE16_CONV, "group * p.space.input_group + block.first,",
+        "block.first,",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: outputs of the first group": Mutant(
+        POINTWISE16_CONV, "group * p.space.out_group + block.first}",
+        "block.first}",
+        "another thread|nobody wrote", by="pointwise", case="words",
+    ),
+    "16 bits: inputs of the first sample": Mutant(
+        POINTWISE16_CONV, "scaled(block.sample, p.space.input_batch) + ",
+        "",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: blocks of the first sample": Mutant(
+        POINTWISE16_CONV, "return {sample, first, index",
+        "return {0, first, index",
+        "another thread|nobody wrote", by="pointwise", case="words",
+    ),
+    "16 bits: positions behind the last one of a sample": Mutant(
+        POINTWISE16_CONV, "left < SIDE ? left : SIDE}",
+        "SIDE}",
+        "out of bounds|another thread|wrong", by="pointwise", case="words",
+    ),
+    "16 bits: blocks behind the last one": Mutant(
+        POINTWISE16_CONV, "index >= int(p.blocks) ? 0 : ",
+        "",
+        "out of bounds", by="pointwise", case="halves",
+    ),
+    "16 bits: no wait for a stage to be empty": Mutant(
+        POINTWISE16_CONV,
+        "mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);\n#pragma unroll\n",
+        "#pragma unroll\n",
+        "race|one more than", by="pointwise", case="many chunks",
+    ),
+    "16 bits: no wait for a stage to be full": Mutant(
+        POINTWISE16_CONV, "mbarrier_wait(&barriers.full[stage], turn.parity);",
+        "",
+        "race|nothing wrote", by="pointwise", case="words",
+    ),
+    "16 bits: copies that no arrival waits for": Mutant(
+        POINTWISE16_CONV, "copy_async_arrive(&barriers.full",
+        "mbarrier_arrive(&barriers.full",
+        "race|nothing wrote|wrong", by="pointwise", case="words",
+    ),
+    "16 bits: no fence of the proxy": Mutant(
+        POINTWISE16_CONV, "async_proxy_fence();",
+        "",
+        "without a fence of the proxy", by="pointwise", case="words",
+    ),
+    "16 bits: no fence in front of products": Mutant(
+        POINTWISE16_CONV, "        wgmma_fence();\n",
+        "",
+        "without a fence in front", by="pointwise", case="words",
+    ),
+    "16 bits: no wait for the last products": Mutant(
+        POINTWISE16_CONV, "            wgmma_wait<0>();\n",
+        "",
+        "touched before the wait", by="pointwise", case="words",
+    ),
+    "16 bits: a stage is released that is in use": Mutant(
+        POINTWISE16_CONV, "if (chunk > 0) release(last);\n                last = stage;",
+        "last = stage;\n                if (chunk > 0) release(last);",
+        "race|hangs|one more than", by="pointwise", case="many chunks",
+    ),
+    "16 bits: the same turn of all stages": Mutant(
+        POINTWISE16_CONV, "stage = 0, parity ^= 1",
+        "stage = 0",
+        "hangs|race|one more than", by="pointwise", case="many chunks",
+    ),
+    "16 bits: the first half of words": Mutant(
+        POINTWISE16_CONV, "if (TOGETHER == 4) copy_async_or_zeros<8>(to + 8,",
+        "if (TOGETHER == 2) copy_async_or_zeros<8>(to + 8,",
+        "nothing wrote|wrong", by="pointwise", case="halves",
+    ),
+    "16 bits: halves behind the last one": Mutant(
+        POINTWISE16_CONV, "second = count > 4 ? rows : 0",
+        "second = first",
+        "out of bounds|wrong", by="pointwise", case="halves",
+    ),
+    "16 bits: channels behind the last one": Mutant(
+        POINTWISE16_CONV, "left - own_row(), counts[block]",
+        "SIDE, counts[block]",
+        "out of bounds|wrong", by="pointwise", case="words",
+    ),
+    "16 bits: rows of weights behind the last one": Mutant(
+        POINTWISE16_CONV, "(p.across ? left : rows) - own_row()",
+        "(p.across ? left : SIDE) - own_row()",
+        "out of bounds", by="pointwise", case="halves",
+    ),
+    "16 bits: channels of weights behind the last one": Mutant(
+        POINTWISE16_CONV, "(p.across ? rows : left) - own_word()",
+        "(p.across ? rows : SIDE) - own_word()",
+        "out of bounds", by="pointwise", case="halves",
+    ),
+    "16 bits: rows across behind the last one": Mutant(
+        POINTWISE16_CONV, "(p.across ? rows : left) - own_word()",
+        "(p.across ? SIDE : left) - own_word()",
+        "out of bounds", by="pointwise", case="across",
+    ),
+    "16 bits: channels across behind the last one": Mutant(
+        POINTWISE16_CONV, "(p.across ? left : rows) - own_row()",
+        "(p.across ? SIDE : rows) - own_row()",
+        "out of bounds", by="pointwise", case="across",
+    ),
+    "16 bits: rows across taken for rows along": Mutant(
+        POINTWISE16_CONV, "                if (p.across)\n",
+        "                if (false)\n",
+        "wrong", by="pointwise", case="across",
+    ),
+    "16 bits: channels of the first chunk": Mutant(
+        POINTWISE16_CONV, "from[block] += SIDE * channel;",
+        "",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: weights of the first chunk": Mutant(
+        POINTWISE16_CONV, "weights += SIDE * p.weight_channel;",
+        "",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: weights of the first slab": Mutant(
+        POINTWISE16_CONV, "weights + slab * SIDE * p.weight_row, APART",
+        "weights, APART",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: products of the first slab": Mutant(
+        POINTWISE16_CONV, "weights + s * BLOCK_BYTES / 16 + ",
+        "weights + ",
+        "wrong", by="pointwise", case="slabs",
+    ),
+    "16 bits: products of the first team": Mutant(
+        POINTWISE16_CONV, "(BLOCKS + team * SLABS) * BLOCK_BYTES;\n        const",
+        "BLOCKS * BLOCK_BYTES;\n        const",
+        "wrong|race", by="pointwise", case="words",
+    ),
+    "16 bits: positions of the first block": Mutant(
+        POINTWISE16_CONV, "matrix_descriptor(stage, BLOCK_BYTES,",
+        "matrix_descriptor(stage, 0,",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: steps of weights as far as those of inputs": Mutant(
+        POINTWISE16_CONV, "OWN_STEP = ACROSS ? STEP : BLOCK * 2 / 16",
+        "OWN_STEP = STEP",
+        "wrong|nothing wrote|race", by="pointwise", case="words",
+    ),
+    "16 bits: the first chunk again": Mutant(
+        POINTWISE16_CONV, "team, chunk > 0);\n                else",
+        "team, chunk > 1);\n                else",
+        "wrong", by="pointwise", case="across",
+    ),
+    "16 bits: no barrier behind what other warps read": Mutant(
+        POINTWISE16_CONV, "named_barrier_wait(FIRST_BARRIER + team, TEAM);",
+        "",
+        "race", by="pointwise", case="words",
+    ),
+    "16 bits: no order of a warp behind sums": Mutant(
+        POINTWISE16_CONV, "                __syncwarp();\n                store(own",
+        "                store(own",
+        "race|nothing wrote|another thread|wrong", by="pointwise", case="words",
+    ),
+    "16 bits: no order of a warp in front of the next sums": Mutant(
+        POINTWISE16_CONV, "first_row - row);\n                __syncwarp();",
+        "first_row - row);",
+        "race", by="pointwise", case="words",
+    ),
+    "16 bits: sums of the upper rows for both": Mutant(
+        POINTWISE16_CONV, "pair_of(sum[2], sum[3], Element())",
+        "pair_of(sum[0], sum[1], Element())",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: biases of the upper rows for both": Mutant(
+        POINTWISE16_CONV, "biases[row + lane / 4 + half * 8]",
+        "biases[row + lane / 4]",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: biases of the first group": Mutant(
+        POINTWISE16_CONV, "load_parameter<float>(p.bias, group * p.rows + row)",
+        "load_parameter<float>(p.bias, row)",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: outputs behind the last position": Mutant(
+        POINTWISE16_CONV, "i * 4 + own < rows && count > 0);\n        } else if",
+        "i * 4 + own < rows);\n        } else if",
+        "out of bounds|another thread|wrong", by="pointwise", case="words",
+    ),
+    "16 bits: outputs behind the last row": Mutant(
+        POINTWISE16_CONV, "i * 4 + own < rows && count > 0);\n        } else if",
+        "count > 0);\n        } else if",
+        "out of bounds|another thread|wrong", by="pointwise", case="words",
+    ),
+    "16 bits: words of other rows": Mutant(
+        POINTWISE16_CONV, "(own_word() ^ own ^ 4) * 16}",
+        "(own_word() ^ own) * 16}",
+        "wrong", by="pointwise", case="words",
+    ),
+    "16 bits: second halves behind the last position": Mutant(
+        POINTWISE16_CONV, "i * 4 + own < rows && count > 4);",
+        "i * 4 + own < rows && count > 0);",
+        "out of bounds|another thread", by="pointwise", case="halves",
+    ),
+    "16 bits: numbers of the first chunk": Mutant(
+        POINTWISE16_CONV, "(channel + row) * p.space.input_channel",
+        "row * p.space.input_channel",
+        "wrong", by="pointwise", case="numbers",
+    ),
+    "16 bits: weights of the first chunk, one by one": Mutant(
+        POINTWISE16_CONV, "(channel + column) * p.weight_channel",
+        "column * p.weight_channel",
+        "wrong", by="pointwise", case="numbers",
+    ),
+    "16 bits: numbers behind the last one": Mutant(
+        POINTWISE16_CONV, "if (row < rows && column < columns)",
+        "if (row < rows)",
+        "out of bounds|wrong", by="pointwise", case="numbers",
+    ),
+    "16 bits: outputs behind the last one, one by one": Mutant(
+        POINTWISE16_CONV, "if (row < rows && i % WORD < count)",
+        "if (row < rows)",
+        "out of bounds|another thread|wrong", by="pointwise", case="numbers",
+    ),
+}  # fmt: skip
+
 # Of each kernel with cases of its own.
 OWN = {
     "spans": (SPANS, SPANS_CASES),
     "depthwise": (DEPTHWISE, DEPTHWISE_CASES),
     "gather": (GATHER, GATHER_CASES),
     "streaming": (STREAMING, STREAMING_CASES),
-    "pointwise": (POINTWISE, POINTWISE_CASES),
+    "pointwise": (POINTWISE | POINTWISE16, POINTWISE_CASES),
     "plain": (PLAIN, PLAIN_CASES),
 }
 

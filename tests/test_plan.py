@@ -29,6 +29,7 @@ from cupyconv import (
     _plain,
     _plan,
     _pointwise,
+    _pointwise16,
     _streaming,
     _strides,
     _taps,
@@ -48,6 +49,7 @@ from cupyconv._plan import (
     Launch,
     MatrixPlan,
     PlainPlan,
+    Pointwise16Plan,
     PointwisePlan,
     Processor,
     StreamingPlan,
@@ -153,7 +155,7 @@ def threads(instance: Instance) -> int:
         return constant(instance.source, "MOST_THREADS")
     if instance.source == "streaming_conv.cu":
         return int(dict(instance.defines)["TEAMS"]) * constant(instance.source, "TEAM")
-    if instance.source == "pointwise_conv.cu":
+    if instance.source in ("pointwise_conv.cu", "pointwise16_conv.cu"):
         return (int(dict(instance.defines)["TEAMS"]) + 1) * constant(instance.source, "TEAM")
     if instance.source != "matrix_conv.cu":
         return constant(instance.source, "THREADS")
@@ -198,7 +200,7 @@ def test_every_launch_is_of_a_listed_instance(
         assert launch.instance in ALL[processor.target]
         if launch.instance.source not in (
             *("matrix_conv.cu", "pack_weights.cu", "pooled_norm.cu"),
-            *("streaming_conv.cu", "pointwise_conv.cu"),
+            *("streaming_conv.cu", "pointwise_conv.cu", "pointwise16_conv.cu"),
         ):
             assert all(launch.instance in ALL[target] for target in TARGETS)
 
@@ -208,7 +210,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 390
+    assert 1 <= len(compiled) <= 400
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (
@@ -258,6 +260,9 @@ def test_limits_of_the_kernels() -> None:
     assert constant("streaming_conv.cu", "TEAM") == _matrix.TEAM
     for name in ("TEAM", "MAX_STAGES"):
         assert constant("pointwise_conv.cu", name) == getattr(_pointwise, name)
+    assert constant("pointwise16_conv.cu", "TEAM") == _matrix.TEAM
+    for name in ("SIDE", "WORD", "MAX_STAGES"):
+        assert constant("pointwise16_conv.cu", name) == getattr(_pointwise16, name)
     for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK"):
         assert constant("plain_conv.cu", name) == getattr(_plain, name)
 
@@ -1156,6 +1161,9 @@ def test_pointwise_plans(
     if own.products > 1 or not _streaming.has_one_tap(geometry):
         assert isinstance(plan, DirectPlan)
         return
+    if own.itemsize == 2:
+        check_pointwise16(geometry, mode, processor, plan)
+        return
     if not isinstance(plan, PointwisePlan):  # the packing kernel divides its steps in 28 bits
         slabs = geometry.groups * -(-geometry.rows // _matrix.SLAB_ROWS)
         assert 6 * _matrix.SLAB_ROWS * slabs * (geometry.channels // own.block + 4) >= 2**28
@@ -1168,7 +1176,7 @@ def test_pointwise_plans(
     assert launch.instance == _plan._pointwise_conv(own, shape)
     assert launch.early and launch.block == shape.threads
     # Chunks cover the channels, units the rows, tiles the positions.
-    places = shape.teams * 256 // mode[0].itemsize
+    places = shape.teams * 64
     size = math.prod(axis.size_out for axis in geometry.axes)
     assert layout.chunks == -(-geometry.channels // shape.channels)
     assert layout.units == geometry.groups * layout.units_of_group
@@ -1186,13 +1194,47 @@ def test_pointwise_plans(
     assert launch.grid <= max(beside * multiprocessors, layout.units)
     assert 3 <= layout.stages <= 8
     assert beside * (launch.shared + 1024) - 1024 <= SHARED["sm_90a"]
-    inputs = shape.channels * (shape.teams * 256 + (32 if mode[0].itemsize == 4 else 16))
-    weights = shape.rows * shape.channels * mode[0].itemsize
+    inputs = shape.channels * (shape.teams * 256 + 32)
+    weights = shape.rows * shape.channels * 4
     brought = layout.chunks if layout.stay else layout.stages
     room = layout.stages * inputs + brought * weights + 4 * shape.rows + 128
     assert launch.shared == layout.shared == room
     # Weights stay where blocks take several tiles and inputs keep some stages.
     assert not layout.stay or (layout.blocks < layout.tiles and layout.stages >= 4)
+
+
+def check_pointwise16(
+    geometry: ConvGeometry,
+    mode: tuple[np.dtype[Any], str],
+    processor: Processor,
+    plan: _plan.ConvPlan,
+) -> None:
+    """The plan of 16-bit numbers: blocks of 64 by 64 of them."""
+    assert isinstance(plan, Pointwise16Plan)
+    again = _plan._plan_conv.__wrapped__(geometry, *mode, processor, "pointwise")
+    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
+    printed(plan, plan.launch)
+    launch, layout, shape = plan.launch, plan.layout, plan.layout.shape
+    assert launch.instance in ALL["sm_90a"]
+    assert launch.instance == _plan._pointwise16_conv(mode[0].name, shape)
+    assert not launch.early and launch.block == shape.threads
+    # Chunks cover the channels, units the rows, blocks and tiles the positions.
+    size = math.prod(axis.size_out for axis in geometry.axes)
+    assert layout.chunks == -(-geometry.channels // 64)
+    assert layout.units == geometry.groups * layout.units_of_group
+    assert layout.units_of_group == -(-geometry.rows // (64 * shape.teams * shape.slabs))
+    assert layout.blocks_of_sample == -(-size // 64)
+    assert layout.blocks == geometry.batch * layout.blocks_of_sample
+    assert layout.tiles == -(-layout.blocks // shape.blocks)
+    # Blocks of threads stay with a unit, each has a tile, and those of a multiprocessor have room.
+    assert launch.unit == layout.units and launch.grid == layout.units * layout.sharing
+    assert 1 <= layout.sharing <= layout.tiles
+    beside = min(shape.resident, -(-layout.tiles * layout.units // processor.multiprocessors))
+    assert launch.grid <= max(beside * processor.multiprocessors, layout.units)
+    assert 2 <= layout.stages <= 12
+    assert beside * (launch.shared + 1024) - 1024 <= SHARED["sm_90a"]
+    stage = 8192 * (shape.blocks + shape.teams * shape.slabs)
+    assert launch.shared == layout.shared == layout.stages * stage + 4 * shape.rows + 192
 
 
 def test_weights_stay_where_tiles_of_few_rows_share_out_evenly() -> None:
@@ -1482,7 +1524,7 @@ CHOSEN = {
     ],
     "streaming_conv.cu": [
         conv((1, 16, 100, 100), (128, 16, 1, 1)),
-        conv((8, 64, 56, 56), (64, 64, 1, 1)),
+        conv((8, 48, 56, 56), (64, 48, 1, 1)),
         conv((8, 128, 32, 32), (256, 64, 1, 1), groups=2, stride=2),
         conv_transpose((1, 48, 3000), (48, 24, 1)),
         conv((8, 3, 224, 224), (768, 3, 8, 8), stride=8),
@@ -1490,6 +1532,12 @@ CHOSEN = {
     ],
     "pointwise_conv.cu": [  # with one product of a step; else the streaming kernel has them
         conv((8, 256, 56, 56), (64, 256, 1, 1)),
+        conv((1, 512, 28, 28), (1024, 512, 1, 1)),
+        conv((8, 512, 14, 14), (300, 256, 1, 1), groups=2),
+        conv_transpose((1, 200, 3000), (200, 24, 1)),
+    ],
+    "pointwise16_conv.cu": [
+        conv((8, 64, 56, 56), (64, 64, 1, 1)),
         conv((1, 512, 28, 28), (1024, 512, 1, 1)),
         conv((8, 512, 14, 14), (300, 256, 1, 1), groups=2),
         conv_transpose((1, 200, 3000), (200, 24, 1)),
@@ -1531,13 +1579,17 @@ CHOSEN = {
 }
 
 
+HOPPER_ALONE = {"streaming_conv.cu", "pointwise_conv.cu", "pointwise16_conv.cu"}
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
     able = {
         "matrix_conv.cu": dtype in [own for own, _ in MODES] and target != "sm_75",
         "streaming_conv.cu": dtype in [own for own, _ in MODES] and target == "sm_90a",
-        "pointwise_conv.cu": dtype in [own for own, _ in MODES] and target == "sm_90a",
+        "pointwise_conv.cu": dtype == np.float32 and target == "sm_90a",
+        "pointwise16_conv.cu": dtype.itemsize == 2 and dtype in FLOATS and target == "sm_90a",
         "depthwise_conv.cu": dtype in FLOATS,
         "gather_conv.cu": dtype in FLOATS,
         "plain_conv.cu": dtype.name in ("float32", "float16", "bfloat16"),
@@ -1549,14 +1601,13 @@ def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
             for precision in ("float32", "tf32"):
                 plan = plan_of(geometry, dtype, precision, Processor(target, 132))
                 instance = plan.launch.instance
-                others = {"direct_conv.cu", *["plain_conv.cu"] * able["plain_conv.cu"]}
-                taps_alone = source in ("streaming_conv.cu", "pointwise_conv.cu")
-                if taps_alone and able["matrix_conv.cu"]:
-                    others.add("matrix_conv.cu")
-                own = {source} if able[source] else others
-                if source == "pointwise_conv.cu" and (dtype, precision) == (np.float32, "float32"):
-                    own = {"matrix_conv.cu", "streaming_conv.cu"} if able[source] else others
-                assert instance.source in own
+                own, others = {source}, {"direct_conv.cu", "plain_conv.cu"}
+                if source in HOPPER_ALONE:
+                    others |= {"matrix_conv.cu", *HOPPER_ALONE}
+                if source == "pointwise_conv.cu" and precision == "float32":
+                    own = {"matrix_conv.cu", "streaming_conv.cu"}
+                assert instance.source in (own if able[source] else others)
+                assert able[instance.source]
                 if instance.source == "matrix_conv.cu":
                     assert dict(instance.defines)["ENGINE"] == engine
 

@@ -125,16 +125,18 @@ void end_copy(const Copy& copy, int thread, Clock clock, bool asynchronous) {
 
 // ---- matrix products of a warpgroup ----
 
-// The 16 bytes `chunk` of row `row` of an operand, checked as a read of the product by `reader`.
-const uint32_t* operand_words(const Product& product, uint64_t descriptor, int row, int chunk,
-                              const Fiber& reader) {
+// The 16 bytes `chunk` of row `row` of an operand, whose rows may run across K, checked as a read of the product by
+// `reader`.
+const uint32_t* operand_words(const Product& product, uint64_t descriptor, int row, int chunk, const Fiber& reader,
+                              bool across = false) {
     const uintptr_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
                     stride = (descriptor >> 32 & 0x3fff) << 4;
     uintptr_t address;
+    if (across && descriptor >> 62 != 1) fail("%s multiplies with rows across K that are not emulated", place());
     switch (descriptor >> 62) {
         case 0: address = start + row / 8 * stride + chunk * leading + row % 8 * 16; break;
         case 1:
-            address = start + row / 8 * stride + row % 8 * 128 + chunk * 16;
+            address = start + row / 8 * stride + row % 8 * 128 + chunk % 8 * 16 + chunk / 8 * leading;
             address ^= (address >> 7 & 7) << 4;
             break;
         default: fail("%s multiplies with a swizzle that is not emulated", place());
@@ -185,8 +187,21 @@ void multiply(const Product& product, const Fiber& reader) {
         const int count = decode(product.type, product.rows[thread][i % 4], values);
         std::copy(values, values + count, a + row * depth + (lane % 4 + i % 4 / 2 * 4) * count);
     }
-    for (int row = 0; row < 64 && product.rows.empty(); ++row) row_of(product.a, row, a + row * depth, 1);
-    for (int column = 0; column < n; ++column) row_of(product.b, column, b + column, n);
+    // Of numbers of 16 bits, those of a row across K: `apart` elements from one to the next, `next` from row to row.
+    const auto across = [&](uint64_t descriptor, int width, double* elements, int apart, int next) {
+        for (int i = 0; i < depth * width; i += 8) {
+            const uint32_t* const words = operand_words(product, descriptor, i / width, i % width / 8, reader, true);
+            for (int j = 0; j < 8; ++j) {
+                decode(product.type, words[j / 2], values);
+                elements[i / width * next + (i % width + j) * apart] = values[j % 2];
+            }
+        }
+    };
+    if (product.a_across) across(product.a, 64, a, depth, 1);
+    if (product.b_across) across(product.b, n, b, 1, n);
+    for (int row = 0; row < 64 && product.rows.empty() && !product.a_across; ++row)
+        row_of(product.a, row, a + row * depth, 1);
+    for (int column = 0; column < n && !product.b_across; ++column) row_of(product.b, column, b + column, n);
     multiply(64, n, depth, a, b, product.accumulators->values.data(), product.accumulate);
 }
 
@@ -593,7 +608,7 @@ void wgmma_fence() {
 }
 
 void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate,
-           const unsigned* rows) {
+           const unsigned* rows, bool a_across, bool b_across) {
     Warpgroup& group = warpgroup();
     const int thread = launch.current->thread % WARPGROUP;
     if (!group.fenced) fail("%s multiplies without a fence in front", place());
@@ -604,7 +619,7 @@ void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b
             used = group.accumulators.insert(used, {n, {}, std::vector<float>(64 * n)});
         group.open_products.push_back({type, n, a, b, accumulate, &*used,
                                        Clocks(2 * launch.threads, std::numeric_limits<Clock>::max()),
-                                       std::vector<const uint32_t*>(rows ? WARPGROUP : 0)});
+                                       std::vector<const uint32_t*>(rows ? WARPGROUP : 0), a_across, b_across});
     }
     Product& product = group.open_products.back();
     if (rows) product.rows[thread] = rows;

@@ -179,6 +179,7 @@ struct Product {
     Accumulators* accumulators;
     Clocks clocks;
     std::vector<const uint32_t*> rows;  // of each thread the registers that `a` lies in, if it does
+    bool a_across, b_across;            // whether their rows run across K
 };
 
 struct Warpgroup {

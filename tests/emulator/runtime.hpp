@@ -89,10 +89,16 @@ void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int pending);
 void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate,
-           const unsigned* rows = nullptr);
+           const unsigned* rows = nullptr, bool a_across = false, bool b_across = false);
 inline void wgmma_of_registers(int type, float* d, int n, const unsigned (&a)[4], unsigned long long b,
                                bool accumulate) {
     wgmma(type, d, n, 0, b, accumulate, a);
+}
+inline void wgmma_across(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate) {
+    wgmma(type, d, n, a, b, accumulate, nullptr, false, true);
+}
+inline void wgmma_both_across(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate) {
+    wgmma(type, d, n, a, b, accumulate, nullptr, true, true);
 }
 
 }  // namespace emulator

@@ -1,0 +1,386 @@
+// Convolutions of one tap and many channels on the matrix units of compute capability 9.0, of float16 or bfloat16 numbers.
+//
+//     out[n, g, row, o] = bias[g, row] + sum over channels of in[n, g, channel, i(o)] * w[g, row, channel]
+//
+// where i(o) = o * step + low on each axis: all but transposed ones with strides.
+//
+// It is a matrix product for each sample, of which matrix units read both operands where they lie in shared memory: in
+// blocks of 64 by 64 numbers, 8 KB, whose rows are those of the arrays. Nothing is packed, and nothing transposed:
+//
+//     a block of inputs              one of weights                64 numbers of a row are 128 bytes, eight words of 16.
+//                 64 positions                   64 channels       Word i of row r lies at i ^ (r % 8), so that neither
+//     channel 0   # # # # # # #      row 0       # # # # # # #     those of a row nor those of a column meet in a bank
+//     channel 1   # # # # # # #      row 1       # # # # # # #
+//     ...                            ...
+//
+//     a stage: 64 channels of      [block of positions] x BLOCKS, [slab of rows] x TEAMS x SLABS
+//
+// Where rows of weights lie together, and not channels, as those of transposed convolutions do, blocks of weights are like
+// those of inputs: matrix units read either.
+//
+// A tile is TEAMS * SLABS slabs of 64 output channels by BLOCKS blocks of positions, each of one sample: small images
+// share a tile. Its sum runs over chunks of 64 channels, which come through a ring of stages. A team of four warps copies
+// them, and runs ahead of the others, over the ends of tiles as well; each of these has SLABS slabs and all positions, and
+// keeps products of one chunk under way while it waits for the next.
+//
+// Words are copied whole where arrays are aligned to 16 bytes, and in halves where they are aligned to 8. For others both
+// operands are put together from single numbers, which is slow, and right for any strides.
+//
+// In the matrix units' accumulators four threads have eight neighbours of a row, two each, which are 16 bytes. So sums go
+// through shared memory once more, in the place of weights that a team has read, and are stored by rows of 128 bytes.
+//
+// A sum runs over the channels in steps of 16, in the matrix units, as in streaming_conv.cu: it has the same bits. What is
+// behind the last channel is zero in both operands. Infinities and NaN are as IEEE arithmetic has them.
+//
+// Macros, with those of matrix_tile.cuh (PARTS is 1):
+//     TEAMS       that multiply: 1 or 2
+//     SLABS       of 64 rows that a team has
+//     BLOCKS      of 64 positions of a tile
+//     RESIDENT    blocks of threads that share a multiprocessor
+//
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, biases and barriers (_pointwise16.py). A
+// block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
+
+#include "matrix_tile.cuh"
+#include "space.cuh"
+
+constexpr int TEAM = 128;
+constexpr int THREADS = (TEAMS + 1) * TEAM;
+constexpr int SIDE = 64;             // of a block of numbers
+constexpr int ROW_BYTES = 2 * SIDE;  // of its rows
+constexpr int BLOCK_BYTES = SIDE * ROW_BYTES;
+constexpr int WORD = 8;                     // numbers of 16 bytes
+constexpr int TURNS = SIDE * WORD / TEAM;   // words of a block that a thread copies
+constexpr int APART = SIDE / TURNS;         // rows from one of these to the next
+constexpr int PLACES = BLOCKS * SIDE, ROWS = TEAMS * SLABS * SIDE;
+constexpr int STAGE_BYTES = (BLOCKS + TEAMS * SLABS) * BLOCK_BYTES;
+constexpr int SUMS = PLACES / 2;  // of a thread in a slab
+constexpr int MAX_STAGES = 12;
+constexpr int FIRST_BARRIER = 1;  // one for each team
+// Registers of those that copy, and that multiply.
+constexpr int GIVEN = 56, TAKEN = (512 / RESIDENT - GIVEN) / TEAMS / 8 * 8;
+
+// All strides are in elements.
+struct Arguments {
+    const Element* input;
+    const Element* weight;
+    Element* out;
+    Parameter bias;
+    int64 channels, rows;  // of a group
+    int64 weight_group, weight_row, weight_channel;
+    Space space;
+    int64 blocks, blocks_of_sample, per_blocks;  // of 64 positions; the long reciprocal of these
+    int64 units, units_of_group, stages;
+    int64 inputs_of, weights_of, outs_of;  // numbers that are copied, or stored, together: 8, 4, or 1
+    int64 across;  // whether rows of weights, not channels, lie together
+};
+
+// A stage, and whether that is its even or odd turn.
+struct Turn {
+    int stage, parity;
+    __device__ void advance(int stages) {
+        if (++stage == stages) stage = 0, parity ^= 1;
+    }
+};
+
+struct Barriers {
+    mbarrier full[MAX_STAGES], empty[MAX_STAGES];
+};
+
+template <bool ACROSS>
+struct Products {
+    typedef WgmmaAcross<matrix_type<Operand>::value, PLACES> type;
+};
+template <>
+struct Products<true> {
+    typedef WgmmaBothAcross<matrix_type<Operand>::value, PLACES> type;
+};
+
+struct Worker {
+    const Arguments& p;
+    unsigned char* const stages;
+    float* const biases;
+    Barriers& barriers;
+    const int first_tile, unit, group, first_row;
+
+    __device__ __forceinline__ Worker(const Arguments& p, unsigned char* memory)
+        : p(p),
+          stages(memory),
+          biases((float*)(memory + int(p.stages) * STAGE_BYTES)),
+          barriers(*(Barriers*)(biases + ROWS)),
+          first_tile(divided(blockIdx.x, int(p.units))),
+          unit(blockIdx.x - first_tile * int(p.units)),
+          group(p.units == p.units_of_group ? 0 : divided(unit, int(p.units_of_group))),
+          first_row((unit - group * int(p.units_of_group)) * ROWS) {}
+
+    // Stands apart: code that is seldom run would be on the way of what is, when a call begins with an empty cache.
+    __device__ __noinline__ static void load_biases(const Arguments& p, float* biases, int group, int first_row) {
+        for (int own = threadIdx.x; own < ROWS; own += THREADS) {
+            const int row = first_row + own;
+            biases[own] = row < int(p.rows) ? load_parameter<float>(p.bias, group * p.rows + row) : 0.0f;
+        }
+    }
+    __device__ void begin() const {
+        if (threadIdx.x < int(p.stages)) {
+            mbarrier_init(&barriers.full[threadIdx.x], TEAM);
+            mbarrier_init(&barriers.empty[threadIdx.x], TEAMS * TEAM / 32);
+            mbarrier_init_fence();
+        }
+        if (p.bias.data) load_biases(p, biases, group, first_row);
+    }
+
+    __device__ int apart() const { return divided(gridDim.x, int(p.units)); }
+    __device__ int tiles() const { return (int(p.blocks) + BLOCKS - 1) / BLOCKS; }
+
+    // A block of positions of a tile: its sample, its first position, and how many there are, 0 behind the last block.
+    struct Positions {
+        int sample, first, count;
+    };
+    __device__ __forceinline__ Positions positions(int tile, int block) const {
+        const int index = tile * BLOCKS + block, sample = long_quotient(index, p.per_blocks);
+        const int first = (index - sample * int(p.blocks_of_sample)) * SIDE, left = int(p.space.size) - first;
+        return {sample, first, index >= int(p.blocks) ? 0 : left < SIDE ? left : SIDE};
+    }
+    __device__ Place place(const Positions& block, int position) const {
+        int at[3];
+        return p.space.place_of(block.sample, group, block.first + position, at);
+    }
+    // Where its first one lies, if those of a sample lie together.
+    __device__ Place start_of(const Positions& block) const {
+        return {scaled(block.sample, p.space.input_batch) + group * p.space.input_group + block.first,
+                scaled(block.sample, p.space.out_batch) + group * p.space.out_group + block.first};
+    }
+
+    // The row of a block that a thread copies first, and its word of each row: so many bytes behind the block's begin.
+    __device__ static int own_row() { return threadIdx.x % TEAM / WORD; }
+    __device__ static int own_word() { return threadIdx.x % WORD; }
+    __device__ static int own_place() { return own_row() * ROW_BYTES + (own_word() ^ own_row() % WORD) * 16; }
+
+    // Copies a thread's words of a block, of which so many rows exist from its own first one on, and so many numbers of each
+    // from its word on. Zeros are in the place of others.
+    template <int TOGETHER>
+    __device__ __forceinline__ static void copy(unsigned char* to, const Element* from, int64 apart, int rows, int count) {
+        const int first = count > 0 ? rows : 0, second = count > 4 ? rows : 0;
+#pragma unroll
+        for (int i = 0; i < TURNS; ++i, to += APART * ROW_BYTES, from += apart) {
+            copy_async_or_zeros<2 * TOGETHER>(to, from, i * APART < first);
+            if (TOGETHER == 4) copy_async_or_zeros<8>(to + 8, from + 4, i * APART < second);
+        }
+    }
+    // All chunks of all tiles of the block, by a team, so many inputs and weights together.
+    template <int INPUTS, int WEIGHTS>
+    __device__ __forceinline__ void bring() const {
+        const int64 channel = p.space.input_channel, row = p.across ? p.weight_channel : p.weight_row;
+        Turn turn = {0, 0};
+#pragma unroll 1
+        for (int tile = first_tile; tile < tiles(); tile += apart()) {
+            const Element* from[BLOCKS];
+            int counts[BLOCKS];
+#pragma unroll
+            for (int block = 0; block < BLOCKS; ++block) {
+                const Positions own = positions(tile, block);
+                counts[block] = own.count - own_word() * WORD;
+                from[block] = p.input + start_of(own).input + own_word() * WORD + own_row() * channel;
+            }
+            const Element* weights = p.weight + group * p.weight_group + first_row * p.weight_row + own_row() * row +
+                                     own_word() * WORD;
+#pragma unroll 1
+            for (int left = int(p.channels); left > 0; left -= SIDE) {
+                unsigned char* to = stages + turn.stage * STAGE_BYTES + own_place();
+                mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);
+#pragma unroll
+                for (int block = 0; block < BLOCKS; ++block, to += BLOCK_BYTES) {
+                    copy<INPUTS>(to, from[block], APART * channel, left - own_row(), counts[block]);
+                    from[block] += SIDE * channel;
+                }
+#pragma unroll
+                for (int slab = 0; slab < TEAMS * SLABS; ++slab, to += BLOCK_BYTES) {
+                    const int rows = int(p.rows) - first_row - slab * SIDE;
+                    copy<WEIGHTS>(to, weights + slab * SIDE * p.weight_row, APART * row, (p.across ? left : rows) - own_row(),
+                                  (p.across ? rows : left) - own_word() * WORD);
+                }
+                weights += SIDE * p.weight_channel;
+                copy_async_arrive(&barriers.full[turn.stage]);
+                turn.advance(int(p.stages));
+            }
+        }
+    }
+
+    // The same, number by number. Of a block so many rows and columns exist; a function tells where one of them lies.
+    template <typename Find>
+    __device__ static void gather(unsigned char* to, int rows, int columns, Find find) {
+#pragma unroll 1
+        for (int i = 0; i < TURNS; ++i) {
+            const int row = own_row() + i * APART;
+            Bits128 bits = {{0, 0, 0, 0}};
+#pragma unroll
+            for (int k = 0; k < WORD; ++k) {
+                const int column = own_word() * WORD + k;
+                if (row < rows && column < columns)
+                    bits.words[k / 2] |= unsigned(*(const Bits*)find(row, column)) << k % 2 * 16;
+            }
+            store_bits(to + i * APART * ROW_BYTES, bits);
+        }
+    }
+    __device__ __forceinline__ void gather() const {
+        Turn turn = {0, 0};
+#pragma unroll 1
+        for (int tile = first_tile; tile < tiles(); tile += apart())
+#pragma unroll 1
+            for (int channel = 0; channel < int(p.channels); channel += SIDE) {
+                const int left = int(p.channels) - channel;
+                unsigned char* to = stages + turn.stage * STAGE_BYTES + own_place();
+                mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);
+#pragma unroll 1
+                for (int block = 0; block < BLOCKS; ++block, to += BLOCK_BYTES) {
+                    const Positions own = positions(tile, block);
+                    gather(to, left, own.count, [&](int row, int column) {
+                        return p.input + place(own, column).input + (channel + row) * p.space.input_channel;
+                    });
+                }
+#pragma unroll 1
+                for (int slab = 0; slab < TEAMS * SLABS; ++slab, to += BLOCK_BYTES) {
+                    const int first = first_row + slab * SIDE;
+                    gather(to, int(p.rows) - first, left, [&](int row, int column) {
+                        return p.weight + group * p.weight_group + (first + row) * p.weight_row +
+                               (channel + column) * p.weight_channel;
+                    });
+                }
+                mbarrier_arrive(&barriers.full[turn.stage]);
+                turn.advance(int(p.stages));
+            }
+    }
+
+    // Issues the products of a chunk.
+    template <bool ACROSS>
+    __device__ __forceinline__ static void multiply(float (&sums)[SLABS][SUMS], const unsigned char* stage, int team,
+                                                    bool add) {
+        const unsigned char* const slab = stage + (BLOCKS + team * SLABS) * BLOCK_BYTES;
+        const unsigned long long inputs = matrix_descriptor(stage, BLOCK_BYTES, 8 * ROW_BYTES, 128);
+        const unsigned long long weights = matrix_descriptor(slab, BLOCK_BYTES, 8 * ROW_BYTES, 128);
+        constexpr int STEP = BLOCK * ROW_BYTES / 16, OWN_STEP = ACROSS ? STEP : BLOCK * 2 / 16;  // words
+        typedef typename Products<ACROSS>::type Product;
+        async_proxy_fence();  // behind what others have brought
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < SIDE / BLOCK; ++step)
+#pragma unroll
+            for (int s = 0; s < SLABS; ++s)
+                Product::multiply(sums[s], weights + s * BLOCK_BYTES / 16 + step * OWN_STEP, inputs + step * STEP,
+                                  add || step > 0);
+        wgmma_commit();
+    }
+    __device__ __forceinline__ void release(int stage) const {
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.empty[stage]);
+    }
+
+    // Stores a warp's outputs of 16 rows by 64 positions, of which so many rows exist from the first one on. A thread has a
+    // word of every fourth row.
+    __device__ __forceinline__ void store(const unsigned char* from, const Positions& block, int first_row, int rows) const {
+        const int lane = threadIdx.x % 32, own = lane / WORD, column = own_word() * WORD, count = block.count - column;
+        const int64 apart = 4 * p.space.out_row;
+        from += own * ROW_BYTES;
+        const unsigned char* const words[2] = {from + (own_word() ^ own) * 16, from + (own_word() ^ own ^ 4) * 16};
+        Element* to = p.out + start_of(block).out + column + (first_row + own) * p.space.out_row;
+        if (p.outs_of == 8) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i, to += apart)
+                store_bits((Bits128*)to, *(const Bits128*)(words[i % 2] + i * 4 * ROW_BYTES), i * 4 + own < rows && count > 0);
+        } else if (p.outs_of == 4) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i, to += apart) {
+                const Bits64* const halves = (const Bits64*)(words[i % 2] + i * 4 * ROW_BYTES);
+                store_bits((Bits64*)to, halves[0], i * 4 + own < rows && count > 0);
+                store_bits((Bits64*)to + 1, halves[1], i * 4 + own < rows && count > 4);
+            }
+        } else
+#pragma unroll 1
+            for (int i = 0; i < 4 * WORD; ++i) {
+                const int row = i / WORD * 4 + own;
+                const Element* const word = (const Element*)(from + i / WORD * 4 * ROW_BYTES + (own_word() ^ row % WORD) * 16);
+                if (row < rows && i % WORD < count)
+                    p.out[place(block, column + i % WORD).out + (first_row + row) * p.space.out_row] = word[i % WORD];
+            }
+    }
+    // All sums of a team. Each warp puts those of 16 rows by 64 positions, a block, into 2 KB of weights that nobody else
+    // reads, and that it has read, and takes them from there row by row.
+    __device__ __forceinline__ void finish(float (&sums)[SLABS][SUMS], unsigned char* slabs, int tile, int team) const {
+        const int lane = threadIdx.x % 32, warp = threadIdx.x % TEAM / 32;
+        named_barrier_wait(FIRST_BARRIER + team, TEAM);  // behind what other warps read
+#pragma unroll
+        for (int slab = 0; slab < SLABS; ++slab) {
+            const int row = (team * SLABS + slab) * SIDE + warp * 16;  // the warp's first one
+            unsigned char* const own = slabs + warp * 16 * ROW_BYTES;
+            if (p.bias.data) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    const float bias = biases[row + lane / 4 + half * 8];
+#pragma unroll
+                    for (int i = half * 2; i < SUMS; i += 4) sums[slab][i] += bias, sums[slab][i + 1] += bias;
+                }
+            }
+#pragma unroll
+            for (int block = 0; block < BLOCKS; ++block) {
+                unsigned char* const to = own + lane / 4 * ROW_BYTES + lane % 4 * 4;
+#pragma unroll
+                for (int word = 0; word < WORD; ++word) {
+                    const float* const sum = &sums[slab][(block * WORD + word) * 4];
+                    unsigned* const at = (unsigned*)(to + (word ^ lane / 4) * 16);
+                    at[0] = pair_of(sum[0], sum[1], Element());
+                    at[8 * ROW_BYTES / 4] = pair_of(sum[2], sum[3], Element());
+                }
+                __syncwarp();
+                store(own, positions(tile, block), first_row + row, int(p.rows) - first_row - row);
+                __syncwarp();
+            }
+        }
+    }
+
+    __device__ __forceinline__ void run(int team) const {
+        Turn turn = {0, 0};
+#pragma unroll 1
+        for (int tile = first_tile; tile < tiles(); tile += apart()) {
+            float sums[SLABS][SUMS];
+            int last = 0;
+#pragma unroll 1
+            for (int chunk = 0; chunk * SIDE < int(p.channels); ++chunk) {
+                const int stage = uniform(turn.stage);
+                mbarrier_wait(&barriers.full[stage], turn.parity);
+                if (p.across)
+                    multiply<true>(sums, stages + stage * STAGE_BYTES, team, chunk > 0);
+                else
+                    multiply<false>(sums, stages + stage * STAGE_BYTES, team, chunk > 0);
+                wgmma_wait<1>();
+                if (chunk > 0) release(last);
+                last = stage;
+                turn.advance(int(p.stages));
+            }
+            wgmma_wait<0>();
+            finish(sums, stages + last * STAGE_BYTES + (BLOCKS + team * SLABS) * BLOCK_BYTES, tile, team);
+            release(last);
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    pointwise16_conv(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    const Worker worker(p, memory);
+    worker.begin();
+    __syncthreads();
+    const int team = uniform(threadIdx.x / TEAM);
+    if (team == TEAMS) {
+        give_registers<GIVEN>();
+        if (p.inputs_of == 8 && p.weights_of == 8)
+            worker.bring<8, 8>();
+        else if (p.inputs_of > 1 && p.weights_of == 8)
+            worker.bring<4, 8>();
+        else if (p.inputs_of > 1 && p.weights_of > 1)
+            worker.bring<4, 4>();
+        else
+            worker.gather();
+    } else {
+        take_registers<TAKEN>();
+        worker.run(team);
+    }
+}

@@ -616,15 +616,12 @@ class KernelPath:
         most = inputs, max(weights, by_rows), outs
         launch, address = self.device.launcher(plan.launch), self.device.address
 
-        def together(number: int, place: int) -> int:
-            """Return how many numbers are moved at once, in 16 or 8 bytes, or one by one."""
-            number = math.gcd(number, place // 2)
-            return number if number >= _pointwise16.WORD // 2 else 1
-
         def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
             arrays = address(input), address(weight), address(out)
             term = 0 if bias is None else address(bias)
-            moved = tuple(map(together, most, arrays))
+            moved = tuple(
+                math.gcd(own, place // 2) for own, place in zip(most, arrays, strict=True)
+            )
             across = by_rows > weights and min(moved[:2]) > 1
             launch(packed_words((*arrays, term)) + constants + packed_words((*moved, across)))
 

@@ -921,10 +921,10 @@ def _few_channels(
     if g.channels <= _FEW_CHANNELS[size]:
         return f"its groups have {g.channels} input channels, no more than {_FEW_CHANNELS[size]}"
     axis = g.axes[-1]
-    if g.rank > 1 or axis.step > 1 or axis.size_out % (8 // size):
+    if g.rank > 1 or axis.step > 1 or axis.size_out % 2:
         return "neighbouring outputs, or their inputs, do not lie together"
-    if size == 2 and (g.rows if g.transposed else g.channels) % 4:
-        return "neighbouring weights do not lie in fours"
+    if size == 2 and (g.rows if g.transposed else g.channels) % 2:
+        return "neighbouring weights do not lie together"
     small = _small(g.channels * g.groups * g.rows * math.prod(axis.size_out for axis in g.axes))
     if small:
         return small

@@ -249,14 +249,6 @@ struct Packed {
     }
 };
 
-// A stage of a ring, and the parity of its current turn.
-struct Turn {
-    int stage, parity;
-    __device__ void advance(int stages) {
-        if (++stage == stages) stage = 0, parity ^= 1;
-    }
-};
-
 // Two sums beside each other. As bits they would be taken while products still run, which makes ptxas wait for
 // each of these.
 struct __align__(8) Neighbours {

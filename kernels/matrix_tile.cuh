@@ -294,6 +294,14 @@ __device__ inline void describe_phase(Phase& phase, const MatrixAxis (&axis)[3],
     }
 }
 
+// A stage of a ring, and the parity of its current turn.
+struct Turn {
+    int stage, parity;
+    __device__ void advance(int stages) {
+        if (++stage == stages) stage = 0, parity ^= 1;
+    }
+};
+
 // The same value, of which the compiler knows that all lanes of the warp have it: what wgmma depends on
 // must not look as if it could differ from lane to lane.
 __device__ inline int uniform(int value) { return __shfl_sync(~0u, value, 0); }

@@ -23,8 +23,8 @@
 // them, and runs ahead of the others, over the ends of tiles as well; each of these has SLABS slabs and all positions, and
 // keeps products of one chunk under way while it waits for the next.
 //
-// Words are copied whole where arrays are aligned to 16 bytes, and in halves where they are aligned to 8. For others both
-// operands are put together from single numbers, which is slow, and right for any strides.
+// Words are copied whole where arrays are aligned to 16 bytes, and in pieces where they are aligned to 8 or 4. For others
+// both operands are put together from single numbers, which is slow, and right for any strides.
 //
 // In the matrix units' accumulators four threads have eight neighbours of a row, two each, which are 16 bytes. So sums go
 // through shared memory once more, in the place of weights that a team has read, and are stored by rows of 128 bytes.
@@ -49,9 +49,9 @@ constexpr int THREADS = (TEAMS + 1) * TEAM;
 constexpr int SIDE = 64;             // of a block of numbers
 constexpr int ROW_BYTES = 2 * SIDE;  // of its rows
 constexpr int BLOCK_BYTES = SIDE * ROW_BYTES;
-constexpr int WORD = 8;                     // numbers of 16 bytes
-constexpr int TURNS = SIDE * WORD / TEAM;   // words of a block that a thread copies
-constexpr int APART = SIDE / TURNS;         // rows from one of these to the next
+constexpr int WORD = 8;                        // numbers of 16 bytes
+constexpr int OWN_WORDS = SIDE * WORD / TEAM;  // of a block that a thread copies
+constexpr int APART = SIDE / OWN_WORDS;        // rows from one of these to the next
 constexpr int PLACES = BLOCKS * SIDE, ROWS = TEAMS * SLABS * SIDE;
 constexpr int STAGE_BYTES = (BLOCKS + TEAMS * SLABS) * BLOCK_BYTES;
 constexpr int SUMS = PLACES / 2;  // of a thread in a slab
@@ -71,22 +71,15 @@ struct Arguments {
     Space space;
     int64 blocks, blocks_of_sample, per_blocks;  // of 64 positions; the long reciprocal of these
     int64 units, units_of_group, stages;
-    int64 inputs_of, weights_of, outs_of;  // numbers that are copied, or stored, together: 8, 4, or 1
-    int64 across;  // whether rows of weights, not channels, lie together
-};
-
-// A stage, and whether that is its even or odd turn.
-struct Turn {
-    int stage, parity;
-    __device__ void advance(int stages) {
-        if (++stage == stages) stage = 0, parity ^= 1;
-    }
+    int64 inputs_of, weights_of, outs_of;  // numbers that are copied, or stored, together: 8, 4, 2, or 1
+    int64 across;                          // whether rows of weights, not channels, lie together
 };
 
 struct Barriers {
     mbarrier full[MAX_STAGES], empty[MAX_STAGES];
 };
 
+// Products of weights whose rows run along K, or across.
 template <bool ACROSS>
 struct Products {
     typedef WgmmaAcross<matrix_type<Operand>::value, PLACES> type;
@@ -156,49 +149,70 @@ struct Worker {
     __device__ static int own_word() { return threadIdx.x % WORD; }
     __device__ static int own_place() { return own_row() * ROW_BYTES + (own_word() ^ own_row() % WORD) * 16; }
 
-    // Copies a thread's words of a block, of which so many rows exist from its own first one on, and so many numbers of each
-    // from its word on. Zeros are in the place of others.
+    // Copies a thread's words of a block, so many numbers TOGETHER. Of these so many rows exist from its own first one on,
+    // and so many numbers of each from its word on; zeros are in the place of others.
     template <int TOGETHER>
     __device__ __forceinline__ static void copy(unsigned char* to, const Element* from, int64 apart, int rows, int count) {
-        const int first = count > 0 ? rows : 0, second = count > 4 ? rows : 0;
+        settle(from);  // or registers are kept for the addresses of all chunks, for each way to copy
 #pragma unroll
-        for (int i = 0; i < TURNS; ++i, to += APART * ROW_BYTES, from += apart) {
-            copy_async_or_zeros<2 * TOGETHER>(to, from, i * APART < first);
-            if (TOGETHER == 4) copy_async_or_zeros<8>(to + 8, from + 4, i * APART < second);
+        for (int i = 0; i < OWN_WORDS; ++i, to += APART * ROW_BYTES, from += apart)
+#pragma unroll
+            for (int piece = 0; piece < WORD; piece += TOGETHER)
+                copy_async_or_zeros<2 * TOGETHER>(to + 2 * piece, from + piece, i * APART < (piece < count ? rows : 0));
+    }
+    // Those of a chunk, with so many channels left.
+    template <int TOGETHER>
+    __device__ __forceinline__ void copy_inputs(unsigned char* to, const Element* const (&from)[BLOCKS],
+                                                const int (&counts)[BLOCKS], int left) const {
+#pragma unroll
+        for (int block = 0; block < BLOCKS; ++block, to += BLOCK_BYTES)
+            copy<TOGETHER>(to, from[block], APART * p.space.input_channel, left - own_row(), counts[block]);
+    }
+    template <int TOGETHER>
+    __device__ __forceinline__ void copy_weights(unsigned char* to, const Element* from, int64 row, int left) const {
+#pragma unroll
+        for (int slab = 0; slab < TEAMS * SLABS; ++slab, to += BLOCK_BYTES) {
+            const int rows = int(p.rows) - first_row - slab * SIDE;
+            copy<TOGETHER>(to, from + slab * SIDE * p.weight_row, APART * row, (p.across ? left : rows) - own_row(),
+                           (p.across ? rows : left) - own_word() * WORD);
         }
     }
-    // All chunks of all tiles of the block, by a team, so many inputs and weights together.
-    template <int INPUTS, int WEIGHTS>
+
+    // All chunks of all tiles of the block, by a team; of both operands WHOLE words, or pieces.
+    template <bool WHOLE>
     __device__ __forceinline__ void bring() const {
         const int64 channel = p.space.input_channel, row = p.across ? p.weight_channel : p.weight_row;
         Turn turn = {0, 0};
 #pragma unroll 1
         for (int tile = first_tile; tile < tiles(); tile += apart()) {
-            const Element* from[BLOCKS];
+            const Element* inputs[BLOCKS];
             int counts[BLOCKS];
 #pragma unroll
             for (int block = 0; block < BLOCKS; ++block) {
                 const Positions own = positions(tile, block);
                 counts[block] = own.count - own_word() * WORD;
-                from[block] = p.input + start_of(own).input + own_word() * WORD + own_row() * channel;
+                inputs[block] = p.input + start_of(own).input + own_word() * WORD + own_row() * channel;
             }
             const Element* weights = p.weight + group * p.weight_group + first_row * p.weight_row + own_row() * row +
                                      own_word() * WORD;
 #pragma unroll 1
             for (int left = int(p.channels); left > 0; left -= SIDE) {
-                unsigned char* to = stages + turn.stage * STAGE_BYTES + own_place();
+                unsigned char* const to = stages + turn.stage * STAGE_BYTES + own_place();
                 mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);
+                if (WHOLE || p.inputs_of == 8)
+                    copy_inputs<8>(to, inputs, counts, left);
+                else if (p.inputs_of == 4)
+                    copy_inputs<4>(to, inputs, counts, left);
+                else
+                    copy_inputs<2>(to, inputs, counts, left);
+                if (WHOLE || p.weights_of == 8)
+                    copy_weights<8>(to + BLOCKS * BLOCK_BYTES, weights, row, left);
+                else if (p.weights_of == 4)
+                    copy_weights<4>(to + BLOCKS * BLOCK_BYTES, weights, row, left);
+                else
+                    copy_weights<2>(to + BLOCKS * BLOCK_BYTES, weights, row, left);
 #pragma unroll
-                for (int block = 0; block < BLOCKS; ++block, to += BLOCK_BYTES) {
-                    copy<INPUTS>(to, from[block], APART * channel, left - own_row(), counts[block]);
-                    from[block] += SIDE * channel;
-                }
-#pragma unroll
-                for (int slab = 0; slab < TEAMS * SLABS; ++slab, to += BLOCK_BYTES) {
-                    const int rows = int(p.rows) - first_row - slab * SIDE;
-                    copy<WEIGHTS>(to, weights + slab * SIDE * p.weight_row, APART * row, (p.across ? left : rows) - own_row(),
-                                  (p.across ? rows : left) - own_word() * WORD);
-                }
+                for (const Element*& own : inputs) own += SIDE * channel;
                 weights += SIDE * p.weight_channel;
                 copy_async_arrive(&barriers.full[turn.stage]);
                 turn.advance(int(p.stages));
@@ -210,7 +224,7 @@ struct Worker {
     template <typename Find>
     __device__ static void gather(unsigned char* to, int rows, int columns, Find find) {
 #pragma unroll 1
-        for (int i = 0; i < TURNS; ++i) {
+        for (int i = 0; i < OWN_WORDS; ++i) {
             const int row = own_row() + i * APART;
             Bits128 bits = {{0, 0, 0, 0}};
 #pragma unroll
@@ -274,6 +288,13 @@ struct Worker {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.empty[stage]);
     }
 
+    // Stores the outputs of a word, of which so many exist, by pieces.
+    template <typename Piece>
+    __device__ __forceinline__ static void store_pieces(Piece* to, const unsigned char* word, int count) {
+        constexpr int TOGETHER = sizeof(Piece) / 2;
+#pragma unroll
+        for (int i = 0; i < WORD / TOGETHER; ++i) store_bits(to + i, ((const Piece*)word)[i], i * TOGETHER < count);
+    }
     // Stores a warp's outputs of 16 rows by 64 positions, of which so many rows exist from the first one on. A thread has a
     // word of every fourth row.
     __device__ __forceinline__ void store(const unsigned char* from, const Positions& block, int first_row, int rows) const {
@@ -288,11 +309,12 @@ struct Worker {
                 store_bits((Bits128*)to, *(const Bits128*)(words[i % 2] + i * 4 * ROW_BYTES), i * 4 + own < rows && count > 0);
         } else if (p.outs_of == 4) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i, to += apart) {
-                const Bits64* const halves = (const Bits64*)(words[i % 2] + i * 4 * ROW_BYTES);
-                store_bits((Bits64*)to, halves[0], i * 4 + own < rows && count > 0);
-                store_bits((Bits64*)to + 1, halves[1], i * 4 + own < rows && count > 4);
-            }
+            for (int i = 0; i < 4; ++i, to += apart)
+                store_pieces((Bits64*)to, words[i % 2] + i * 4 * ROW_BYTES, i * 4 + own < rows ? count : 0);
+        } else if (p.outs_of == 2) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i, to += apart)
+                store_pieces((unsigned*)to, words[i % 2] + i * 4 * ROW_BYTES, i * 4 + own < rows ? count : 0);
         } else
 #pragma unroll 1
             for (int i = 0; i < 4 * WORD; ++i) {
@@ -372,11 +394,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     if (team == TEAMS) {
         give_registers<GIVEN>();
         if (p.inputs_of == 8 && p.weights_of == 8)
-            worker.bring<8, 8>();
-        else if (p.inputs_of > 1 && p.weights_of == 8)
-            worker.bring<4, 8>();
+            worker.bring<true>();
         else if (p.inputs_of > 1 && p.weights_of > 1)
-            worker.bring<4, 4>();
+            worker.bring<false>();
         else
             worker.gather();
     } else {

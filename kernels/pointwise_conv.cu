@@ -66,14 +66,6 @@ struct Arguments {
     int64 together;  // whether a thread's positions lie together, aligned, in input and output
 };
 
-// A stage, and whether that is its even or odd turn.
-struct Turn {
-    int stage, parity;
-    __device__ void advance(int stages) {
-        if (++stage == stages) stage = 0, parity ^= 1;
-    }
-};
-
 struct Barriers {
     mbarrier full[MAX_STAGES], empty[MAX_STAGES];
 };

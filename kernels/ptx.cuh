@@ -426,7 +426,7 @@ __device__ inline void copy_async(void* shared, const void* global, int used) {
 // The same for all of the bytes, or for none of them (compute capability 8.0).
 template <int BYTES>
 __device__ inline void copy_async_or_zeros(void* shared, const void* global, bool exists) {
-    static_assert(BYTES == 8 || BYTES == 16, "sizes of cp.async");
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "sizes of cp.async");
 #ifndef __CUDACC__
     emulator::copy_async(shared, global, BYTES, exists ? BYTES : 0);
 #else
@@ -436,8 +436,8 @@ __device__ inline void copy_async_or_zeros(void* shared, const void* global, boo
                      "l"(global), "r"(int(exists)) : "memory");
     else
         asm volatile("{\n.reg .pred p;\nsetp.eq.b32 p, %2, 0;\n"
-                     "cp.async.ca.shared.global [%0], [%1], 8, p;\n}\n" ::"r"(shared_address(shared)),
-                     "l"(global), "r"(int(exists)) : "memory");
+                     "cp.async.ca.shared.global [%0], [%1], %3, p;\n}\n" ::"r"(shared_address(shared)),
+                     "l"(global), "r"(int(exists)), "n"(BYTES) : "memory");
 #endif
 }
 
@@ -655,6 +655,13 @@ __device__ inline unsigned long long matrix_descriptor(const void* start, unsign
 __device__ inline void settle(unsigned& value) {
 #ifdef __CUDACC__
     asm volatile("" : "+r"(value)::"memory");
+#endif
+}
+// An address of which the compiler does not know here how it comes about: it finds no use in others that it has.
+template <typename T>
+__device__ inline void settle(const T*& address) {
+#ifdef __CUDACC__
+    asm volatile("" : "+l"(address));
 #endif
 }
 

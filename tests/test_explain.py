@@ -203,10 +203,10 @@ def test_kernels_and_reasons() -> None:
     assert kernel == "streaming"
     assert refused["pointwise"] == "its groups have 48 input channels, no more than 48"
     assert kernel_of(*pointwise, dtype="float16")[0] == "pointwise"
-    odd = (cupyconv.conv2d, (8, 150, 56, 56), (64, 150, 1, 1))
+    odd = (cupyconv.conv2d, (8, 151, 56, 56), (64, 151, 1, 1))
     kernel, refused = kernel_of(*odd, dtype="float16")
     assert kernel == "hopper"
-    assert refused["pointwise"] == "neighbouring weights do not lie in fours"
+    assert refused["pointwise"] == "neighbouring weights do not lie together"
     many_channels = (cupyconv.conv2d, (8, 256, 56, 56), (64, 256, 1, 1))
     assert kernel_of(*many_channels, dtype="float16")[0] == "pointwise"
     assert kernel_of(*many_channels, precision="tf32")[0] == "pointwise"

@@ -629,13 +629,15 @@ def test_each_warp_has_channels_to_copy_in_bulk(channels: int, bulk: bool) -> No
 
 
 # What that of 16-bit numbers tells apart, for c channels, r rows and tiles of n positions: inputs
-# and weights in words of 16 bytes, in halves, and one by one; small images that share a tile.
+# and weights in words of 16 bytes, halves, pairs, and one by one; small images that share a tile.
 POINTWISE16_KINDS: dict[str, Any] = {
     "words": lambda c, r, n: ("conv1d", (3, 2 * c, n + 24), (2 * r, c, 1), {}),
     "halves": lambda c, r, n: ("conv_transpose1d", (3, 2 * c, n + 20), (2 * c, r // 4 * 4, 1), {}),
     "halves of weights": lambda c, r, n: (
         "conv1d", (1, 2 * (c + 4), n + 12), (2 * r, c + 4, 1), {},
     ),
+    "pairs": lambda c, r, n: ("conv1d", (3, 2 * c, n + 22), (2 * r, c, 1), {}),
+    "pairs of weights": lambda c, r, n: ("conv1d", (1, 2 * (c + 2), n + 8), (2 * r, c + 2, 1), {}),
     "rows of weights": lambda c, r, n: (
         "conv_transpose1d", (1, 2 * c, n + 8), (2 * c, r + 7, 1), {},
     ),

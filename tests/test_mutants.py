@@ -2170,6 +2170,7 @@ POINTWISE_CASES = {
     "words": convolution("conv1d", (5, 272, 200), (520, 136, 1), "float16", bias=True, groups=2),
     "slabs": convolution("conv1d", (5, 272, 200), (260, 136, 1), "float16", groups=2),
     "halves": convolution("conv1d", (3, 132, 300), (70, 132, 1), "bfloat16", bias=True),
+    "pairs": convolution("conv1d", (3, 154, 302), (70, 154, 1), "float16", bias=True),
     "across": convolution("conv_transpose1d", (2, 160, 304), (160, 72, 1), "float16"),
     "numbers": convolution("conv1d", (2, 150, 333), (160, 75, 1), "float16", groups=2),
     "many chunks": convolution("conv1d", (1, 900, 304), (60, 900, 1), "float16"),
@@ -2661,8 +2662,8 @@ POINTWISE16 = {
     ),
     "16 bits: no wait for a stage to be empty": Mutant(
         POINTWISE16_CONV,
-        "mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);\n#pragma unroll\n",
-        "#pragma unroll\n",
+        "mbarrier_wait(&barriers.empty[turn.stage], turn.parity ^ 1);\n                if (WHOLE",
+        "if (WHOLE",
         "race|one more than", by="pointwise", case="many chunks",
     ),
     "16 bits: no wait for a stage to be full": Mutant(
@@ -2700,15 +2701,17 @@ POINTWISE16 = {
         "stage = 0",
         "hangs|race|one more than", by="pointwise", case="many chunks",
     ),
-    "16 bits: the first half of words": Mutant(
-        POINTWISE16_CONV, "if (TOGETHER == 4) copy_async_or_zeros<8>(to + 8,",
-        "if (TOGETHER == 2) copy_async_or_zeros<8>(to + 8,",
+    "16 bits: the first piece of words": Mutant(
+        POINTWISE16_CONV, "piece < WORD; piece += TOGETHER", "piece < 1; piece += TOGETHER",
         "nothing wrote|wrong", by="pointwise", case="halves",
     ),
-    "16 bits: halves behind the last one": Mutant(
-        POINTWISE16_CONV, "second = count > 4 ? rows : 0",
-        "second = first",
+    "16 bits: pieces behind the last one": Mutant(
+        POINTWISE16_CONV, "(piece < count ? rows : 0)", "(0 < count ? rows : 0)",
         "out of bounds|wrong", by="pointwise", case="halves",
+    ),
+    "16 bits: pieces in the place of the first": Mutant(
+        POINTWISE16_CONV, "(to + 2 * piece, from + piece,", "(to, from + piece,",
+        "nothing wrote|race|wrong", by="pointwise", case="pairs",
     ),
     "16 bits: channels behind the last one": Mutant(
         POINTWISE16_CONV, "left - own_row(), counts[block]",
@@ -2741,8 +2744,8 @@ POINTWISE16 = {
         "wrong", by="pointwise", case="across",
     ),
     "16 bits: channels of the first chunk": Mutant(
-        POINTWISE16_CONV, "from[block] += SIDE * channel;",
-        "",
+        POINTWISE16_CONV, "own += SIDE * channel;",
+        "{}",
         "wrong", by="pointwise", case="words",
     ),
     "16 bits: weights of the first chunk": Mutant(
@@ -2751,8 +2754,8 @@ POINTWISE16 = {
         "wrong", by="pointwise", case="words",
     ),
     "16 bits: weights of the first slab": Mutant(
-        POINTWISE16_CONV, "weights + slab * SIDE * p.weight_row, APART",
-        "weights, APART",
+        POINTWISE16_CONV, "from + slab * SIDE * p.weight_row, APART",
+        "from, APART",
         "wrong", by="pointwise", case="words",
     ),
     "16 bits: products of the first slab": Mutant(
@@ -2825,10 +2828,15 @@ POINTWISE16 = {
         "(own_word() ^ own) * 16}",
         "wrong", by="pointwise", case="words",
     ),
-    "16 bits: second halves behind the last position": Mutant(
-        POINTWISE16_CONV, "i * 4 + own < rows && count > 4);",
-        "i * 4 + own < rows && count > 0);",
+    "16 bits: pieces of outputs behind the last one": Mutant(
+        POINTWISE16_CONV, "i * TOGETHER < count);", "0 < count);",
         "out of bounds|another thread", by="pointwise", case="halves",
+    ),
+    "16 bits: outputs in pieces behind the last row": Mutant(
+        POINTWISE16_CONV,
+        "(unsigned*)to, words[i % 2] + i * 4 * ROW_BYTES, i * 4 + own < rows ? count : 0)",
+        "(unsigned*)to, words[i % 2] + i * 4 * ROW_BYTES, count)",
+        "out of bounds|another thread", by="pointwise", case="pairs",
     ),
     "16 bits: numbers of the first chunk": Mutant(
         POINTWISE16_CONV, "(channel + row) * p.space.input_channel",

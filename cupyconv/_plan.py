@@ -333,23 +333,8 @@ class PointwisePlan:
         return f"{self.pack}; {self.launch}: {self.layout}"
 
 
-@dataclass(frozen=True)
-class Pointwise16Plan:
-    """How a convolution runs by pointwise16_conv.cu.
-
-    Attributes
-    ----------
-    launch : Launch
-        The kernel.
-    layout : Layout
-        How outputs are divided into tiles.
-    """
-
-    launch: Launch
-    layout: _pointwise16.Layout
-
-    def __str__(self) -> str:
-        return f"{self.launch}: {self.layout}"
+class Pointwise16Plan(_TiledPlan[_pointwise16.Layout]):
+    """How a convolution runs by pointwise16_conv.cu."""
 
 
 @dataclass(frozen=True)

@@ -94,12 +94,7 @@ class Recorder(EmulatorBackend):
             run(launch, arguments)
 
         def planned(
-            plan: MatrixPlan
-            | DepthwisePlan
-            | GatherPlan
-            | StreamingPlan
-            | PointwisePlan
-            | Pointwise16Plan,
+            plan: _plan.ConvPlan,
             *rest: Any,
         ) -> Any:
             self.plans.append(plan)

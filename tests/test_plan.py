@@ -200,7 +200,7 @@ def test_every_launch_is_of_a_listed_instance(
         assert launch.instance in ALL[processor.target]
         if launch.instance.source not in (
             *("matrix_conv.cu", "pack_weights.cu", "pooled_norm.cu"),
-            *("streaming_conv.cu", "pointwise_conv.cu", "pointwise16_conv.cu"),
+            *HOPPER_ALONE,
         ):
             assert all(launch.instance in ALL[target] for target in TARGETS)
 
@@ -210,7 +210,7 @@ def test_instances(target: str) -> None:
     listed = instances(target)
     assert len(listed) == len(set(listed)), "an instance is listed twice"
     compiled = {(instance.source, instance.defines) for instance in listed}
-    assert 1 <= len(compiled) <= 400
+    assert 1 <= len(compiled) <= 391
     for instance in listed:
         text = _compile.source(instance.source)
         kernel = (

@@ -88,11 +88,13 @@ struct WgmmaEngine {
     static constexpr int LOADS = PARTS * PIECES * SEGMENT / 2 <= 64 ? 16 : 32;
     static constexpr bool EARLY = true;
 
+    // A chain begins with a product that adds to nothing, which is known only as it runs: where it seems to add to what was
+    // never defined, NVRTC up to 12.8 lets each product wait for the one before.
     __device__ void clear() {
 #pragma unroll
         for (int s = 0; s < PIECES; ++s)
 #pragma unroll
-            for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] = 0;
+            for (int i = 0; i < SEGMENT / 2; ++i) sum[s][i] = chain[s][i] = 0;
         touched();
     }
     // Behind what writes sums: here, or compilers put the fence where not all warps may pass.

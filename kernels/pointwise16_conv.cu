@@ -359,10 +359,11 @@ struct Worker {
     }
 
     __device__ __forceinline__ void run(int team) const {
+        // Defined here, as where the first products seem to add to nothing NVRTC up to 12.8 lets each wait for the one before.
+        float sums[SLABS][SUMS] = {};
         Turn turn = {0, 0};
 #pragma unroll 1
         for (int tile = first_tile; tile < tiles(); tile += apart()) {
-            float sums[SLABS][SUMS];
             int last = 0;
 #pragma unroll 1
             for (int chunk = 0; chunk * SIDE < int(p.channels); ++chunk) {

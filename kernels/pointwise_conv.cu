@@ -286,12 +286,13 @@ struct Worker {
     template <bool TOGETHER>
     __device__ __forceinline__ void run(unsigned char* memory) const {
         const int blocks = gridDim.x / int(p.units), chunks = int(p.chunks);
+        // Defined here, as where the first products seem to add to nothing NVRTC up to 12.8 lets each wait for the one before.
+        Sums sums[HELD] = {};
         Turn turn = {0, 0};
 #pragma unroll 1
         for (int tile = blockIdx.x / int(p.units); tile < int(p.tiles); tile += blocks) {
             Spots<TOGETHER> spots;
             Operands operands[2];
-            Sums sums[HELD];
             find(spots, tile);
             take(operands[0], spots, turn);
 #pragma unroll 1

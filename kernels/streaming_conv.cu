@@ -385,6 +385,8 @@ struct Worker {
         Spots<TOGETHER> spots;
         find(spots, tile, start);
         load_chunk(inputs, spots);
+        // Defined here, as where the first products seem to add to nothing NVRTC up to 12.8 lets each wait for the one before.
+        Sums sums[HELD] = {};
 #pragma unroll 1
         while (tile < tiles) {
             const int next = tile + blocks * TEAMS;
@@ -392,7 +394,6 @@ struct Worker {
 #pragma unroll
             for (int s = 0; s < spots.COUNT; ++s) outs[s] = spots.out[s];
             Operands operands;
-            Sums sums[HELD];
             if (LONG && PARTS == 2) clear(sums);
 #pragma unroll 1
             for (int pass = 0; pass < (LONG ? 1 : int(p.passes)); ++pass) {

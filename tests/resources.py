@@ -54,7 +54,7 @@ def version() -> str:
     return ".".join(map(str, nvrtc.getVersion()))
 
 
-def given(options: tuple[str, ...], target: str) -> tuple[str, ...]:
+def all_options(options: tuple[str, ...], target: str) -> tuple[str, ...]:
     """What CuPy gives the compiler for a target, and that it shall report."""
     architecture = f"-arch={target}"
     return (
@@ -72,7 +72,7 @@ def report(source: str, options: tuple[str, ...], target: str) -> str:
 
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
     try:
-        nvrtc.compileProgram(program, given(options, target))
+        nvrtc.compileProgram(program, all_options(options, target))
         assert nvrtc.getCUBIN(program)
     except Exception as error:
         raise AssertionError(f"{target}: {nvrtc.getProgramLog(program)[-2000:]}") from error
@@ -92,7 +92,7 @@ def nvrtc12() -> ctypes.CDLL:
 def report12(source: str, options: tuple[str, ...], target: str) -> str:
     """The same by the compiler of CUDA 12, which CuPy has not loaded."""
     nvrtc, program, size = nvrtc12(), ctypes.c_void_p(), ctypes.c_size_t()
-    own = [option.encode() for option in given(options, target)]
+    own = [option.encode() for option in all_options(options, target)]
     made = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None
     )

@@ -36,6 +36,7 @@ from strategies import (
 )
 
 T = TypeVar("T")
+Order = tuple[str | None, ...]
 
 PARAMETERS = [np.dtype(np.float32), np.dtype(np.float64)]
 OUT_LAYOUTS = tuple(layout for layout in LAYOUTS if layout != "broadcast")
@@ -86,15 +87,15 @@ class Example:
     ----------
     cases : list of Case
         The calls; the input of a later one is drawn as None.
-    kernels : list of str or None
-        The kernel that is forced on each convolution.
+    kernels : list of tuple
+        For each call, the kernels in the order in which they are tried; None leaves the choice.
     layouts : dict of str to str
         How each array lies in memory, by the name of the argument; "out" if the result is written
         to an array of the caller's.
     """
 
     cases: list[Case]
-    kernels: list[str | None]
+    kernels: list[Order]
     layouts: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -123,15 +124,15 @@ def example(seed: int, number: int, budget: Budget) -> Example:
     if kind < 0.74:
         return _with_layouts(draw, *_convolution(draw, budget))
     if kind < 0.80:
-        return _with_layouts(draw, _norm(draw, budget), None)
+        return _with_layouts(draw, _norm(draw, budget), (None,))
     if kind < 0.85:
-        return _with_layouts(draw, _pool(draw, budget), None)
+        return _with_layouts(draw, _pool(draw, budget), (None,))
     if kind < 0.92:
         return _with_layouts(draw, *_fused(draw, budget))
     return _chain(draw, budget)
 
 
-def _with_layouts(draw: Draw, case: Case, kernel: str | None) -> Example:
+def _with_layouts(draw: Draw, case: Case, kernels: Order) -> Example:
     """Lay the arrays of a case out in memory."""
     layouts: dict[str, str] = {}
     arrays: dict[str, Array | None] = {}
@@ -143,7 +144,7 @@ def _with_layouts(draw: Draw, case: Case, kernel: str | None) -> Example:
         arrays[name] = lay_out(draw.rng, a, layouts[name])
     if draw.chance(0.3):
         layouts["out"] = draw.one(OUT_LAYOUTS)
-    return Example([case.with_arrays(**arrays)], [kernel], layouts)
+    return Example([case.with_arrays(**arrays)], [kernels], layouts)
 
 
 def _arrays(
@@ -316,24 +317,26 @@ def _dtypes(draw: Draw) -> tuple[Any, Any, str | None]:
         return *pair, None
 
 
-def _convolution(draw: Draw, budget: Budget) -> tuple[Convolution, str | None]:
-    """A call of a convolution or a transposed one, and the kernel that is to run it."""
+def _convolution(draw: Draw, budget: Budget) -> tuple[Convolution, Order]:
+    """A call of a convolution or a transposed one, and the kernels that are to run it."""
     sizes = draw.one(FAMILIES)(draw)
     transposed = draw.chance(0.5)
     empty = draw.rng.random()
     if empty < 0.06:
-        return _of_sizes(draw, budget, sizes, transposed, empty_axis=True), _kernel(draw)
+        return _of_sizes(draw, budget, sizes, transposed, empty_axis=True), _kernels(draw)
     if empty < 0.075:
         sizes.samples = 0
     elif empty < 0.09:
         sizes.channels = 0
     elif empty < 0.095:
         sizes.rows = 0
-    return _of_sizes(draw, budget, sizes, transposed), _kernel(draw)
+    return _of_sizes(draw, budget, sizes, transposed), _kernels(draw)
 
 
-def _kernel(draw: Draw) -> str | None:
-    return draw.one(_plan.KERNELS) if draw.chance(0.55) else None
+def _kernels(draw: Draw) -> Order:
+    if draw.chance(0.4):
+        return (None,)
+    return tuple(_plan.KERNELS[i] for i in draw.rng.permutation(len(_plan.KERNELS)))
 
 
 def _of_sizes(
@@ -541,7 +544,7 @@ def _pool(draw: Draw, budget: Budget) -> Case:
     return Case("max_pool2d", arrays, {**options, "ceil_mode": ceil_mode})
 
 
-def _fused(draw: Draw, budget: Budget) -> tuple[Case, str | None]:
+def _fused(draw: Draw, budget: Budget) -> tuple[Case, Order]:
     """The fused operation; the largest sets of a norm have about as many bytes as shared memory."""
     while True:
         kernel, stride = draw.each(2, 1, 5), draw.each(2, 1, 3)
@@ -589,7 +592,7 @@ def _fused(draw: Draw, budget: Budget) -> tuple[Case, str | None]:
         "eps": draw.one([1e-5, 1e-3]),
         "precision": precision,
     }
-    return Case(FUSED, arrays, options), draw.one([None, None, "portable", "hopper", "direct"])
+    return Case(FUSED, arrays, options), (draw.one([None, None, "portable", "hopper", "direct"]),)
 
 
 def _chain(draw: Draw, budget: Budget) -> Example:
@@ -599,7 +602,7 @@ def _chain(draw: Draw, budget: Budget) -> Example:
     shape = (draw.size(1, 3), channels, *draw.each(2, 5, 8 if small else 24))
     dtype, precision = draw.one(MODES)
     cases: list[Case] = []
-    kernels: list[str | None] = []
+    kernels: list[Order] = []
     first = values(draw.rng, shape, dtype, draw.one(["signed", "positive"]))
     for step in range(draw.integer(2, 4)):
         source: dict[str, Array | None] = {"input": first if step == 0 else None}
@@ -615,7 +618,7 @@ def _chain(draw: Draw, budget: Budget) -> Example:
             cases.append(Case(kind, source, {"num_groups": draw.one(divisors)}))
         else:
             cases.append(Case(kind, source, {}))
-        kernels.append(_kernel(draw) if kind.startswith("conv") else None)
+        kernels.append(_kernels(draw) if kind.startswith("conv") else (None,))
     return Example(cases, kernels)
 
 

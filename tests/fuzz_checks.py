@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import bounds
 import fuzz_cases
 import reference
 from backends import CupyBackend, EmulatorBackend, NumpyBackend
-from bounds import assert_normalized
+from bounds import assert_normalized, assert_same_bits
 from cupyconv import _device
 from cupyconv._plan import Launch
 from emulator.device import EmulatedDevice
@@ -126,19 +127,69 @@ def largest(
 _MOST_TAPS = 1500
 
 
-def check_value(case: Case, arrays: dict[str, Result], result: Result) -> None:
+class Checks:
+    """Counts of what is wrong, each with a function that says what it is.
+
+    On a GPU they are looked at together at the end of an example, as each look is a wait.
+    """
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[Result, Callable[[], None]]] = []
+
+    def expect_none(self, count: Result, complain: Callable[[], None]) -> None:
+        self.pending.append((count, complain))
+
+    def settle(self) -> None:
+        """Let each complain whose count is not zero."""
+        pending, self.pending = self.pending, []
+        counts = [count for count, _ in pending]
+        if counts and not isinstance(counts[0], np.integer):
+            counts = _cupy().stack(counts).get()
+        for count, (_, complain) in zip(counts, pending, strict=True):
+            if count:
+                complain()
+
+    def equal_bits(self, actual: Result, expected: Result, what: str) -> None:
+        """Equal bit by bit; NaN is NaN, whatever its payload."""
+        same = actual.shape == expected.shape and actual.dtype == expected.dtype
+        if same and actual.size == 0:
+            return
+        different = _different(actual, expected) if same else np.int64(1)
+
+        def complain() -> None:
+            try:
+                assert_same_bits(_host(actual), _host(expected))
+            except AssertionError as error:
+                raise Wrong(f"{what}: {str(error)[:300]}") from None
+
+        if same:
+            self.expect_none(different, complain)
+        else:
+            complain()
+
+    def unchanged(self, memory: Result, before: Result, what: str) -> None:
+        def complain() -> None:
+            raise Wrong(f"{what} was written to")
+
+        self.expect_none((memory != before).sum(), complain)
+
+
+def check_value(checks: Checks, case: Case, arrays: dict[str, Result], result: Result) -> None:
     """The result of a call on `arrays`, which are those of the case on the backend's device."""
     if isinstance(case, Convolution):
-        _check_convolution(case, arrays, result)
+        _check_convolution(checks, case, arrays, result)
     elif case.function == "max_pool2d":
-        same_bits(result + 0, largest(arrays["input"], result.shape, **case.options) + 0, "pooling")
+        expected = largest(arrays["input"], result.shape, **case.options)
+        checks.equal_bits(result + 0, expected + 0, "pooling")
     else:
         host = _host(result)
         expected, error, dtype = _expected(case)
         assert_normalized(host, expected, error, dtype)
 
 
-def _check_convolution(case: Convolution, arrays: dict[str, Result], result: Result) -> None:
+def _check_convolution(
+    checks: Checks, case: Convolution, arrays: dict[str, Result], result: Result
+) -> None:
     if math.prod(case["weight"].shape[2:]) > _MOST_TAPS:
         return
     x, w, b = (arrays[name] for name in ("input", "weight", "bias"))
@@ -158,9 +209,12 @@ def _check_convolution(case: Convolution, arrays: dict[str, Result], result: Res
         error = bounds.sum_error(expected, dtype, case.precision)
         with np.errstate(all="ignore"):
             right = _is_within(result, value, error, dtype)
-    if not right.all():  # of a GPU a conversion to 16 bits may round twice
+
+    def complain() -> None:  # on the host, as CuPy may round twice to 16 bits
         host = Sums(*(_host(a) for a in (value, scale, found.terms)))
         bounds.assert_convolution(_host(result), host, dtype, case.precision)
+
+    checks.expect_none((~right).sum(), complain)
 
 
 def _is_within(result: Result, value: Result, error: Result, dtype: np.dtype[Any]) -> Result:
@@ -196,26 +250,32 @@ def _expected(case: Case) -> tuple[Array, Any, np.dtype[Any]]:
 # Bits and memory -----------------------------------------------------------------------------
 
 
-def same_bits(actual: Result, expected: Result, what: str) -> None:
-    """Equal bit by bit; NaN is NaN, whatever its payload."""
-    if actual.shape != expected.shape or actual.dtype != expected.dtype:
-        raise Wrong(f"{what}: {actual.dtype}{actual.shape}, not {expected.dtype}{expected.shape}")
-    if actual.size == 0:
-        return
-    right = _equal(actual, expected)
-    if not right.all():
-        places = np.argwhere(_host(~right))
-        first = tuple(int(i) for i in places[0])
-        got, before = (str(_host(a)[first]) for a in (actual, expected))
-        raise Wrong(f"{what}: {len(places)} of {actual.size} differ, at {first} {got} for {before}")
-
-
-def _equal(a: Result, b: Result) -> Result:
+def _different(a: Result, b: Result) -> Result:
+    """How many numbers differ in their bits; NaN does not differ from NaN."""
     if a.dtype.kind == "c":
-        return _equal(a.real.copy(), b.real.copy()) & _equal(a.imag.copy(), b.imag.copy())
+        return sum(_different(getattr(a, part), getattr(b, part)) for part in PARTS)
+    if not isinstance(a, np.ndarray):
+        bits = np.dtype(f"u{a.dtype.itemsize}")
+        magnitude = bits.type(np.iinfo(bits).max >> (a.dtype.kind not in "iu"))
+        # As in IEEE arithmetic, NaN is above infinity; an integer is never above the largest one.
+        infinity = magnitude if a.dtype.kind in "iu" else np.array(np.inf, a.dtype).view(bits)[()]
+        return _count_different()(a.view(bits), b.view(bits), magnitude, infinity)
     bits = np.dtype(f"u{a.dtype.itemsize}")
-    equal = a.view(bits) == b.view(bits)
-    return equal if a.dtype.kind in "iu" else equal | ((a != a) & (b != b))
+    different = a.view(bits) != b.view(bits)
+    return (different if a.dtype.kind in "iu" else different & ((a == a) | (b == b))).sum()
+
+
+@lru_cache(maxsize=1)
+def _count_different() -> Any:
+    return _cupy().ReductionKernel(
+        "B a, B b, B magnitude, B infinity",
+        "int64 count",
+        "a != b && !((a & magnitude) > infinity && (b & magnitude) > infinity)",
+        "a + b",
+        "count = a",
+        "0",
+        "count_different",
+    )
 
 
 def memory_of(a: Result) -> Result:
@@ -263,6 +323,8 @@ class Guard:
 
     def malloc(self, size: int) -> Any:
         cupy = _cupy()
+        if size == 0:  # an array without elements has no memory
+            return self.pool.malloc(0)
         whole = -(-size // 4) * 4 + 2 * self.AROUND
         memory = self.pool.malloc(whole)
         stream = cupy.cuda.get_current_stream().ptr
@@ -312,11 +374,13 @@ class Checker:
         self.launches.clear()
         rng = np.random.default_rng(seed)
         try:
+            self.checks = Checks()
             with self.guard() if self.guard else nullcontext():
                 if len(example.cases) > 1:
                     self._chain(example)
                 else:
                     self._single(example, rng)
+            self.checks.settle()
             if self.guard:
                 self.guard.check()
         finally:
@@ -332,10 +396,12 @@ class Checker:
         return self.backend.call(case.function, **arrays, **case.options, **more)
 
     def _single(self, example: fuzz_cases.Example, rng: np.random.Generator) -> None:
-        case, kernel = example.case, example.kernels[0]
+        case = example.case
         arrays = {
             name: None if a is None else self.backend.asarray(a) for name, a in case.arrays.items()
         }
+        kernel = self._settle_kernel(case, example.kernels[0], arrays)
+        example.kernels[0] = (kernel,)
         there = {name: a for name, a in arrays.items() if a is not None and a.size}
         before = {name: memory_of(a).copy() for name, a in there.items()}
 
@@ -347,18 +413,32 @@ class Checker:
             return self._call(case, kernel, given, **more)
 
         result = call()
-        check_value(case, arrays, result)
-        same_bits(call(), result, "once more")
-        same_bits(call(lambda _, a: a.copy(order="C")), result, "contiguous copies")
+        check_value(self.checks, case, arrays, result)
+        self.checks.equal_bits(call(), result, "once more")
+        copies = call(lambda _, a: a.copy(order="C"))
+        self.checks.equal_bits(copies, result, "contiguous copies")
         if example.samples_are_independent:
             self._check_samples(call, result, rng)
         if "out" in example.layouts:
             self._check_out(call, result, rng, example.layouts["out"])
         if self.stream is not None:
             self._check_stream(call, result)
-        for name, bytes_before in before.items():
-            if not (memory_of(arrays[name]) == bytes_before).all():
-                raise Wrong(f"{name}, or what lies between its elements, was written to")
+        for name, memory in before.items():
+            what = f"{name}, or what lies between its elements,"
+            self.checks.unchanged(memory_of(there[name]), memory, what)
+
+    def _settle_kernel(
+        self, case: Case, order: tuple[str | None, ...], arrays: dict[str, Result]
+    ) -> str | None:
+        """The first kernel that takes the call: where one refuses, the direct kernel runs."""
+        for kernel in order:
+            if kernel in (None, "direct") or not isinstance(case, Convolution):
+                return kernel
+            first = len(self.launches)
+            self._call(case, kernel, arrays)
+            if any(x.instance.function != "direct_conv" for x in self.launches[first:]):
+                return kernel
+        return order[0]
 
     def _check_samples(
         self, call: Callable[..., Result], result: Result, rng: np.random.Generator
@@ -372,7 +452,7 @@ class Checker:
             spans.append((first, int(rng.integers(first + 1, samples + 1))))
         for first, end in spans:
             part = call(lambda name, a, f=first, e=end: a[f:e] if name == "input" else a)
-            same_bits(part, result[first:end], f"samples {first} to {end - 1} alone")
+            self.checks.equal_bits(part, result[first:end], f"samples {first} to {end - 1} alone")
 
     def _check_out(
         self, call: Callable[..., Result], result: Result, rng: np.random.Generator, layout: str
@@ -385,10 +465,10 @@ class Checker:
         before, poisoned = memory_of(out).copy(), out.copy()
         if call(out=out) is not out:
             raise Wrong("out is not what was returned")
-        same_bits(out.copy(), result, f"written to a {layout} array")
+        self.checks.equal_bits(out.copy(), result, f"written to a {layout} array")
         out[...] = poisoned
-        if not (memory_of(out) == before).all():
-            raise Wrong(f"something between the elements of a {layout} out was written to")
+        what = f"something between the elements of a {layout} out"
+        self.checks.unchanged(memory_of(out), before, what)
 
     def _check_stream(self, call: Callable[..., Result], result: Result) -> None:
         """The same on another stream, with nothing but an event between the two."""
@@ -397,13 +477,13 @@ class Checker:
         with self.stream:
             other = call()
         cupy.cuda.get_current_stream().wait_event(self.stream.record())
-        same_bits(other, result, "on another stream")
+        self.checks.equal_bits(other, result, "on another stream")
 
     def _chain(self, example: fuzz_cases.Example) -> None:
         """Calls one by one, each checked, then without a pause in two buffers that they share."""
         results: list[Result] = []
         steps = []
-        for case, kernel in zip(example.cases, example.kernels, strict=True):
+        for case, order in zip(example.cases, list(example.kernels), strict=True):
             source = results[-1] if results else self.backend.asarray(case["input"])
             arrays = {
                 name: None if a is None else self.backend.asarray(a)
@@ -411,8 +491,10 @@ class Checker:
             }
             arrays["input"] = source
             whole = case.with_arrays(input=_host(source))
+            kernel = self._settle_kernel(case, order, arrays)
+            example.kernels[len(steps)] = (kernel,)
             results.append(self._call(case, kernel, arrays))
-            check_value(whole, arrays, results[-1])
+            check_value(self.checks, whole, arrays, results[-1])
             steps.append((case, kernel, arrays))
         size = max(r.size for r in results)
         buffers = [self.backend.poisoned((size,), results[0].dtype) for _ in range(2)]
@@ -421,7 +503,7 @@ class Checker:
             shape = results[i].shape
             out = buffers[i % 2][: math.prod(shape)].reshape(shape)
             source = self._call(case, kernel, {**arrays, "input": source}, out=out)
-        same_bits(source.copy(), results[-1], "in buffers that calls share")
+        self.checks.equal_bits(source.copy(), results[-1], "in buffers that calls share")
 
 
 def _record(device: Any, launches: list[Launch]) -> None:

@@ -86,7 +86,10 @@ def test_what_is_drawn(budget: fuzz_cases.Budget) -> None:
     kinds = Counter(example.kind for example in drawn)
     assert kinds.keys() >= {"conv", "conv_transpose", "batch_norm", "group_norm", "max_pool2d"}
     assert kinds["chain"] and kinds[fuzz_cases.FUSED]
-    assert {k for example in drawn for k in example.kernels} >= {None, *fuzz_cases._plan.KERNELS}
+    assert {k for example in drawn for order in example.kernels for k in order} >= {
+        None,
+        *fuzz_cases._plan.KERNELS,
+    }
     assert {x for example in drawn for x in example.layouts.values()} >= set(fuzz_cases.LAYOUTS)
     inputs = [example.case["input"] for example in drawn]
     assert any(x.size == 0 and min(x.shape[:2]) > 0 for x in inputs)
@@ -101,7 +104,7 @@ def test_what_is_drawn(budget: fuzz_cases.Budget) -> None:
 
 def single(**layouts: str) -> Example:
     case = convolution("conv2d", (3, 4, 6, 7), (5, 4, 3, 3), bias=True, padding=1)
-    return Example([case], [None], layouts)
+    return Example([case], [(None,)], layouts)
 
 
 def one_ulp(call: int, result: Any, arguments: Any) -> None:

@@ -422,7 +422,14 @@ def candidates(
     processor: Processor,
     kernel: str | None = None,
 ) -> Iterator[tuple[str, ConvPlan | Refusal]]:
-    """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none."""
+    """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none.
+
+    Of an input without elements all sums are empty, which is for the direct kernel alone: it
+    reads nothing.
+    """
+    if any(axis.size_in == 0 for axis in geometry.axes):
+        yield "direct", _plan_direct(geometry, dtype, processor)
+        return
     if kernel in (None, "gather"):
         staged = _better_staged(geometry, dtype, processor) if kernel is None else None
         yield "gather", staged or _plan_gather(geometry, dtype, processor)
@@ -1348,6 +1355,8 @@ def _plan_fused(
         return _no_mode(dtype)
     if kernel not in (None, "portable", "hopper"):
         return f"the {kernel} kernel does not pool"
+    if any(axis.size_in == 0 for axis in convolution.axes):
+        return "its input has no elements"
     if kernel is None:
         few = _too_few(convolution, mode, processor)
         if few:

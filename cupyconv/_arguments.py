@@ -45,15 +45,30 @@ def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
 _EXACT = frozenset((int, str, type(None)))
 
 
-def exact(values: tuple[object, ...]) -> bool:
+def exact(values: tuple[object, ...], depth: int = 2) -> bool:
     """Return whether `values` are plain ints, strings, None and tuples of them: equal is alike.
 
-    True and 1.0 equal 1 as well, and must not be taken for it.
+    True and 1.0 equal 1 as well, and must not be taken for it. Padding is the deepest option, a
+    tuple of pairs.
     """
     for value in values:
-        if type(value) not in _EXACT and not (type(value) is tuple and exact(value)):
+        if type(value) not in _EXACT and not (
+            depth and type(value) is tuple and exact(value, depth - 1)
+        ):
             return False
     return True
+
+
+_MOST_SHOWN = 1000  # characters
+
+
+def shown(value: object) -> str:
+    """Return the repr of an argument for an error: cut short, and whatever the object does."""
+    try:
+        text = repr(value)
+    except Exception:  # such as a RecursionError of nested lists
+        return f"a {type(value).__name__} that has no repr"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _plain(value: object) -> object:
@@ -73,13 +88,13 @@ def _integers(
     """Return the integers among which `value` has been taken apart."""
     result = tuple(index for item in items if (index := _index(item)) is not None)
     if len(result) != len(items):
-        raise TypeError(f"{function}: {argument} must be {rule}, got {argument}={value!r}")
+        raise TypeError(f"{function}: {argument} must be {rule}, got {argument}={shown(value)}")
     if any(item < minimum for item in result):
         bound = {0: "not be negative", 1: "be positive"}[minimum]
-        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={value!r}")
+        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={shown(value)}")
     if any(item >= limit for item in result):
         bound = f"be below 2**{limit.bit_length() - 1}"
-        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={value!r}")
+        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={shown(value)}")
     return result
 
 
@@ -91,7 +106,7 @@ def positive(function: str, argument: str, value: object) -> int:
 def boolean(function: str, argument: str, value: object) -> bool:
     """Return one truth value; what merely counts as true or false is a `TypeError`."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{function}: {argument} must be a bool, got {argument}={value!r}")
+        raise TypeError(f"{function}: {argument} must be a bool, got {argument}={shown(value)}")
     return bool(value)
 
 
@@ -113,7 +128,7 @@ def per_axis(
     if len(result) != rank:
         raise ValueError(
             f"{function}: {argument} must have one value for each of {rank} spatial axes, "
-            f"got {argument}={value!r}"
+            f"got {argument}={shown(value)}"
         )
     return result
 
@@ -128,7 +143,7 @@ def pads(function: str, value: object, rank: int) -> tuple[tuple[int, int], ...]
         flat = per_axis(function, "padding", value, rank, minimum=0, limit=SIZE_LIMIT, rule=rule)
         return tuple((pad, pad) for pad in flat)
     if not len(pairs) == len(items) == rank or any(len(pair) != 2 for pair in pairs):
-        raise ValueError(f"{function}: padding must be {rule}, got padding={value!r}")
+        raise ValueError(f"{function}: padding must be {rule}, got padding={shown(value)}")
     ends = [end for pair in pairs for end in pair]
     flat = _integers(function, "padding", ends, rule, value, 0, SIZE_LIMIT)
     return tuple(zip(flat[::2], flat[1::2], strict=True))

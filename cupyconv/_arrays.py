@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ._arguments import shown
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -218,13 +220,20 @@ def result_dtype(name: str, input: Array, weight: Array, weight_name: str = "wei
     return _result_dtype(name, input.dtype, weight.dtype, weight_name)
 
 
-def named(dtype: Any) -> np.dtype:
-    """Return the dtype of a name, ``"bfloat16"`` among them."""
-    if dtype == "bfloat16":
+def named(name: str, dtype: Any) -> np.dtype:
+    """Return the dtype of the library that `dtype` names, ``"bfloat16"`` among them."""
+    found: np.dtype | None = None
+    if isinstance(dtype, str) and dtype == "bfloat16":
         import ml_dtypes
 
-        dtype = ml_dtypes.bfloat16
-    found: np.dtype = np.dtype(dtype)
+        found = np.dtype(ml_dtypes.bfloat16)
+    elif dtype is not None:  # of which NumPy makes float64
+        with suppress(Exception):  # NumPy has many for what names no dtype
+            found = np.dtype(dtype)
+    if found is None or found.name not in CONVOLVED:
+        raise TypeError(
+            f"{name}: dtype must be one of {', '.join(sorted(CONVOLVED))}, got dtype={shown(dtype)}"
+        )
     return found
 
 

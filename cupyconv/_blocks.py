@@ -215,6 +215,9 @@ def convolve(
         )
     ]
     windows, sizes = _divided(axes, input.chunks[lead:], transposed=geometry.transposed)
+    # As the geometry has them: the graph keeps nothing of the caller's that may change later.
+    known = {"stride": geometry.stride, "dilation": geometry.dilation, "groups": geometry.groups}
+    settled = {name: value for name, value in known.items() if name in options}
 
     def call_on(own: Sequence[Window]) -> Call:
         pads: dict[str, object] = {
@@ -222,7 +225,7 @@ def convolve(
         }
         if geometry.transposed:
             pads["output_padding"] = tuple(window.output_padding for window in own[lead:])
-        return partial(function, **{**options, **pads}, precision=precision)
+        return partial(function, **settled, **pads, precision=precision)
 
     return _by_block(
         name,
@@ -315,10 +318,11 @@ def group_norm(
     name = "group_norm"
     parameters = {"weight": weight, "bias": bias}
     _check(name, {"input": input}, parameters, arrays.NORMALISED)
-    _geometry.group_norm(name, input.shape, num_groups, _normalization.shapes(parameters))
+    shapes = _normalization.shapes(parameters)
+    geometry = _geometry.group_norm(name, input.shape, num_groups, shapes)
     eps = _normalization.check_eps(name, eps)
     _check_one_chunk(name, "each sample", input, range(1, input.ndim))
-    call = partial(_group_norm, num_groups=num_groups, eps=eps)
+    call = partial(_group_norm, num_groups=geometry.sets_per_sample, eps=eps)
     return _normalised(name, call, input, [weight, bias])
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from . import _arguments, _plan, _precision
 from . import _arrays as arrays
+from ._arguments import shown
 from ._arrays import Array, Blueprint, Convolution, Fused
 from ._chips import CHIPS, Chip, current
 from ._convolution import (
@@ -432,9 +433,11 @@ def explain(
     >>> call.limited_by
     'operations'
     """
-    if function not in FUNCTIONS:
+    if not any(function is one for one in FUNCTIONS):
         names = ", ".join(sorted(one.__name__ for one in FUNCTIONS))
-        raise TypeError(f"explain: function must be one of cupyconv's {names}, got {function!r}")
+        raise TypeError(
+            f"explain: function must be one of cupyconv's {names}, got {shown(function)}"
+        )
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
@@ -489,19 +492,21 @@ def _blueprint(name: str, value: object, dtype: object) -> Blueprint:
         numpy: Array = value
         return numpy.view(Blueprint)  # type: ignore[no-any-return]
     if not isinstance(value, (tuple, list)):
-        raise TypeError(f"explain: {name} must be an array or a shape, got {value!r}")
-    limit, made_of = _arguments.SIZE_LIMIT, arrays.named(dtype)
+        raise TypeError(f"explain: {name} must be an array or a shape, got {shown(value)}")
+    limit, made_of = _arguments.SIZE_LIMIT, arrays.named("explain", dtype)
     shape = _arguments.per_axis("explain", name, value, len(value), minimum=0, limit=limit)
     if math.prod(shape) * made_of.itemsize >= arrays.MOST_BYTES:
-        raise ValueError(f"explain: {name} must have less than 2**62 bytes, got {name}={value!r}")
+        raise ValueError(
+            f"explain: {name} must have less than 2**62 bytes, got {name}={shown(value)}"
+        )
     return Blueprint(shape, made_of)
 
 
 def _chip(target: str | None, given: Mapping[str, Array]) -> Chip:
     """Return the GPU that a call is explained for."""
     if target is not None:
-        if target not in tuple(CHIPS):
-            raise ValueError(f"explain: target must be one of {tuple(CHIPS)}, got {target!r}")
+        if not isinstance(target, str) or target not in CHIPS:
+            raise ValueError(f"explain: target must be one of {tuple(CHIPS)}, got {shown(target)}")
         return CHIPS[target]
     with contextlib.suppress(Exception), contextlib.ExitStack() as block:
         for array in given.values():

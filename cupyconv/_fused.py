@@ -114,10 +114,10 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     """
     path = path_of(input)
     operands = (input, kernel, bn_weight, bn_bias, gn_weight, gn_bias, mean, var, out)
-    exact_eps = ("float", eps.hex()) if type(eps) is float else eps
-    options = (num_groups, stride, padding, output_padding, groups, exact_eps, precision)
     layouts = tuple(() if array is None else arrays.layout(array) for array in operands)
-    key = _calls.key(_NAME, path, layouts, options)
+    options = (num_groups, stride, padding, output_padding, groups, precision)
+    # Zeros of both signs are equal, their digits are not. Only a call with a float is kept.
+    key = _calls.key(_NAME, path, layouts, options, eps.hex()) if type(eps) is float else None
     required = dict(zip(_REQUIRED, operands, strict=False))
     statistics = {"mean": mean, "var": var}
     call: _Call = _calls.kept.get(key) or _checked(

@@ -217,7 +217,8 @@ def _padding(name: str, padding: object, rank: int) -> Pads | str:
         return arguments.pads(name, padding, rank)
     if padding not in ("valid", "same"):
         raise ValueError(
-            f"{name}: padding given by name must be 'valid' or 'same', got padding={padding!r}"
+            f"{name}: padding given by name must be 'valid' or 'same', got "
+            f"padding={arguments.shown(padding)}"
         )
     return padding
 

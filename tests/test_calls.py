@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -303,3 +305,76 @@ def test_calls_do_not_meet(cases: list[Case]) -> None:
         alone.append(backend.compute(case))
     for case, expected in zip(cases, alone, strict=True):
         assert_same_bits(backend.compute(case), expected)
+
+
+def nested(depth: int, kind: type) -> Any:
+    value: Any = kind()
+    for _ in range(depth):
+        value = kind([value])
+    return value
+
+
+# For each function, a right call and the options that are not arrays.
+OPTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "conv2d": (
+        partial(cupyconv.conv2d, np.ones((1, 2, 4, 4)), np.ones((2, 2, 3, 3))),
+        ("stride", "padding", "dilation", "groups", "precision"),
+    ),
+    "conv_transpose2d": (
+        partial(cupyconv.conv_transpose2d, np.ones((1, 2, 4, 4)), np.ones((2, 2, 3, 3))),
+        ("stride", "padding", "output_padding", "groups", "dilation", "precision"),
+    ),
+    "max_pool2d": (
+        partial(cupyconv.max_pool2d, np.ones((1, 2, 4, 4)), kernel_size=2),
+        ("stride", "padding", "dilation", "ceil_mode"),
+    ),
+    "fused": (
+        partial(
+            cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm,
+            *(np.ones((2, 4, 6, 6)), np.ones((4, 4, 3, 3)), *(np.ones(4) for _ in range(4))),
+            num_groups=2,
+            eps=1e-5,
+        ),
+        ("num_groups", "stride", "padding", "output_padding", "groups", "eps", "precision"),
+    ),
+}
+ODD_VALUES = [
+    *(1, 2, 0, -1, True, False, 1.0, 2.0, 1e-5, 0.0, -0.0, np.nan, 10**30, 10**5000, None, 1j),
+    *("same", "valid", "float32", "tf32", "1", "", b"same", (1e-5).hex()),
+    *(np.int64(1), np.int8(2), np.float64(1e-5), np.array(1), np.array([1, 2]), np.True_),
+    *((1, 1), (1, True), ((0, 1), (1, 1)), [1, 1], [[0, 1], [1, 1]], (), (1,), {1}, {"a": 1}),
+    *(("float", (1e-5).hex()), (float, (1e-5).hex()), float, range(1, 3), Fraction(1, 3)),
+    *(nested(3, tuple), nested(1000, tuple), nested(1000, list), nested(100_000, list)),
+]
+
+
+def outcome(call: Callable[..., Any], **options: Any) -> tuple[Any, ...]:
+    try:
+        result = call(**options)
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+    return result.shape, result.tobytes()
+
+
+@pytest.mark.parametrize("function", OPTIONS)
+@given(data=st.data())
+def test_a_call_is_what_it_is_without_the_calls_before_it(function: str, data: Any) -> None:
+    """Whatever is given to options: a value is refused, or computed with, as in a first call."""
+    call, names = OPTIONS[function]
+    name = data.draw(st.sampled_from(names))
+    values = data.draw(st.lists(st.sampled_from(range(len(ODD_VALUES))), min_size=1, max_size=4))
+    call()
+    for index in values:
+        again = outcome(call, **{name: ODD_VALUES[index]})
+        _calls.kept.clear()
+        assert again == outcome(call, **{name: ODD_VALUES[index]})
+
+
+@pytest.mark.parametrize("function", OPTIONS)
+def test_each_odd_value_is_computed_with_or_refused(function: str) -> None:
+    """No value brings an error of Python's own, and an error repeats no more than it need."""
+    call, names = OPTIONS[function]
+    for name in names:
+        for value in ODD_VALUES:
+            error, *text = outcome(call, **{name: value})
+            assert not isinstance(error, type) or len(text[0]) < 2000

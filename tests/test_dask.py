@@ -688,3 +688,41 @@ def test_the_page_has_the_measured_figures() -> None:
     alone = [statistics.median(run["seconds_without_halo"]) for run in record["runs"]]
     assert f"the speed-up is {alone[0] / alone[1]:.2f}" in page
     assert f"{record['halo_read']:.1%} of the inputs" in page
+
+
+# Options that may be sequences, for each function; the right call has lists of them.
+LISTS: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None, tuple[str, ...]]] = {
+    "conv": ((1, 3, 12, 12), (4, 3, 3, 3), ("stride", "padding", "dilation")),
+    "conv1d": ((1, 3, 12), (4, 3, 3), ("stride", "padding", "dilation")),
+    "conv2d": ((1, 3, 12, 12), (4, 3, 3, 3), ("stride", "padding", "dilation")),
+    "conv3d": ((1, 3, 6, 6, 6), (4, 3, 3, 3, 3), ("stride", "padding", "dilation")),
+    "conv_transpose": ((1, 3, 6, 6), (3, 4, 3, 3), ("stride", "padding", "dilation")),
+    "conv_transpose1d": ((1, 3, 6), (3, 4, 3), ("stride", "padding", "output_padding")),
+    "conv_transpose2d": ((1, 3, 6, 6), (3, 4, 3, 3), ("stride", "padding", "output_padding")),
+    "conv_transpose3d": ((1, 3, 3, 3, 3), (3, 4, 3, 3, 3), ("stride", "output_padding")),
+    "depthwise_conv2d": ((1, 3, 12, 12), (3, 1, 3, 3), ("stride", "padding", "dilation")),
+    "max_pool2d": ((1, 3, 12, 12), None, ("kernel_size", "stride", "padding", "dilation")),
+}
+LISTED = {"stride": 3, "padding": 1, "dilation": 2, "output_padding": 1, "kernel_size": 3}
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("function", LISTS)
+def test_lists_that_change_after_the_call(function: str, pairs: bool) -> None:
+    """A graph keeps the values that its call was given."""
+    shape, weight_shape, names = LISTS[function]
+    rank = len(shape) - 2
+    options: dict[str, Any] = {name: [LISTED[name]] * rank for name in names}
+    if pairs and "padding" in options and function != "max_pool2d":
+        options["padding"] = [[1, 0] for _ in range(rank)]
+    x = da.ones(shape, chunks=(1, 3, *(-(-n // 2) for n in shape[2:])))
+    arrays = [x] if weight_shape is None else [x, np.ones(weight_shape)]
+    lazy = getattr(cupyconv.dask, function)(*arrays, **options)
+    expected = lazy.compute()
+    for value in options.values():
+        for place in (*value, value):
+            if isinstance(place, list):
+                place[0] = 2 if place[0] == 1 else 1
+    result = lazy.compute(optimize_graph=False)
+    assert result.shape == lazy.shape
+    assert_same_bits(result, expected)

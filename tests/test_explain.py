@@ -131,10 +131,30 @@ def test_what_explain_itself_refuses() -> None:
         explain(cupyconv.conv1d, shapes[0], 3, target="sm_80")
     with pytest.raises(ValueError, match=r"explain: input must not be negative"):
         explain(cupyconv.conv1d, (1, 1, -8), shapes[1], target="sm_80")
-    with pytest.raises(TypeError, match=r"conv1d: input must have one of the dtypes"):
-        explain(cupyconv.conv1d, *shapes, target="sm_80", dtype=bool)
+    with pytest.raises(TypeError, match="function must be one of"):
+        explain(np.ones(3), *shapes, target="sm_80")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="explain: conv1d: missing a required argument: 'weight'"):
         explain(cupyconv.conv1d, shapes[0], target="sm_80")
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(bool, None, object, "U7", "V0", "datetime64[s]", [("a", "f4"), ("b", "i8")], "float33"),
+        *(3, 1.5, np.ones(3), nested(5), nested(100_000), {"names": ["a"]}, int.__add__),
+    ],
+    ids=lambda dtype: type(dtype).__name__,
+)
+def test_dtypes_that_are_none_of_the_library(dtype: Any) -> None:
+    with pytest.raises(TypeError, match=r"^explain: dtype must be one of bfloat16, .*, got dtype="):
+        explain(cupyconv.conv1d, (1, 1, 8), (1, 1, 3), target="sm_80", dtype=dtype)
 
 
 def test_without_a_gpu_a_target_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -830,7 +830,7 @@ DEPTHWISE = {
         "out of bounds|between the elements|wrong", by="depthwise", case="three axes",
     ),
     "no parts of chunks": Mutant(
-        DEPTHWISE_CONV, "WIDTH > 1 && !MATRIX && !present && unsigned(x", "false && unsigned(x",
+        DEPTHWISE_CONV, "WIDTH > 1 && !present && unsigned(x", "false && unsigned(x",
         "wrong", by="depthwise", case="three axes",
     ),
     "y bound of lines off by one": Mutant(

@@ -1934,3 +1934,21 @@ def test_instances_are_values() -> None:
     assert one == other and hash(one) == hash(other) and isinstance(one, Instance)
     with pytest.raises(AttributeError):
         one.source = "another.cu"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("dtype", "precision"), [*MODES, (np.dtype(np.float64), "float32")])
+@pytest.mark.parametrize("channels", [1, 3, 64])
+def test_many_phases_are_planned_quickly(
+    target: str, dtype: np.dtype[Any], precision: str, channels: int
+) -> None:
+    """A stride as large as a large kernel has a phase for each tap: no loop runs over them."""
+    seconds = []
+    for attempt in range(3):
+        geometry = conv_transpose(
+            (1 + attempt, channels, 8, 8), (channels, 64, 512, 512), stride=512
+        )
+        begun = time.perf_counter()
+        _plan.plan_conv(geometry, dtype, precision, Processor(target, 132))
+        seconds.append(time.perf_counter() - begun)
+    assert min(seconds) < 0.02

@@ -28,9 +28,13 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import fuzz_cases
+import fuzz_checks
+from cupyconv import _compile, _device, _plan
+from fuzz_sizes import BUDGETS
+
 HANGS = 90.0  # seconds that an example may take
 REPORT = 1.0  # seconds between a worker's counts
-BUDGETS = {"cupy": "ON_GPU", "numpy": "ON_NUMPY", "emulator": "ON_EMULATOR"}
 
 
 @dataclass(frozen=True)
@@ -59,11 +63,9 @@ def describe(seed: int, number: int, example: Any, launches: Sequence[Any], erro
 
 def run(backend: str, seed: int, number: int, checker: Any) -> str | None:
     """Run one example; return what is wrong with it, if anything is."""
-    import fuzz_cases
-
     drawn = None
     try:
-        drawn = fuzz_cases.example(seed, number, getattr(fuzz_cases, BUDGETS[backend]))
+        drawn = fuzz_cases.example(seed, number, BUDGETS[backend])
         checker.run(drawn, number)
     except Exception:
         return describe(seed, number, drawn, checker.launches, traceback.format_exc(limit=-4))
@@ -72,8 +74,6 @@ def run(backend: str, seed: int, number: int, checker: Any) -> str | None:
 
 def work(task: Task, state: Any, parent: Connection) -> None:
     """Run a worker's examples; tell the parent of failures and, each second, what was counted."""
-    import fuzz_checks
-
     checker = fuzz_checks.Checker(task.backend)
     number, examples, told = task.first, 0, time.time()
     while time.time() < task.deadline:
@@ -199,25 +199,20 @@ def _receive(worker: Worker, summary: Summary) -> bool:
     return failed
 
 
-def _compile(texts: Sequence[int]) -> None:
+def _compile_some(numbers: Sequence[int]) -> None:
     """Compile some of the instances; CuPy keeps the binaries on disk."""
-    from cupyconv import _compile, _paths, _plan
-
-    device = _paths._cupy_path().device  # type: ignore[attr-defined]
-    instances = _plan.instances(device.processor().target)
-    for index in texts:
-        _compile.kernel(instances[index]).compile()
+    instances = _plan.instances(_device.CupyDevice().processor().target)
+    for number in numbers:
+        _compile.kernel(instances[number]).compile()
 
 
 def compile_all(processes: int) -> int:
     """Compile all instances of the GPU in parallel; return how many there are."""
-    from cupyconv import _device, _plan
-
     count = len(_plan.instances(_device.CupyDevice().processor().target))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         shares = [range(i, count, 4 * processes) for i in range(4 * processes)]
-        list(pool.map(_compile, shares))
+        list(pool.map(_compile_some, shares))
     return count
 
 
@@ -234,13 +229,10 @@ def show(summary: Summary, seconds: float) -> None:
 
 def replay(backend: str, seed: int, numbers: Sequence[int]) -> int:
     """Run single numbers in this process, and say what they are."""
-    import fuzz_cases
-    import fuzz_checks
-
     checker = fuzz_checks.Checker(backend)
     failed = 0
     for number in numbers:
-        drawn = fuzz_cases.example(seed, number, getattr(fuzz_cases, BUDGETS[backend]))
+        drawn = fuzz_cases.example(seed, number, BUDGETS[backend])
         error = run(backend, seed, number, checker)
         failed += error is not None
         print(error or describe(seed, number, drawn, checker.launches, "right"), flush=True)

@@ -21,8 +21,9 @@ import fuzz_cases
 import reference
 from bounds import assert_close, assert_same_bits
 from emulator.device import EmulatedDevice
-from fuzz_cases import ON_EMULATOR, ON_GPU, ON_NUMPY, Example
+from fuzz_cases import Example
 from fuzz_checks import Checker, Wrong, largest, sums
+from fuzz_sizes import ON_EMULATOR, ON_GPU, ON_NUMPY, Budget
 from strategies import Convolution, convolution
 
 numbers = st.integers(0, 2**32 - 1)
@@ -80,7 +81,7 @@ def test_emulator(emulator: Checker, number: int) -> None:
 
 
 @pytest.mark.parametrize("budget", [ON_GPU, ON_NUMPY, ON_EMULATOR])
-def test_what_is_drawn(budget: fuzz_cases.Budget) -> None:
+def test_what_is_drawn(budget: Budget) -> None:
     """Each kind of call, kernel, layout and empty axis; within the budget, and the same again."""
     drawn = [fuzz_cases.example(7, number, budget) for number in range(700)]
     kinds = Counter(example.kind for example in drawn)

@@ -47,7 +47,7 @@ LAYOUTS = (
     "fortran",
     "broadcast",
 )
-STYLES = ("signed", "positive", "wide", "whole", "scaled", "holes", "outliers")
+STYLES = ("signed", "positive", "uneven", "wide", "whole", "scaled", "holes", "outliers")
 
 
 @dataclass(frozen=True)
@@ -171,9 +171,9 @@ def values(
 ) -> Array:
     """Random numbers: integers cover their whole range; "whole" are small integers in any dtype,
     with which sums of products are exact; "wide" spreads over magnitudes, to float16's overflow.
-
-    Along one axis "scaled" numbers are of very different magnitudes; most "holes" are zero, and a
-    few "outliers" are far larger than all others.
+    "uneven" are positive, and a little more than powers of two: one product is most of a sum, of
+    which truncation takes as much as it can. Along one axis "scaled" numbers are of very different
+    magnitudes; most "holes" are zero, and a few "outliers" are far larger than all others.
     """
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
@@ -187,6 +187,9 @@ def values(
         return rng.integers(-8, 9, shape).astype(dtype)
     if style == "positive":
         return rng.uniform(0.5, 1.5, shape).astype(dtype)
+    if style == "uneven":
+        powers = np.exp2(rng.integers(-3, 3, shape))
+        return (powers * rng.uniform(1, 1 + 2.0**-5, shape)).astype(dtype)
     most = 8 if dtype == np.float16 else 24
     scale: Any = 1.0
     if style == "wide":
@@ -646,10 +649,11 @@ def convolution(
     *,
     bias: bool = False,
     style: str = "signed",
+    seed: int = 0,
     **options: Any,
 ) -> Convolution:
     """A call with given shapes and options, for explicit examples."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     groups = options.get("groups", 1)
     transposed = function.startswith("conv_transpose")
     channels = weight_shape[1] * groups if transposed else weight_shape[0]
@@ -659,6 +663,28 @@ def convolution(
         "bias": values(rng, (channels,), dtype, style) if bias else None,
     }
     return Convolution(function, arrays, options)
+
+
+@st.composite
+def short_sums(draw: st.DrawFn) -> Convolution:
+    """Float32 calls of few products for each of many outputs.
+
+    What a Tensor Core truncates is most of their error, and among so many some come close to the
+    bound.
+    """
+    groups, channels, *kernel = (draw(st.integers(1, most)) for most in (2, 2, 3, 3))
+    rows, samples = draw(st.sampled_from([16, 32])), draw(st.integers(1, 3))
+    transposed = draw(st.booleans())
+    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
+    return convolution(
+        "conv_transpose2d" if transposed else "conv2d",
+        (samples, groups * channels, 20, 30),
+        (*weight, *kernel),
+        style="uneven",
+        seed=draw(st.integers(0, 2**32 - 1)),
+        groups=groups,
+        stride=tuple(draw(st.integers(1, k)) for k in kernel),
+    )
 
 
 # Norms, pooling, and the fused operation -----------------------------------------------------

@@ -27,6 +27,7 @@ from backends import (
     NumpyBackend,
     every_backend,
     every_kernel,
+    every_matrix_kernel,
     examples,
     without_bulk_copies,
 )
@@ -45,6 +46,7 @@ from strategies import (
     one_channel_convolutions,
     pointwise_convolutions,
     rounded_pairs,
+    short_sums,
     streaming_convolutions,
     values,
     zero_stuffed,
@@ -132,6 +134,18 @@ EXAMPLES = [
     # A first input that is odd, and behind all that a tile reads of the row in front of it.
     convolution("conv_transpose2d", (1, 8, 22, 1), (8, 24, 1, 1), padding=((0, 2), (1, 0)),
                 dilation=(1, 3), output_padding=(0, 2)),
+    # Few products, of which each instruction of a Tensor Core truncates what it can.
+    convolution("conv_transpose3d", (2, 1, 6, 7, 9), (1, 16, 2, 3, 5), style="uneven", stride=2,
+                padding=((0, 0), (2, 0), (2, 0)), output_padding=(0, 1, 1)),
+    convolution("conv_transpose2d", (2, 4, 10, 12), (4, 3, 5, 5), style="uneven", stride=(5, 2),
+                padding=2, groups=4),
+    convolution("conv_transpose2d", (1, 1, 12, 17), (1, 16, 7, 7), style="uneven", stride=(4, 5),
+                padding=((3, 3), (0, 0)), output_padding=(0, 2)),
+    convolution("conv_transpose2d", (1, 2, 20, 20), (2, 16, 3, 3), style="uneven", stride=(1, 3),
+                dilation=(1, 2), groups=2),
+    convolution("conv2d", (1, 1, 20, 40), (16, 1, 1, 2), style="uneven"),
+    convolution("conv2d", (2, 3, 20, 21), (60, 1, 2, 2), style="wide", stride=4, dilation=3,
+                padding=1, groups=3),
     # Sums that overflow the result, but not the accumulator; and that overflow half-way.
     convolution("conv1d", (1, 9, 9), (2, 9, 3), "float16", style="wide"),
     convolution("conv1d", (1, 9, 9), (2, 9, 3), ml_dtypes.bfloat16, style="wide"),
@@ -257,6 +271,12 @@ def test_definition_where_there_are_few_products(backend: NumpyBackend, case: Co
 @pytest.mark.parametrize("backend", SPANS)
 @given(case=deep_convolutions())
 def test_definition_where_sums_have_spans(backend: NumpyBackend, case: Convolution) -> None:
+    check(backend, case)
+
+
+@every_matrix_kernel
+@given(case=short_sums())
+def test_definition_of_short_sums(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
 
 

@@ -489,7 +489,7 @@ MATRIX = {
         "wrong", by="hopper", case="one step",
     ),
     "a chain that is not added by warps": Mutant(
-        ENGINE, "sum[r][c][i] += chain[r][c][i];", "", "wrong", by="portable", case="one step"
+        ENGINE, "sum[r][c + j][i] += chain[i];", ";", "wrong", by="portable", case="one step"
     ),
     "a total that is not added": Mutant(
         ENGINE, "sum[r][c][i] += total[(r * COLUMNS + c) * 4 + i];", ";",
@@ -508,7 +508,7 @@ MATRIX = {
         "wrong", by="hopper", case="one step",
     ),
     "no second parts of inputs": Mutant(
-        ENGINE, "mma(chain[r][c + j], a[0][r], b[PARTS - 1][j]);", "",
+        ENGINE, "mma(chain, a[0][r], b[PARTS - 1][j]);", "",
         "wrong", by="portable", case="one step",
     ),
     "a row too many": Mutant(

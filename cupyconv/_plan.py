@@ -375,6 +375,11 @@ ConvPlan: TypeAlias = (
 Refusal: TypeAlias = str
 
 
+def _is_empty(geometry: ConvGeometry) -> bool:
+    """Return whether the samples of the input have no elements, so that outputs are the bias."""
+    return 0 in (geometry.channels, *(axis.size_in for axis in geometry.axes))
+
+
 def _fits_32_bits(geometry: ConvGeometry) -> bool:
     """Whether every coordinate and the number of products stay below 2**31."""
 
@@ -422,14 +427,9 @@ def candidates(
     processor: Processor,
     kernel: str | None = None,
 ) -> Iterator[tuple[str, ConvPlan | Refusal]]:
-    """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none.
-
-    Of an input without elements all sums are empty, which is for the direct kernel alone: it
-    reads nothing.
-    """
-    if any(axis.size_in == 0 for axis in geometry.axes):
-        yield "direct", _plan_direct(geometry, dtype, processor)
-        return
+    """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none."""
+    if _is_empty(geometry):  # other kernels divide by its sizes, or load from where it would lie
+        kernel = "direct"
     if kernel in (None, "gather"):
         staged = _better_staged(geometry, dtype, processor) if kernel is None else None
         yield "gather", staged or _plan_gather(geometry, dtype, processor)
@@ -1355,7 +1355,7 @@ def _plan_fused(
         return _no_mode(dtype)
     if kernel not in (None, "portable", "hopper"):
         return f"the {kernel} kernel does not pool"
-    if any(axis.size_in == 0 for axis in convolution.axes):
+    if _is_empty(convolution):
         return "its input has no elements"
     if kernel is None:
         few = _too_few(convolution, mode, processor)

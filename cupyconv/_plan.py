@@ -1486,7 +1486,7 @@ def _max_pool2d(dtype: str, lanes: int) -> Instance:
 # Taps of a window, above which its rows and then its columns are pooled: two passes read fewer
 # elements from the caches, but move those between them through memory and take a second launch.
 _MOST_TAPS = 64
-_RESIDENT_THREADS = 2048  # of a multiprocessor, at most
+_RESIDENT_THREADS = 1024  # of a multiprocessor: four blocks
 _PART = 4096  # taps of a part of a window, for which a warp loads several times 16 bytes a lane
 _MOST_BETWEEN = 64_000_000  # bytes of workspace, where one sample takes no more
 

@@ -299,7 +299,10 @@ class _NotingPath(KernelPath):
 
     def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
         """Note the launch of a max pooling."""
-        self._note("max_pool2d", f"{out.size} windows", input.nbytes + out.nbytes)
+        plan = _plan.plan_pool(geometry, out.dtype, self.chip.processor)
+        turns = -(-geometry.lead[0] // plan.samples)
+        between = 2 * turns * sum(plan.between) * out.itemsize  # written and read
+        self._note("max_pool2d", f"{out.size} windows", input.nbytes + out.nbytes + between)
         super().max_pool2d(geometry, input, out)
 
     def fused(

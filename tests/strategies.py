@@ -744,12 +744,20 @@ def group_norms(draw: st.DrawFn) -> Case:
     return Case("group_norm", named, {"num_groups": num_groups, "eps": draw(epsilons)})
 
 
+WINDOW_SIZES = st.integers(1, 4)
+
+
 @st.composite
 def max_pools(
-    draw: st.DrawFn, *, samples: st.SearchStrategy[int] = SAMPLES, unbatched: bool = True
+    draw: st.DrawFn,
+    *,
+    samples: st.SearchStrategy[int] = SAMPLES,
+    channels: st.SearchStrategy[int] = CHANNELS,
+    kernels: st.SearchStrategy[int] = WINDOW_SIZES,
+    unbatched: bool = True,
 ) -> Case:
     """A call of max_pool2d in which each window holds at least one element of the input."""
-    kernel = scalar_or_each(draw, 2, st.integers(1, 4))
+    kernel = scalar_or_each(draw, 2, kernels)
     stride = scalar_or_each(draw, 2, st.integers(1, 5)) if draw(st.booleans()) else None
     dilation = scalar_or_each(draw, 2, st.integers(1, 3))
     ceil_mode = draw(st.booleans())
@@ -771,7 +779,7 @@ def max_pools(
         while not windows_are_inhabited(length, k, s, p, d, ceil_mode):
             length += 1
         lengths.append(length)
-    shape = (draw(samples), draw(CHANNELS), *lengths)
+    shape = (draw(samples), draw(channels), *lengths)
     if unbatched and draw(st.integers(0, 5)) == 5:
         shape = shape[1:]
     dtype = draw(st.sampled_from(REALS))

@@ -1910,7 +1910,7 @@ def test_large_groups_have_a_third_of_a_multiprocessor() -> None:
 
 @given(
     shape=large_shapes(4),
-    kernel=st.integers(1, 9),
+    kernel=st.integers(1, 99),
     stride=steps,
     dtype=st.sampled_from(REALS),
 )
@@ -1918,14 +1918,22 @@ def test_large_groups_have_a_third_of_a_multiprocessor() -> None:
 def test_pool_plans(shape: Shape, kernel: int, stride: int, dtype: np.dtype[Any]) -> None:
     shape = (*shape[:2], *(size + kernel for size in shape[2:]))
     geometry = _geometry.max_pool2d("f", shape, kernel, stride, 0, 1, False)
-    plan = _plan.plan_pool(geometry, dtype)
-    again = _plan.plan_pool.__wrapped__(geometry, dtype)
+    h200 = Processor("sm_90a", 132)
+    plan = _plan.plan_pool(geometry, dtype, h200)
+    again = _plan.plan_pool.__wrapped__(geometry, dtype, h200)
     assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    printed(plan, plan)
-    assert plan.instance in ALL["sm_120"]
-    assert plan.block == constant("max_pool2d.cu", "THREADS")
-    blocks = -(-math.prod(geometry.out_shape) // (plan.block * _plan.UNROLL))
-    assert plan.grid == max(1, min(blocks, MOST))
+    printed(plan, *plan.launches)
+    assert plan.passes[-1].out_shape == geometry.out_shape[-2:]
+    assert len(plan.passes) == len(plan.launches) == len(plan.between) + 1
+    most = max(_plan._MOST_BETWEEN, sum(plan.between) // plan.samples * dtype.itemsize)
+    assert sum(plan.between) * dtype.itemsize <= most
+    lead = plan.samples * shape[1]
+    for one, launch in zip(plan.passes, plan.launches, strict=True):
+        assert launch.instance in ALL["sm_120"]
+        assert dict(launch.instance.defines)["LANES"] == str(one.lanes)
+        assert launch.block == constant("max_pool2d.cu", "THREADS")
+        windows = launch.block // one.lanes * (_plan.UNROLL if one.lanes == 1 else 1)
+        assert launch.grid == min(-(-lead * math.prod(one.out_shape) // windows), MOST)
 
 
 def test_instances_are_values() -> None:

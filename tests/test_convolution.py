@@ -144,6 +144,8 @@ EXAMPLES = [
     convolution("conv_transpose2d", (1, 2, 20, 20), (2, 16, 3, 3), style="uneven", stride=(1, 3),
                 dilation=(1, 2), groups=2),
     convolution("conv2d", (1, 1, 20, 40), (16, 1, 1, 2), style="uneven"),
+    convolution("conv_transpose2d", (1, 1, 20, 30), (1, 32, 2, 2), style="uneven", seed=1,
+                stride=(1, 2)),
     convolution("conv2d", (2, 3, 20, 21), (60, 1, 2, 2), style="wide", stride=4, dilation=3,
                 padding=1, groups=3),
     # Sums that overflow the result, but not the accumulator; and that overflow half-way.

@@ -247,7 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--seed", type=int, required=True)
     add("--seconds", type=float, default=60)
     add("--share", default="0/1", metavar="I/N", help="the numbers I, I + N, ... alone")
-    add("--workers", type=int, default=max(1, (os.cpu_count() or 2) * 3 // 4))
+    add("--workers", type=int, default=max(1, (os.cpu_count() or 2) // 3))
     add("--backend", choices=list(BUDGETS), default="cupy")
     add("--replay", type=int, nargs="+", metavar="NUMBER", help="run these numbers alone")
     options = parser.parse_args(arguments)

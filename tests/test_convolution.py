@@ -24,6 +24,7 @@ from backends import (
     SPANS,
     STREAMING,
     STREAMING_AND_POINTWISE,
+    EmulatorBackend,
     NumpyBackend,
     every_backend,
     every_kernel,
@@ -32,6 +33,8 @@ from backends import (
     without_bulk_copies,
 )
 from bounds import assert_convolution, assert_same_bits
+from cupyconv._plan import Processor
+from emulator.device import EmulatedDevice
 from reference import Array, Shape
 from strategies import (
     MODES,
@@ -237,6 +240,19 @@ def test_lines_that_lie_aligned_and_end_within_a_chunk(
     cropped = case.with_arrays(input=lay_out(rng, case["input"], "aligned"))
     check(backend, cropped)
     assert_same_bits(backend.compute(cropped), backend.compute(case))
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("function", ["conv_transpose2d", "conv2d"])
+def test_weights_that_stay_for_several_passes(
+    function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an odd number of K blocks the last stage has one, where the others have two."""
+    monkeypatch.setattr(EmulatedDevice, "processor", lambda device: Processor("sm_90a", 132))
+    weight = (48, 16, 3, 3) if function == "conv_transpose2d" else (16, 48, 3, 3)
+    case = convolution(function, (1, 48, 4, 8), weight, style="whole")
+    case["input"][:, ::3] *= 2.0**20  # which takes passes of its own
+    check(EmulatorBackend("hopper"), case)
 
 
 @pytest.mark.parametrize("backend", STREAMING)

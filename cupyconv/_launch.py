@@ -276,8 +276,8 @@ class KernelPath:
         depth, height, _ = layout.extent
         chunk = _depthwise.CHUNK // itemsize
         apart = (strides.input[1], *inputs)
-        if layout.shape.matrix:  # whole chunks in every sample
-            vectors = lie_together(chunk, (strides.input[0], *apart)) == chunk
+        if layout.shape.matrix:  # lines are whole chunks, in every sample
+            vectors = lie_together(chunk, (strides.input[0], *apart), x.size_in) == chunk
             line = layout.pitch
             plane, channel = line * height, line * height * depth
         else:  # pairs of neighbours need what separates lines, planes and channels to be even

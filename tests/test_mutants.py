@@ -31,7 +31,6 @@ from strategies import (
     convolution,
     convolutions,
     group_norms,
-    lay_out,
     max_pools,
 )
 
@@ -857,22 +856,8 @@ DEPTHWISE_CASES = {
     "halves, even lines": depthwise("conv2d", (1, 3, 21, 62), (3, 4), 1, "float16"),
     "halves, three axes": depthwise("conv3d", (1, 3, 5, 17, 64), (3, 3, 3), 2, "float16"),
 }
-# Lines that lie aligned, and end within a chunk of 16 bytes.
-DEPTHWISE_CASES["halves, aligned lines"] = DEPTHWISE_CASES["halves, even lines"].map(
-    lambda a: lay_out(np.random.default_rng(0), a, "aligned")
-)
 
 DEPTHWISE = {
-    "the last chunk of a line left out": Mutant(
-        DEPTHWISE_CONV, "const int left = size - x < WIDTH ? size - x : WIDTH;",
-        "const int left = size - x < WIDTH ? 0 : WIDTH;",
-        "wrong", by="depthwise", case="halves, aligned lines",
-    ),
-    "the last chunk of a line taken whole": Mutant(
-        DEPTHWISE_CONV, "const int left = size - x < WIDTH ? size - x : WIDTH;",
-        "const int left = WIDTH;",
-        "out of bounds|between the elements|wrong", by="depthwise", case="halves, aligned lines",
-    ),
     "x bound of chunks off by one": Mutant(
         DEPTHWISE_CONV,
         "unsigned(x) < unsigned(whole);", "unsigned(x) < unsigned(whole + WIDTH);",
@@ -889,7 +874,7 @@ DEPTHWISE = {
         "out of bounds|between the elements|wrong", by="depthwise", case="three axes",
     ),
     "no parts of chunks": Mutant(
-        DEPTHWISE_CONV, "WIDTH > 1 && !present && unsigned(x", "false && unsigned(x",
+        DEPTHWISE_CONV, "WIDTH > 1 && !MATRIX && !present && unsigned(x", "false && unsigned(x",
         "wrong", by="depthwise", case="three axes",
     ),
     "y bound of lines off by one": Mutant(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import TypeAlias, TypeGuard
+import reprlib
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -16,11 +18,31 @@ STEP_LIMIT = 2**31
 # Sizes, paddings and every coordinate derived from them stay below this.
 SIZE_LIMIT = 2**63
 
+# Characters of a value that an error repeats.
+_MOST_SHOWN = 200
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 3
+_REPR.maxtuple = _REPR.maxlist = _REPR.maxdict = _REPR.maxset = _REPR.maxarray = 32
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = _MOST_SHOWN
+
 _EACH = "an integer or a sequence of integers"
 _PADDING = (
     "an integer, one integer or one (before, after) pair for each of {rank} spatial axes, "
     "'valid' or 'same'"
 )
+
+
+def shown(value: object, form: Callable[[Any], str] = _REPR.repr) -> str:
+    """Return the text of a caller's value for an error, whatever the value's class does.
+
+    A text is cut where it is long or deeply nested, and is the class alone where there is none: an
+    integer of 5000 digits has no ``repr`` in Python.
+    """
+    try:
+        text = form(value)
+    except Exception:
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
 
 
 def _index(value: object) -> int | None:
@@ -45,13 +67,16 @@ def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
 _EXACT = frozenset((int, str, type(None)))
 
 
-def exact(values: tuple[object, ...]) -> bool:
+def exact(values: tuple[object, ...], depth: int = 2) -> bool:
     """Return whether `values` are plain ints, strings, None and tuples of them: equal is alike.
 
-    True and 1.0 equal 1 as well, and must not be taken for it.
+    True and 1.0 equal 1 as well, and must not be taken for it. Tuples may be nested `depth` deep:
+    an argument is at most a tuple of pairs.
     """
     for value in values:
-        if type(value) not in _EXACT and not (type(value) is tuple and exact(value)):
+        if type(value) not in _EXACT and not (
+            type(value) is tuple and depth and exact(value, depth - 1)
+        ):
             return False
     return True
 
@@ -73,13 +98,13 @@ def _integers(
     """Return the integers among which `value` has been taken apart."""
     result = tuple(index for item in items if (index := _index(item)) is not None)
     if len(result) != len(items):
-        raise TypeError(f"{function}: {argument} must be {rule}, got {argument}={value!r}")
+        raise TypeError(f"{function}: {argument} must be {rule}, got {argument}={shown(value)}")
     if any(item < minimum for item in result):
         bound = {0: "not be negative", 1: "be positive"}[minimum]
-        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={value!r}")
+        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={shown(value)}")
     if any(item >= limit for item in result):
         bound = f"be below 2**{limit.bit_length() - 1}"
-        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={value!r}")
+        raise ValueError(f"{function}: {argument} must {bound}, got {argument}={shown(value)}")
     return result
 
 
@@ -91,7 +116,7 @@ def positive(function: str, argument: str, value: object) -> int:
 def boolean(function: str, argument: str, value: object) -> bool:
     """Return one truth value; what merely counts as true or false is a `TypeError`."""
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{function}: {argument} must be a bool, got {argument}={value!r}")
+        raise TypeError(f"{function}: {argument} must be a bool, got {argument}={shown(value)}")
     return bool(value)
 
 
@@ -109,11 +134,13 @@ def per_axis(
     plain = _plain(value)
     if not _is_sequence(plain):
         return _integers(function, argument, [plain], rule, value, minimum, limit) * rank
-    result = _integers(function, argument, plain, rule, value, minimum, limit)
+    # One item too many is enough to know: a range may have any number of them.
+    items = list(islice(plain, rank + 1))
+    result = _integers(function, argument, items, rule, value, minimum, limit)
     if len(result) != rank:
         raise ValueError(
             f"{function}: {argument} must have one value for each of {rank} spatial axes, "
-            f"got {argument}={value!r}"
+            f"got {argument}={shown(value)}"
         )
     return result
 
@@ -122,13 +149,13 @@ def pads(function: str, value: object, rank: int) -> tuple[tuple[int, int], ...]
     """Return ``(before, after)`` for each axis from an integer, a flat or a nested sequence."""
     plain = _plain(value)
     rule = _PADDING.format(rank=rank)
-    items = [_plain(item) for item in plain] if _is_sequence(plain) else []
+    items = [_plain(item) for item in islice(plain, rank + 1)] if _is_sequence(plain) else []
     pairs = [item for item in items if _is_sequence(item)]
     if not pairs:
         flat = per_axis(function, "padding", value, rank, minimum=0, limit=SIZE_LIMIT, rule=rule)
         return tuple((pad, pad) for pad in flat)
     if not len(pairs) == len(items) == rank or any(len(pair) != 2 for pair in pairs):
-        raise ValueError(f"{function}: padding must be {rule}, got padding={value!r}")
+        raise ValueError(f"{function}: padding must be {rule}, got padding={shown(value)}")
     ends = [end for pair in pairs for end in pair]
     flat = _integers(function, "padding", ends, rule, value, 0, SIZE_LIMIT)
     return tuple(zip(flat[::2], flat[1::2], strict=True))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ._arguments import shown
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -176,7 +178,7 @@ def check(
         if dtype.name not in dtypes:
             raise TypeError(
                 f"{name}: {argument} must have one of the dtypes {', '.join(sorted(dtypes))}, "
-                f"got {dtype}"
+                f"got {shown(dtype, str)}"
             )
     if len(set(kinds.values())) > 1:
         listing = ", ".join(f"{argument} from {kind}" for argument, kind in kinds.items())
@@ -218,14 +220,24 @@ def result_dtype(name: str, input: Array, weight: Array, weight_name: str = "wei
     return _result_dtype(name, input.dtype, weight.dtype, weight_name)
 
 
-def named(dtype: Any) -> np.dtype:
-    """Return the dtype of a name, ``"bfloat16"`` among them."""
-    if dtype == "bfloat16":
+def named(name: str, dtype: object) -> np.dtype:
+    """Return the dtype of a name, ``"bfloat16"`` among them, or of all else that NumPy takes.
+
+    None, which NumPy takes for float64, is refused like everything that is no dtype of arrays here.
+    """
+    given: Any = dtype
+    if isinstance(dtype, str) and dtype == "bfloat16":
         import ml_dtypes
 
-        dtype = ml_dtypes.bfloat16
-    found: np.dtype = np.dtype(dtype)
-    return found
+        given = ml_dtypes.bfloat16
+    # NumPy answers odd values with errors of many classes; all mean that there is no such dtype.
+    with suppress(Exception):
+        found: np.dtype = np.dtype(given)
+        if given is not None and found.name in CONVOLVED:
+            return found
+    raise TypeError(
+        f"{name}: dtype must be one of {', '.join(sorted(CONVOLVED))}, got dtype={shown(dtype)}"
+    )
 
 
 def floating(dtype: np.dtype) -> np.dtype:

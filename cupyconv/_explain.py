@@ -183,6 +183,8 @@ def _time(ms: float) -> str:
 _LAUNCH = 3e-6  # seconds of a launch beside its work
 _PLACING = 1.2  # how much longer kernels take that multiply floats as float16 numbers
 
+_MOST_AXES = 64  # of an array of NumPy
+
 # How the functions call their arrays.
 _ARRAYS = frozenset(
     "input weight bias kernel mean var bn_weight bn_bias gn_weight gn_bias out".split()
@@ -432,9 +434,11 @@ def explain(
     >>> call.limited_by
     'operations'
     """
-    if function not in FUNCTIONS:
+    if not any(function is one for one in FUNCTIONS):
         names = ", ".join(sorted(one.__name__ for one in FUNCTIONS))
-        raise TypeError(f"explain: function must be one of cupyconv's {names}, got {function!r}")
+        got = _arguments.shown(function)
+        raise TypeError(f"explain: function must be one of cupyconv's {names}, got {got}")
+    made_of = arrays.named("explain", dtype)
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
@@ -446,7 +450,7 @@ def explain(
     path = _NotingPath(chip)
     for name, value in given.items():
         if value is not None:
-            bound.arguments[name] = blueprint = _blueprint(name, value, dtype)
+            bound.arguments[name] = blueprint = _blueprint(name, value, made_of)
             blueprint.path = path
     result = function(*bound.args, **bound.kwargs)
     prints = {n: a for n, a in bound.arguments.items() if isinstance(a, Blueprint) and n != "out"}
@@ -480,7 +484,7 @@ def explain(
     )
 
 
-def _blueprint(name: str, value: object, dtype: object) -> Blueprint:
+def _blueprint(name: str, value: object, dtype: np.dtype) -> Blueprint:
     """Return what stands for an array, or for one of a shape."""
     if arrays.is_cupy(value):
         cupy: Array = value
@@ -488,20 +492,24 @@ def _blueprint(name: str, value: object, dtype: object) -> Blueprint:
     if arrays.is_numpy(value):
         numpy: Array = value
         return numpy.view(Blueprint)  # type: ignore[no-any-return]
+    shown = _arguments.shown(value)
     if not isinstance(value, (tuple, list)):
-        raise TypeError(f"explain: {name} must be an array or a shape, got {value!r}")
-    limit, made_of = _arguments.SIZE_LIMIT, arrays.named(dtype)
+        raise TypeError(f"explain: {name} must be an array or a shape, got {shown}")
+    limit = _arguments.SIZE_LIMIT
     shape = _arguments.per_axis("explain", name, value, len(value), minimum=0, limit=limit)
-    if math.prod(shape) * made_of.itemsize >= arrays.MOST_BYTES:
-        raise ValueError(f"explain: {name} must have less than 2**62 bytes, got {name}={value!r}")
-    return Blueprint(shape, made_of)
+    if len(shape) > _MOST_AXES:
+        raise ValueError(f"explain: {name} must have at most {_MOST_AXES} axes, got {name}={shown}")
+    if math.prod(max(size, 1) for size in shape) * dtype.itemsize >= arrays.MOST_BYTES:
+        raise ValueError(f"explain: {name} must have less than 2**62 bytes, got {name}={shown}")
+    return Blueprint(shape, dtype)
 
 
 def _chip(target: str | None, given: Mapping[str, Array]) -> Chip:
     """Return the GPU that a call is explained for."""
     if target is not None:
-        if target not in tuple(CHIPS):
-            raise ValueError(f"explain: target must be one of {tuple(CHIPS)}, got {target!r}")
+        if not isinstance(target, str) or target not in CHIPS:
+            got = _arguments.shown(target)
+            raise ValueError(f"explain: target must be one of {tuple(CHIPS)}, got {got}")
         return CHIPS[target]
     with contextlib.suppress(Exception), contextlib.ExitStack() as block:
         for array in given.values():

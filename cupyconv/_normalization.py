@@ -8,6 +8,7 @@ from numbers import Real
 
 from . import _arrays as arrays
 from . import _geometry
+from ._arguments import shown
 from ._arrays import AnyArray, Array, ArrayT
 from ._paths import path_of
 
@@ -15,13 +16,13 @@ from ._paths import path_of
 def check_eps(name: str, eps: object) -> float:
     """Return `eps` as a float; anything but a finite, non-negative number raises."""
     if isinstance(eps, bool) or not isinstance(eps, Real):
-        raise TypeError(f"{name}: eps must be a real number, got eps={eps!r}")
+        raise TypeError(f"{name}: eps must be a real number, got eps={shown(eps)}")
     try:
         value = float(eps)
     except OverflowError:  # an integer or a fraction beyond all floats
         value = math.inf
     if not 0 <= value < math.inf:
-        raise ValueError(f"{name}: eps must be finite and not negative, got eps={eps!r}")
+        raise ValueError(f"{name}: eps must be finite and not negative, got eps={shown(eps)}")
     return value
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from ._arguments import shown
+
 NAMES = ("float32", "tf32")
 
 _current: ContextVar[str] = ContextVar("cupyconv_precision", default="float32")
@@ -14,10 +16,11 @@ current = _current.get  # of the enclosing block
 
 def _check(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name}: precision must be a string, got {value!r}")
+        raise TypeError(f"{name}: precision must be a string, got {shown(value)}")
     if value not in NAMES:
-        raise ValueError(f"{name}: precision must be one of {NAMES}, got precision={value!r}")
-    return value
+        got = f"precision={shown(value)}"
+        raise ValueError(f"{name}: precision must be one of {NAMES}, got {got}")
+    return NAMES[NAMES.index(value)]  # a plain string, whatever the caller derived from it
 
 
 def resolve(name: str, value: object) -> str:

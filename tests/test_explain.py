@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -131,10 +132,91 @@ def test_what_explain_itself_refuses() -> None:
         explain(cupyconv.conv1d, shapes[0], 3, target="sm_80")
     with pytest.raises(ValueError, match=r"explain: input must not be negative"):
         explain(cupyconv.conv1d, (1, 1, -8), shapes[1], target="sm_80")
-    with pytest.raises(TypeError, match=r"conv1d: input must have one of the dtypes"):
-        explain(cupyconv.conv1d, *shapes, target="sm_80", dtype=bool)
     with pytest.raises(TypeError, match="explain: conv1d: missing a required argument: 'weight'"):
         explain(cupyconv.conv1d, shapes[0], target="sm_80")
+
+
+DEEP: Any = "f4"
+for _ in range(1000):
+    DEEP = [("a", DEEP)]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        None,
+        bool,
+        object,
+        "object",
+        "U3",
+        "S3",
+        "datetime64[s]",
+        "timedelta64[s]",
+        "longdouble",
+        "V4",
+        "f4,f4",
+        [("a", "f4"), ("b", "i4")],
+        [("a", "f4"), ("a", "i4")],
+        ("f4", (2,)),
+        {"names": ["a"], "formats": []},
+        {},
+        [],
+        (),
+        "",
+        "float33",
+        "bfloat32",
+        "f4" * 1000,
+        3,
+        b"\xff",
+        np.zeros(3),
+        np.array(["bfloat16", "f4"]),
+        Ellipsis,
+        DEEP,
+    ],
+    ids=lambda dtype: ascii(type(dtype).__name__),
+)
+def test_odd_dtypes(dtype: Any) -> None:
+    """The error is explain's own, whatever NumPy says; so it is where no array has the dtype."""
+    shapes = (1, 1, 8), (1, 1, 3)
+    for arrays in (shapes, [np.zeros(shape, np.float32) for shape in shapes]):
+        with pytest.raises(TypeError) as caught:
+            explain(cupyconv.conv1d, *arrays, dtype=dtype, target="sm_80")
+        text = str(caught.value)
+        assert text.startswith("explain: dtype must be one of bfloat16, complex128, ")
+        assert ", got dtype=" in text and len(text) < 500
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", ml_dtypes.bfloat16, np.float16, ">f4", "i1", int])
+def test_dtypes_by_name_and_class(dtype: Any) -> None:
+    found = explain(cupyconv.conv1d, (1, 1, 8), (1, 1, 3), dtype=dtype, target="sm_80")
+    named = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    assert found.dtype == np.dtype(named).newbyteorder("=")
+
+
+def test_odd_arguments_of_explain() -> None:
+    shapes = (1, 1, 8), (1, 1, 3)
+    deep: Any = 1
+    for _ in range(1000):
+        deep = [deep]
+    for odd in (deep, np.zeros(3), 10**5000, ["x"] * 1000):
+        with pytest.raises(TypeError, match=r"^explain: function must be one of") as caught:
+            explain(odd, *shapes, target="sm_80")
+        assert len(str(caught.value)) < 600
+        with pytest.raises(ValueError, match=r"^explain: target must be one of") as caught:
+            explain(cupyconv.conv1d, *shapes, target=odd)
+        assert len(str(caught.value)) < 500
+    for odd in (deep, [1, deep], 10**5000, (1, 1, "x" * 1000), {1: 2}):
+        with pytest.raises(TypeError, match=r"^explain: weight must be an") as caught:
+            explain(cupyconv.conv1d, shapes[0], odd, target="sm_80")
+        assert len(str(caught.value)) < 500
+    for shape, rule in (
+        ((1,) * 65, "have at most 64 axes"),
+        ((2**61, 1, 2), "have less than 2**62 bytes"),
+        ((0, 2**61, 2), "have less than 2**62 bytes"),
+        ((1, 1, 10**5000), "be below 2**63"),
+    ):
+        with pytest.raises(ValueError, match=f"^explain: input must {re.escape(rule)}, got input="):
+            explain(cupyconv.conv1d, shape, shapes[1], target="sm_80")
 
 
 def test_without_a_gpu_a_target_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

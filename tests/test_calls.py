@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import cupyconv
@@ -19,7 +20,7 @@ from cupyconv._device import Arguments
 from cupyconv._launch import KernelPath
 from cupyconv._plan import Launch, Processor
 from reference import Array, Shape
-from strategies import Case, convolution, convolutions
+from strategies import FUSED, Case, convolution, convolutions
 from test_errors import HostBackend
 
 FUNCTIONS = {
@@ -124,7 +125,7 @@ def test_fused_calls(backend: NumpyBackend, given: bool, dtype: str) -> None:
     shapes = ((2, 9, 5, 6), (9, 8, 3, 3), (8,), (8,), (8,), (8,))
     arrays = [backend.asarray(rng.random(shape).astype(dtype)) for shape in shapes]
     statistics = {name: backend.asarray(rng.random(8) + 1) for name in ("mean", "var")}
-    function = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
+    function = FUSED
 
     def compute(num_groups: int = 2, **options: Any) -> Array:
         known = statistics if given else {}
@@ -205,6 +206,117 @@ def test_equal_arguments_of_other_types(right: dict[str, Any], wrong: dict[str, 
     cupyconv.conv2d(x, w, **right)
     with pytest.raises(TypeError, match=r"^conv2d: "):
         cupyconv.conv2d(x, w, **wrong)
+
+
+class Integer(int):
+    """An integer of a derived class."""
+
+
+class Number(float):
+    """A float of a derived class."""
+
+
+class Word(str):
+    """A string of a derived class."""
+
+
+class Values(tuple):  # type: ignore[type-arg]
+    """A tuple of a derived class."""
+
+
+# Each option with values of right calls.
+RIGHT: dict[str, dict[str, list[Any]]] = {
+    "conv2d": {
+        "stride": [1, (1, 1), (1, 2)],
+        "padding": [0, (0, 1), ((0, 1), (1, 1)), "same", "valid"],
+        "dilation": [1, (1, 1)],
+        "groups": [1, 2],
+        "precision": [None, "float32", "tf32"],
+    },
+    "conv_transpose2d": {
+        "stride": [1, (2, 1)],
+        "padding": [1, ((0, 1), (1, 1)), "same"],
+        "output_padding": [0, (0, 0)],
+        "groups": [1],
+        "dilation": [1, (2, 1)],
+        "precision": ["tf32"],
+    },
+    FUSED: {
+        "num_groups": [1, 2],
+        "stride": [1, (2, 1)],
+        "padding": [0, ((0, 1), (1, 1)), "same"],
+        "output_padding": [0, (0, 0)],
+        "groups": [1, 2],
+        "eps": [1e-5, 0.0, -0.0, 1.0, 1, 2**-10],
+        "precision": [None, "tf32"],
+    },
+}
+OPTIONS = [(function, option) for function, options in RIGHT.items() for option in options]
+
+
+def disguises(value: Any) -> st.SearchStrategy[Any]:
+    """Values that equal `value`, or that a key could hold in its place."""
+    if isinstance(value, (bool, int, float)):
+        number = float(value)
+        forms = [int(number), number, -number, bool(number), Integer(number), Number(number)]
+        forms += [np.int64(number), np.float64(number), np.bool_(number), Fraction(number)]
+        forms += [complex(number), str(value), number.hex(), ("float", number.hex())]
+        forms += [(float, number), ("float", number), np.array(value), np.float32(value)]
+        return st.sampled_from([*forms, (value,), [value], (value, value), b"\1"])
+    if isinstance(value, str):
+        return st.sampled_from([Word(value), np.str_(value), value.encode(), (value,), [value]])
+    if isinstance(value, tuple):
+        items = st.tuples(*(st.just(item) | disguises(item) for item in value))
+        return items | st.builds(list, items) | st.builds(Values, items) | st.just(np.array(value))
+    return st.sampled_from([None, "None", (), False])
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> tuple[str, str, Any, Any]:
+    """A value of an option, and one of the next call."""
+    function, option = draw(st.sampled_from(OPTIONS))
+    rights = RIGHT[function][option]
+    first = draw(st.sampled_from(rights))
+    return function, option, first, draw(disguises(first) | st.sampled_from(rights))
+
+
+def outcome(function: str, **options: Any) -> tuple[object, ...]:
+    """The bits of a result, or the error."""
+    values = np.random.default_rng(0)
+    arrays = [values.standard_normal(shape) for shape in ((2, 4, 6, 6), (4, 4, 3, 3))]
+    if function == "conv2d" and options.get("groups") == 2:
+        arrays[1] = arrays[1][:, :2]
+    if function not in ("conv2d", "conv_transpose2d"):
+        channels = 8 if options.get("groups") == 2 else 4
+        arrays += [np.ones(channels), np.zeros(channels)] * 2
+        # A variance of -0.0 tells an eps of 0.0 from one of -0.0.
+        options = {"num_groups": 2, "mean": np.zeros(channels), **options}
+        options["var"] = np.full(channels, -0.0 if options.get("eps") == 0 else 1.0)
+    try:
+        with np.errstate(all="ignore"):
+            result = getattr(cupyconv, function)(*arrays, **options)
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+    return result.shape, result.tobytes()
+
+
+@given(turn=turns())
+@example(turn=(FUSED, "eps", 1e-5, ("float", (1e-5).hex())))
+@example(turn=(FUSED, "eps", 1e-5, (1e-5).hex()))
+@example(turn=(FUSED, "eps", 0.0, -0.0))
+@example(turn=(FUSED, "eps", 1.0, True))
+@example(turn=("conv2d", "groups", 1, True))
+@example(turn=("conv2d", "padding", ((0, 1), (1, 1)), ((0, 1), (1, 1.0))))
+@example(turn=("conv2d", "padding", "same", Word("same")))
+def test_no_call_is_taken_for_another(turn: tuple[str, str, Any, Any]) -> None:
+    """A call gives what it gives as the first one, whatever was called before it."""
+    function, option, first, second = turn
+    _calls.kept.clear()
+    alone = outcome(function, **{option: second})
+    _calls.kept.clear()
+    outcome(function, **{option: first})
+    assert _calls.kept
+    assert outcome(function, **{option: second}) == alone
 
 
 def test_arguments_of_other_types_that_are_taken() -> None:

@@ -215,6 +215,10 @@ def convolve(
         )
     ]
     windows, sizes = _divided(axes, input.chunks[lead:], transposed=geometry.transposed)
+    # A graph outlives this call, in which the caller's own sequences could change.
+    settled: dict[str, Any] = {"stride": geometry.stride, "dilation": geometry.dilation}
+    if "groups" in options:
+        settled["groups"] = geometry.groups
 
     def call_on(own: Sequence[Window]) -> Call:
         pads: dict[str, object] = {
@@ -222,7 +226,7 @@ def convolve(
         }
         if geometry.transposed:
             pads["output_padding"] = tuple(window.output_padding for window in own[lead:])
-        return partial(function, **{**options, **pads}, precision=precision)
+        return partial(function, **settled, **pads, precision=precision)
 
     return _by_block(
         name,
@@ -315,10 +319,11 @@ def group_norm(
     name = "group_norm"
     parameters = {"weight": weight, "bias": bias}
     _check(name, {"input": input}, parameters, arrays.NORMALISED)
-    _geometry.group_norm(name, input.shape, num_groups, _normalization.shapes(parameters))
+    shapes = _normalization.shapes(parameters)
+    geometry = _geometry.group_norm(name, input.shape, num_groups, shapes)
     eps = _normalization.check_eps(name, eps)
     _check_one_chunk(name, "each sample", input, range(1, input.ndim))
-    call = partial(_group_norm, num_groups=num_groups, eps=eps)
+    call = partial(_group_norm, num_groups=geometry.sets_per_sample, eps=eps)
     return _normalised(name, call, input, [weight, bias])
 
 

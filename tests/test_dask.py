@@ -41,6 +41,7 @@ from strategies import (
     group_norms,
     max_pools,
 )
+from test_errors import ODD, right_call, shapes_of
 from test_import import python
 
 # A graph costs more than the call that it describes: fewer examples than elsewhere.
@@ -405,6 +406,89 @@ def test_names_follow_from_the_arguments() -> None:
     assert len({call(), *others}) == len(others) + 1
 
 
+# Options that change later -------------------------------------------------------------------
+
+
+class Changing:
+    """An integer of the caller's, which may be another one later."""
+
+    value = 2
+
+    def __index__(self) -> int:
+        return self.value
+
+
+def change(value: Any) -> None:
+    """Change a value in place, and what is in it."""
+    if isinstance(value, Changing):
+        value.value = 1
+        return
+    for i, item in enumerate(value):
+        if isinstance(item, (list, np.ndarray, Changing)):
+            change(item)
+        else:
+            value[i] = item + 1
+
+
+OPTIONS = [
+    (function, option)
+    for function in cupyconv.dask.__all__
+    for option in inspect.signature(getattr(cupyconv.dask, function)).parameters
+    if option not in {"input", "weight", "bias", "mean", "var"}
+    and option not in {"eps", "precision", "ceil_mode"}  # numbers and words, which never change
+]
+
+
+def changeable(option: str, rank: int, pairs: bool) -> Iterator[Any]:
+    """Values of an option that can be changed in place."""
+    if option in ("groups", "num_groups"):
+        yield Changing()
+        return
+    values = {"stride": [2] * rank, "kernel_size": [2] * rank, "dilation": [2] * rank}
+    value: list[Any] = values.get(option, [1] * rank)
+    yield from (value, np.array(value), [Changing() for _ in value])
+    if pairs:
+        yield [[1, 0] for _ in range(rank)]
+        yield np.array([[1, 0]] * rank)
+
+
+def test_options_are_those_of_the_call() -> None:
+    """A graph holds nothing of the caller's that may be another value when it is computed."""
+    assert {option for _, option in OPTIONS} == {
+        *("stride", "padding", "output_padding", "dilation", "groups", "num_groups", "kernel_size")
+    }
+    for function, option in OPTIONS:
+        rank = next((int(c) for c in function if c.isdigit()), 2)
+        channels = 1 if "depthwise" in function else 4
+        x = np.random.default_rng(0).integers(9, size=(2, channels, *(9,) * rank)).astype(float)
+        arguments: dict[str, Any] = {}
+        if "conv" in function:
+            arguments["weight"] = np.ones((channels, channels, *(3,) * rank))
+            if option == "groups":
+                arguments["weight"] = np.ones((4, 2, *(3,) * rank))
+            if option == "output_padding":
+                arguments["stride"] = 3
+        if function == "max_pool2d" and option != "kernel_size":
+            arguments["kernel_size"] = 4
+        pairs = option == "padding" and function != "max_pool2d"
+        for value in changeable(option, rank, pairs):
+            arguments[option] = value
+            expected = getattr(cupyconv, function)(x, **arguments)
+            chunks = (1, channels, *(9 if function == "group_norm" else 4,) * rank)
+            y = getattr(cupyconv.dask, function)(da.from_array(x, chunks=chunks), **arguments)
+            change(value)
+            assert_same_bits(gathered(y), expected)
+
+
+def test_a_weight_is_that_of_the_call() -> None:
+    """An array is copied when it becomes a Dask array, as `dask.array.from_array` does it."""
+    x, w = np.ones((1, 1, 8)), np.ones((1, 1, 3))
+    y = cupyconv.dask.conv1d(da.from_array(x, chunks=(1, 1, 4)), w, b := np.zeros(1))
+    w += 1
+    b += 1
+    assert_same_bits(gathered(y), np.full((1, 1, 6), 3.0))
+
+
 # The precision of a block ------------------------------------------------------------------------
 
 
@@ -460,6 +544,20 @@ def test_errors_are_those_of_whole_arrays(
     with pytest.raises(whole.type) as divided:
         getattr(cupyconv.dask, function)(da.ones(shape), *arrays, **options)
     assert str(divided.value) == str(whole.value)
+
+
+@pytest.mark.parametrize("function", cupyconv.dask.__all__)
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_errors_of_odd_values_are_those_of_whole_arrays(function: str, value: Any) -> None:
+    arguments = {name: a for name, a in right_call(function).items() if name != "out"}
+    lazy = {**arguments, "input": da.from_array(arguments["input"])}
+    for name in inspect.signature(getattr(cupyconv.dask, function)).parameters:
+        if name not in shapes_of(function):
+            with pytest.raises((TypeError, ValueError)) as whole:
+                getattr(cupyconv, function)(**{**arguments, name: value})
+            with pytest.raises(whole.type) as divided:
+                getattr(cupyconv.dask, function)(**{**lazy, name: value})
+            assert str(divided.value) == str(whole.value)
 
 
 @pytest.mark.parametrize(

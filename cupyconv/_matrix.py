@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TypeAlias
 
 from ._geometry import ConvGeometry
-from ._taps import AxisTaps, conv_taps, conv_transpose_taps, on_three_axes
+from ._taps import AxisTaps, conv_taps, conv_transpose_taps, on_three_axes, residues_below
 
 SLAB_ROWS = 64
 SLOT = 16  # bytes
@@ -350,11 +351,12 @@ def _axis(taps: AxisTaps, last: bool) -> Axis:
     reached = most if taps.step % 2 else most * apart
     all_used = spacing == 1 and reached >= taps.step
     pairs = last and taps.size_in % 2 == 0 and (taps.step == 1 or all_used)
-    progressions = map(taps.progression, taps.used_phases)
-    firsts = (offset + (n - 1) * min(0, taps.offset_step) for _, n, offset in progressions if n)
-    skew = int(pairs and any(first % 2 for first in firsts))
-    used = (tap * apart % taps.step // spacing for tap in range(min(most, taps.step)))
-    lattices = taps.step // spacing if pairs else max(used, default=0) + 1
+    skew = int(pairs and taps.begins_odd)
+    lattices, stride = taps.step // spacing, apart // spacing
+    if not pairs and most < lattices:
+        # As many of them, from the first one on, as it takes to have all taps.
+        taps_on = partial(residues_below, count=most, step=stride, start=0, divisor=lattices)
+        lattices = max(1, bisect_left(range(lattices), most, key=taps_on))
     return Axis(taps, spacing, lattices, most, most, skew, pairs)
 
 

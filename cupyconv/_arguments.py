@@ -35,13 +35,13 @@ _PADDING = (
 def shown(value: object, form: Callable[[Any], str] = _REPR.repr) -> str:
     """Return the text of a caller's value for an error, whatever the value's class does.
 
-    A text is cut where it is long or deeply nested, and is the class alone where there is none: an
-    integer of 5000 digits has no ``repr`` in Python.
+    A text is cut where it is long or deeply nested; some values have none, such as an integer of
+    5000 digits.
     """
     try:
         text = form(value)
     except Exception:
-        return f"<{type(value).__name__}>"
+        return f"a {type(value).__name__} that has no repr"
     return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
 
 
@@ -70,12 +70,12 @@ _EXACT = frozenset((int, str, type(None)))
 def exact(values: tuple[object, ...], depth: int = 2) -> bool:
     """Return whether `values` are plain ints, strings, None and tuples of them: equal is alike.
 
-    True and 1.0 equal 1 as well, and must not be taken for it. Tuples may be nested `depth` deep:
-    an argument is at most a tuple of pairs.
+    True and 1.0 equal 1 as well, and must not be taken for it. Padding is the deepest option, a
+    tuple of pairs.
     """
     for value in values:
         if type(value) not in _EXACT and not (
-            type(value) is tuple and depth and exact(value, depth - 1)
+            depth and type(value) is tuple and exact(value, depth - 1)
         ):
             return False
     return True

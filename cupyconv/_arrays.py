@@ -220,24 +220,21 @@ def result_dtype(name: str, input: Array, weight: Array, weight_name: str = "wei
     return _result_dtype(name, input.dtype, weight.dtype, weight_name)
 
 
-def named(name: str, dtype: object) -> np.dtype:
-    """Return the dtype of a name, ``"bfloat16"`` among them, or of all else that NumPy takes.
-
-    None, which NumPy takes for float64, is refused like everything that is no dtype of arrays here.
-    """
-    given: Any = dtype
+def named(name: str, dtype: Any) -> np.dtype:
+    """Return the dtype of the library that `dtype` names, ``"bfloat16"`` among them."""
+    found: np.dtype | None = None
     if isinstance(dtype, str) and dtype == "bfloat16":
         import ml_dtypes
 
-        given = ml_dtypes.bfloat16
-    # NumPy answers odd values with errors of many classes; all mean that there is no such dtype.
-    with suppress(Exception):
-        found: np.dtype = np.dtype(given)
-        if given is not None and found.name in CONVOLVED:
-            return found
-    raise TypeError(
-        f"{name}: dtype must be one of {', '.join(sorted(CONVOLVED))}, got dtype={shown(dtype)}"
-    )
+        found = np.dtype(ml_dtypes.bfloat16)
+    elif dtype is not None:  # of which NumPy makes float64
+        with suppress(Exception):  # NumPy has many for what names no dtype
+            found = np.dtype(dtype)
+    if found is None or found.name not in CONVOLVED:
+        raise TypeError(
+            f"{name}: dtype must be one of {', '.join(sorted(CONVOLVED))}, got dtype={shown(dtype)}"
+        )
+    return found
 
 
 def floating(dtype: np.dtype) -> np.dtype:

@@ -215,10 +215,9 @@ def convolve(
         )
     ]
     windows, sizes = _divided(axes, input.chunks[lead:], transposed=geometry.transposed)
-    # A graph outlives this call, in which the caller's own sequences could change.
-    settled: dict[str, Any] = {"stride": geometry.stride, "dilation": geometry.dilation}
-    if "groups" in options:
-        settled["groups"] = geometry.groups
+    # As the geometry has them: the graph keeps nothing of the caller's that may change later.
+    known = {"stride": geometry.stride, "dilation": geometry.dilation, "groups": geometry.groups}
+    settled = {name: value for name, value in known.items() if name in options}
 
     def call_on(own: Sequence[Window]) -> Call:
         pads: dict[str, object] = {

@@ -22,14 +22,16 @@ def key(
     path: Path,
     layouts: tuple[tuple[object, ...] | None, ...],
     options: tuple[object, ...],
+    *more: str,
 ) -> Key:
     """Return all that a call follows from, or None where that has no exact form.
 
-    Those are its options and the layouts of its arrays, ``()`` for one that is not given.
+    Those are its options and the layouts of its arrays, ``()`` for one that is not given. The
+    caller vouches for `more`.
     """
     if None in layouts or not arguments.exact(options):
         return None
-    return name, path, layouts, options, _precision.current(), _plan.forced_kernel()
+    return name, path, layouts, options, _precision.current(), _plan.forced_kernel(), *more
 
 
 def keep(key: Key, call: object) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from functools import lru_cache
-from threading import Lock
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
 from . import _compile, _early
 from ._arrays import Array
-from ._plan import TARGETS, Launch, Processor
+from ._plan import SHARED, TARGETS, Instance, Launch, Processor
+
+if TYPE_CHECKING:
+    from cupy.cuda.function import Function
 
 # What a kernel is given, 64 bits each.
 Arguments: TypeAlias = "array[int]"
@@ -55,12 +57,17 @@ def processor_of(device: int) -> Processor:
     return Processor(able[-1] if able else TARGETS[0], properties["multiProcessorCount"])
 
 
-# What a block may have of shared memory without asking.
-_SHARED_UNASKED = 48 * 1024
+@lru_cache(maxsize=4096)
+def _function_of(instance: Instance, device: int) -> Function:
+    """Return a kernel on the current device, whose blocks may take all the shared memory there is.
 
-
-# Two threads may ask one kernel for different amounts; the larger one has to stay.
-_asking = Lock()
+    By default a block has 48 KiB, what its kernel declares and what its launch adds together. The
+    attribute is raised once, as the function is loaded: it never depends on earlier launches.
+    """
+    kernel = _compile.kernel(instance)
+    most = SHARED[processor_of(device).target]
+    kernel.max_dynamic_shared_size_bytes = most - kernel.shared_size_bytes
+    return kernel.kernel
 
 
 class CupyDevice:
@@ -107,16 +114,11 @@ class CupyDevice:
 
         It holds for the device that is the current one now.
         """
-        kernel = _compile.kernel(launch.instance)
-        if launch.shared > _SHARED_UNASKED:
-            with _asking:
-                asked = kernel.max_dynamic_shared_size_bytes
-                kernel.max_dynamic_shared_size_bytes = max(launch.shared, asked)
+        function = _function_of(launch.instance, self._runtime.getDevice())
         early = _early.driver() if launch.early else None
         if early:
-            function = kernel.kernel
             return _early.launcher(early, function, launch.grid, launch.block, launch.shared)
-        start, pointer = kernel.kernel.linear_launch, self._pointer
+        start, pointer = function.linear_launch, self._pointer
         threads, block, shared = launch.grid * launch.block, launch.block, launch.shared
 
         def run(arguments: Arguments) -> None:

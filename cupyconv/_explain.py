@@ -17,6 +17,7 @@ import numpy as np
 
 from . import _arguments, _plan, _precision
 from . import _arrays as arrays
+from ._arguments import shown
 from ._arrays import Array, Blueprint, Convolution, Fused
 from ._chips import CHIPS, Chip, current
 from ._convolution import (
@@ -300,7 +301,10 @@ class _NotingPath(KernelPath):
 
     def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
         """Note the launch of a max pooling."""
-        self._note("max_pool2d", f"{out.size} windows", input.nbytes + out.nbytes)
+        plan = _plan.plan_pool(geometry, out.dtype, self.chip.processor)
+        turns = -(-geometry.lead[0] // plan.samples)
+        between = 2 * turns * sum(plan.between) * out.itemsize  # written and read
+        self._note("max_pool2d", f"{out.size} windows", input.nbytes + out.nbytes + between)
         super().max_pool2d(geometry, input, out)
 
     def fused(
@@ -436,8 +440,9 @@ def explain(
     """
     if not any(function is one for one in FUNCTIONS):
         names = ", ".join(sorted(one.__name__ for one in FUNCTIONS))
-        got = _arguments.shown(function)
-        raise TypeError(f"explain: function must be one of cupyconv's {names}, got {got}")
+        raise TypeError(
+            f"explain: function must be one of cupyconv's {names}, got {shown(function)}"
+        )
     made_of = arrays.named("explain", dtype)
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
@@ -492,15 +497,15 @@ def _blueprint(name: str, value: object, dtype: np.dtype) -> Blueprint:
     if arrays.is_numpy(value):
         numpy: Array = value
         return numpy.view(Blueprint)  # type: ignore[no-any-return]
-    shown = _arguments.shown(value)
+    got = shown(value)
     if not isinstance(value, (tuple, list)):
-        raise TypeError(f"explain: {name} must be an array or a shape, got {shown}")
+        raise TypeError(f"explain: {name} must be an array or a shape, got {got}")
     limit = _arguments.SIZE_LIMIT
     shape = _arguments.per_axis("explain", name, value, len(value), minimum=0, limit=limit)
     if len(shape) > _MOST_AXES:
-        raise ValueError(f"explain: {name} must have at most {_MOST_AXES} axes, got {name}={shown}")
+        raise ValueError(f"explain: {name} must have at most {_MOST_AXES} axes, got {name}={got}")
     if math.prod(max(size, 1) for size in shape) * dtype.itemsize >= arrays.MOST_BYTES:
-        raise ValueError(f"explain: {name} must have less than 2**62 bytes, got {name}={shown}")
+        raise ValueError(f"explain: {name} must have less than 2**62 bytes, got {name}={got}")
     return Blueprint(shape, dtype)
 
 
@@ -508,8 +513,7 @@ def _chip(target: str | None, given: Mapping[str, Array]) -> Chip:
     """Return the GPU that a call is explained for."""
     if target is not None:
         if not isinstance(target, str) or target not in CHIPS:
-            got = _arguments.shown(target)
-            raise ValueError(f"explain: target must be one of {tuple(CHIPS)}, got {got}")
+            raise ValueError(f"explain: target must be one of {tuple(CHIPS)}, got {shown(target)}")
         return CHIPS[target]
     with contextlib.suppress(Exception), contextlib.ExitStack() as block:
         for array in given.values():

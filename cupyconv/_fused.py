@@ -114,12 +114,12 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     """
     path = path_of(input)
     operands = (input, kernel, bn_weight, bn_bias, gn_weight, gn_bias, mean, var, out)
+    layouts = tuple(() if array is None else arrays.layout(array) for array in operands)
+    options = (num_groups, stride, padding, output_padding, groups, precision)
     if type(eps) is not float:
         eps = check_eps(_NAME, eps)
-    # The last option is always the text of a float, in which 0.0 and -0.0 differ.
-    options = (num_groups, stride, padding, output_padding, groups, precision, eps.hex())
-    layouts = tuple(() if array is None else arrays.layout(array) for array in operands)
-    key = _calls.key(_NAME, path, layouts, options)
+    # Zeros of both signs are equal, their digits are not.
+    key = _calls.key(_NAME, path, layouts, options, eps.hex())
     required = dict(zip(_REQUIRED, operands, strict=False))
     statistics = {"mean": mean, "var": var}
     call: _Call = _calls.kept.get(key) or _checked(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from . import _arguments as arguments
@@ -388,10 +388,31 @@ class PoolAxis:
     pad: int
 
     @property
+    def last(self) -> int:
+        """The last position of the last window."""
+        return (self.size_out - 1) * self.stride - self.pad + self.dilation * (self.kernel - 1)
+
+    @property
     def is_inside(self) -> bool:
         """Whether no window reaches out of the array."""
-        reach = (self.size_out - 1) * self.stride + self.dilation * (self.kernel - 1)
-        return self.pad == 0 and reach < self.size_in
+        return self.pad <= 0 and self.last < self.size_in
+
+    @property
+    def taps(self) -> int:
+        """The most taps of one window that lie in the array."""
+        return min(self.kernel, -(-self.size_in // self.dilation))
+
+    @property
+    def trimmed(self) -> PoolAxis:
+        """The same windows without the taps and the positions that none of them has in the array.
+
+        `pad` is negative where the first window then begins behind the first position.
+        """
+        last_start = (self.size_out - 1) * self.stride - self.pad
+        first = max(0, -(last_start // self.dilation))
+        end = min(self.kernel, (self.size_in - 1 + self.pad) // self.dilation + 1)
+        axis = replace(self, kernel=end - first, pad=self.pad - first * self.dilation)
+        return replace(axis, size_in=min(self.size_in, axis.last + 1))
 
 
 @dataclass(frozen=True)

@@ -850,6 +850,27 @@ class KernelPath:
 
     def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
-        addresses = packed_words((self.device.address(input), self.device.address(out)))
-        layout = pool_layout(geometry, self._placed(input), strides_of(out))
-        self.device.launcher(plan_pool(geometry, out.dtype))(addresses + layout)
+        device, size = self.device, out.dtype.itemsize
+        plan = plan_pool(geometry, out.dtype, device.processor())
+        (batch, *channels), workspaces = geometry.lead, []
+        arrays = [(device.address(input), strides_of(input))]
+        for one, elements in zip(plan.passes, plan.between, strict=False):
+            workspaces.append(device.workspace((elements,), out.dtype))
+            shape = (plan.samples, *channels, *one.out_shape)
+            strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+            arrays.append((device.address(workspaces[-1]), strides))
+        arrays.append((device.address(out), strides_of(out)))
+        last = len(arrays) - 1
+        for first in range(0, batch, plan.samples):
+            lead = (min(plan.samples, batch - first), *channels)
+            # Workspace is used again for each group of samples.
+            places = [
+                (address + (first * strides[0] * size if i in (0, last) else 0), strides)
+                for i, (address, strides) in enumerate(arrays)
+            ]
+            for one, launch, (source, strides), (target, of_out) in zip(
+                plan.passes, plan.launches, places, places[1:], strict=False
+            ):
+                placed = Placed(strides, size, source // size % PACK)
+                layout = pool_layout(one, lead, placed, of_out)
+                device.launcher(launch)(packed_words((source, target)) + layout)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ._arrays import Convolution, accumulator
-from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 
 # As on a GPU, overflow, infinities and signalling NaN are results like others, without warnings.
 _quiet = np.errstate(all="ignore")
@@ -87,6 +87,28 @@ def _to_odd(values: np.ndarray) -> np.ndarray:
     nearest = np.where(beyond, np.nextafter(nearest, np.float32(0)), nearest)
     bits: np.ndarray = nearest.view(np.uint32) | (np.abs(nearest) < np.abs(values))
     return bits.view(np.float32)
+
+
+def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
+    """Return the maximum of each window along the last axis: its first one, or its first NaN."""
+    result = np.empty((*values.shape[:-1], axis.size_out), values.dtype)
+    if axis.size_out < axis.kernel:
+        for o in range(axis.size_out):
+            start = o * axis.stride - axis.pad
+            inside = slice(start if start >= 0 else start % axis.dilation, None, axis.dilation)
+            window = values[..., : start + axis.dilation * (axis.kernel - 1) + 1][..., inside]
+            first = window.argmax(axis=-1, keepdims=True)
+            result[..., o] = np.take_along_axis(window, first, axis=-1)[..., 0]
+        return result
+    seen = np.zeros(axis.size_out, bool)
+    pairing = axis.stride, axis.dilation, axis.pad, axis.size_in, axis.size_out
+    for tap in range(axis.kernel):
+        source, target = _pairs((tap,), (pairing,))
+        other, best = values[source], result[target]
+        larger = (other > best) | ((other != other) & (best == best))
+        result[target] = np.where(seen[target[-1]] & ~larger, best, other)
+        seen[target[-1]] = True
+    return result
 
 
 class NumpyPath:
@@ -200,12 +222,6 @@ class NumpyPath:
     @_quiet
     def max_pool2d(self, geometry: PoolGeometry, input: np.ndarray, out: np.ndarray) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
-        result: Any = np.empty(geometry.out_shape, input.dtype)
-        seen: Any = np.zeros(geometry.out_shape[-2:], bool)
-        axes = [(a.stride, a.dilation, a.pad, a.size_in, a.size_out) for a in geometry.axes]
-        for tap in itertools.product(*(range(axis.kernel) for axis in geometry.axes)):
-            source, target = _pairs(tap, axes)
-            values, best = input[source], result[target]
-            result[target] = np.where(seen[target], np.maximum(best, values), values)
-            seen[target] = True
-        out[...] = result
+        height, width = geometry.axes
+        rows = _pooled(input, width.trimmed)
+        out[...] = _pooled(rows.swapaxes(-1, -2), height.trimmed).swapaxes(-1, -2)

@@ -18,7 +18,7 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 
 from . import _depthwise, _gather, _matrix, _plain, _pointwise, _pointwise16, _streaming
-from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._matrix import SLAB_ROWS, Mode, Sum, Tiling
 from ._taps import AxisTaps
 
@@ -375,6 +375,11 @@ ConvPlan: TypeAlias = (
 Refusal: TypeAlias = str
 
 
+def _is_empty(geometry: ConvGeometry) -> bool:
+    """Return whether the samples of the input have no elements, so that outputs are the bias."""
+    return 0 in (geometry.channels, *(axis.size_in for axis in geometry.axes))
+
+
 def _fits_32_bits(geometry: ConvGeometry) -> bool:
     """Whether every coordinate and the number of products stay below 2**31."""
 
@@ -423,6 +428,8 @@ def candidates(
     kernel: str | None = None,
 ) -> Iterator[tuple[str, ConvPlan | Refusal]]:
     """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none."""
+    if _is_empty(geometry):  # other kernels divide by its sizes, or load from where it would lie
+        kernel = "direct"
     if kernel in (None, "gather"):
         staged = _better_staged(geometry, dtype, processor) if kernel is None else None
         yield "gather", staged or _plan_gather(geometry, dtype, processor)
@@ -1348,6 +1355,8 @@ def _plan_fused(
         return _no_mode(dtype)
     if kernel not in (None, "portable", "hopper"):
         return f"the {kernel} kernel does not pool"
+    if _is_empty(convolution):
+        return "its input has no elements"
     if kernel is None:
         few = _too_few(convolution, mode, processor)
         if few:
@@ -1478,16 +1487,130 @@ def plan_norm(
     return NormPlan((partial, launch("combine", g.sets)), normalize, pack, segment, segments)
 
 
-def _max_pool2d(dtype: str) -> Instance:
+def _max_pool2d(dtype: str, lanes: int) -> Instance:
     element = _SIGNED.get(dtype) or _ELEMENTS[dtype]
-    return Instance("max_pool2d.cu", "max_pool2d", (("ELEMENT", element),))
+    return Instance("max_pool2d.cu", "max_pool2d", (("ELEMENT", element), ("LANES", str(lanes))))
+
+
+# Taps of a window, above which its rows and then its columns are pooled: two passes read fewer
+# elements from the caches, but move those between them through memory and take a second launch.
+_MOST_TAPS = 64
+_RESIDENT_THREADS = 1024  # of a multiprocessor: four blocks
+_PART = 4096  # taps of a part of a window, for which a warp loads several times 16 bytes a lane
+_MOST_BETWEEN = 64_000_000  # bytes of workspace, where one sample takes no more
+
+
+@dataclass(frozen=True)
+class PoolPass:
+    """One launch of max_pool2d.cu.
+
+    Attributes
+    ----------
+    axes : pair of PoolAxis
+        The windows, or where there are `parts` of them, the first part of each.
+    lanes : int
+        Threads that share a window: those of a warp, or one, which has several windows.
+    along : int
+        The axis that a warp shares, and that parts follow each other on.
+    parts, part_step : int
+        Parts of a window, and from one to the next in positions. Each part is pooled by itself.
+    """
+
+    axes: tuple[PoolAxis, PoolAxis]
+    lanes: int = 1
+    along: int = 1
+    parts: int = 1
+    part_step: int = 0
+
+    @property
+    def out_shape(self) -> tuple[int, int]:
+        """Shape of a plane of the result; the parts of a window lie together."""
+        height, width = self.axes
+        return height.size_out, width.size_out * self.parts
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """How a max pooling runs.
+
+    Attributes
+    ----------
+    passes : tuple of PoolPass
+        Each pools what the one before it has written to workspace.
+    launches : tuple of Launch
+        Their kernels.
+    samples : int
+        Indices of the first axis that the passes take at a time.
+    between : tuple of int
+        Elements that each pass but the last one writes to workspace.
+    """
+
+    passes: tuple[PoolPass, ...]
+    launches: tuple[Launch, ...]
+    samples: int
+    between: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.launches))
+
+
+def _each(size: int) -> PoolAxis:
+    """Return windows of one position each."""
+    return PoolAxis(size, size, kernel=1, stride=1, dilation=1, pad=0)
+
+
+def _pool_passes(
+    axes: tuple[PoolAxis, PoolAxis], planes: int, multiprocessors: int
+) -> tuple[PoolPass, ...]:
+    """Return the passes of a pooling; each keeps the first maximum of a window in row-major order.
+
+    - Windows of many taps take two passes: rows first, then columns.
+    - A warp shares long windows where threads would be few, or far apart in memory.
+    - Where even the warps would be few, windows are cut into parts, which another pass joins.
+    """
+    height, width = axes
+    if min(height.taps, width.taps) > 1 and height.taps * width.taps > _MOST_TAPS:
+        rows, columns = (_each(height.size_in), width), (height, _each(width.size_out))
+        return (
+            *_pool_passes(rows, planes, multiprocessors),
+            *_pool_passes(columns, planes, multiprocessors),
+        )
+    outputs = planes * height.size_out * width.size_out
+    threads = multiprocessors * _RESIDENT_THREADS
+    along = 0 if width.taps == 1 else 1
+    axis = axes[along]
+    far_apart = along == 1 and (width.size_out == 1 or width.stride >= _WARP)
+    if axis.taps < _WARP or not (far_apart or outputs < threads):
+        return (PoolPass(axes),)
+    parts = min(threads // _WARP // outputs, axis.taps // _PART)
+    if parts <= 1:
+        return (PoolPass(axes, _WARP, along),)
+    # Parts may overlap by less than their number of taps, so that all have the same.
+    step = axis.kernel // parts
+    part = replace(axis, kernel=axis.kernel - (parts - 1) * step)
+    cut = (part, width) if along == 0 else (height, part)
+    first = PoolPass(cut, _WARP, along, parts, step * axis.dilation)
+    wide = PoolAxis(width.size_out * parts, width.size_out, parts, parts, dilation=1, pad=0)
+    joined = _each(height.size_out), wide
+    return (first, *_pool_passes(joined, planes, multiprocessors))
 
 
 @lru_cache(maxsize=4096)
-def plan_pool(geometry: PoolGeometry, dtype: np.dtype) -> Launch:
-    """Return how a max pooling of `dtype` runs."""
-    blocks = -(-math.prod(geometry.out_shape) // (_THREADS * UNROLL))
-    return Launch(_max_pool2d(dtype.name), max(1, min(blocks, MAX_GRID)), _THREADS)
+def plan_pool(geometry: PoolGeometry, dtype: np.dtype, processor: Processor) -> PoolPlan:
+    """Return how a max pooling of `dtype` runs; the geometry must have outputs."""
+    height, width = geometry.axes
+    planes, batch = math.prod(geometry.lead), geometry.lead[0]
+    passes = _pool_passes((height.trimmed, width.trimmed), planes, processor.multiprocessors)
+    sizes = [planes // batch * math.prod(one.out_shape) for one in passes]  # of one sample
+    most = sum(sizes[:-1]) * dtype.itemsize
+    samples = min(batch, max(1, _MOST_BETWEEN // most)) if most else batch
+    launches = []
+    for one, size in zip(passes, sizes, strict=True):
+        block = _THREADS // one.lanes if one.lanes > 1 else _THREADS * UNROLL  # windows
+        grid = min(-(-samples * size // block), MAX_GRID)
+        launches.append(Launch(_max_pool2d(dtype.name, one.lanes), grid, _THREADS))
+    between = tuple(samples * size for size in sizes[:-1])
+    return PoolPlan(passes, tuple(launches), samples, between)
 
 
 def instances(target: str) -> tuple[Instance, ...]:
@@ -1543,7 +1666,11 @@ def instances(target: str) -> tuple[Instance, ...]:
     norms_with_tanh = (_norm("normalize_tanh", name, name) for name in ("float32", "float64"))
     norms_across = (_norm("statistics_across", name, name) for name in _FLOATS)
     unsigned = (name for name in _ELEMENTS if name.startswith("uint"))
-    pools = (_max_pool2d(dtype) for dtype in (*_FLOATS, *unsigned, *_SIGNED))
+    pools = (
+        _max_pool2d(dtype, lanes)
+        for dtype in (*_FLOATS, *unsigned, *_SIGNED)
+        for lanes in (1, _WARP)
+    )
     engines = {"sm_75": (), "sm_90a": ("portable", "hopper")}.get(target, ("portable",))
     matrix = (
         instance

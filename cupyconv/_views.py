@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ._device import Arguments
-from ._geometry import NormGeometry, PoolGeometry
+from ._geometry import NormGeometry
 from ._packing import fields_of, lie_together, long_reciprocal, packed_words, zero_padded
-from ._plan import MAX_AXES, MOST_CHANNELS, PACK, UNROLL
+from ._plan import MAX_AXES, MOST_CHANNELS, PACK, UNROLL, PoolPass
 
 _LINE = 128  # bytes that neighbouring threads move together
 
@@ -199,18 +199,25 @@ def lies_across(geometry: NormGeometry, input: Placed) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def pool_layout(geometry: PoolGeometry, input: Placed, of_out: tuple[int, ...]) -> Arguments:
-    """Return the packed arguments of poolings of arrays that lie so, but for their addresses."""
-    h, w = geometry.axes
-    *lead, line, step = input.strides
-    inside = h.is_inside and w.is_inside
+def pool_layout(
+    one: PoolPass, lead: tuple[int, ...], input: Placed, of_out: tuple[int, ...]
+) -> Arguments:
+    """Return the packed arguments of a pass over arrays that lie so, but for their addresses.
+
+    The kernel gets the axis that a warp shares as the last one.
+    """
+    h, w = one.axes
+    *outer, line, step = input.strides
+    shared = one.lanes > 1
+    inside = h.is_inside and w.is_inside and one.parts == 1
     none = (0,) * len(lead)
+    starts = [(*none, h.stride, 0, 0), (*none, 0, w.stride, 0)]  # along each axis, in positions
+    starts[one.along] = (*starts[one.along][:-1], one.part_step)
     outputs = _view(
-        geometry.out_shape,
-        (*lead, h.stride * line, w.stride * step),
-        of_out,
-        (*none, not inside, 0),
-        (*none, 0, not inside),
+        (*lead, h.size_out, w.size_out, one.parts),
+        (*outer, h.stride * line, w.stride * step, one.part_step * (line, step)[one.along]),
+        (*of_out[:-1], of_out[-1] * one.parts, of_out[-1]),
+        *((0,) * len(own) if inside else own for own in starts[:: 1 if one.along else -1]),
     )
     steps = (input.past, h.dilation * line, *(axis.strides[0] for axis in outputs))
     pairs = (
@@ -218,11 +225,19 @@ def pool_layout(geometry: PoolGeometry, input: Placed, of_out: tuple[int, ...]) 
         and h.kernel == w.kernel == 2
         and w.dilation == step == 1
         and math.gcd(2, *steps) == 2
+        and (h.pad, w.pad) == (0, 0)
     )
+    order = (0, 1) if one.along else (1, 0)
+    packs = shared and (line, step)[one.along] == one.axes[one.along].dilation == 1
     return packed_words(
         (
-            *fields_of(geometry.axes, 2),
-            *(line, step, inside, pairs),
-            *_packed_walk(outputs, 1, _LINE // input.itemsize),
+            *fields_of((one.axes[order[0]], one.axes[order[1]]), 2),
+            *((line, step)[axis] for axis in order),
+            *(inside, pairs, packs),
+            *(
+                _packed_numbers(outputs, 1)
+                if shared
+                else _packed_walk(outputs, 1, _LINE // input.itemsize)
+            ),
         )
     )

@@ -372,8 +372,15 @@ struct Worker {
             const Run run = runs[i];
             const int x = run.x + offset;
             Element* const to = inputs + (run.place + offset);
+            if constexpr (MATRIX) {
+                // x is a multiple of a chunk: the array may end within one, and what follows is not a part of it.
+                const int left = size - x < WIDTH ? size - x : WIDTH;
+                const int used = unsigned(x) < unsigned(end) ? left * int(sizeof(Element)) : 0;
+                copy_async<BYTES>(to, used ? run.source + distance : p.input, used);
+                continue;
+            }
             const bool present = unsigned(x) < unsigned(whole);
-            if (WIDTH > 1 && !MATRIX && !present && unsigned(x + WIDTH - 1) < unsigned(end + WIDTH - 1)) {
+            if (WIDTH > 1 && !present && unsigned(x + WIDTH - 1) < unsigned(end + WIDTH - 1)) {
 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e)  // across an end of the array, one by one
                     to[e] = unsigned(x + e) < unsigned(size) ? run.source[distance + e] : Element();

@@ -8,10 +8,11 @@
 //                   and reads its operands by ldmatrix
 //
 // With float32 accuracy (PARTS = 2) a step has three products: high * low, low * high, high * high. (Low parts
-// that are float16 numbers have been multiplied by LOW_SCALE: their products are a chain of their own.) Matrix
-// units truncate as they add, always towards zero, which drifts where all terms have one sign. So the
-// products of a few steps form a chain that starts at zero and is then added to the sum with rounding.
-// The small products of the chain come first: what is truncated there is smaller by 2**11.
+// that are float16 numbers have been multiplied by LOW_SCALE: their products are a chain of their own.) Tensor
+// Cores truncate as they add, always towards zero, which drifts where all terms have one sign. So the
+// products of a few steps form a chain that starts at zero and is then added to the sum with rounding. The small
+// products of the chain come first: what is truncated there is smaller by 2**11. To sort the products of several steps
+// MmaEngine lacks registers: its chains are the three products of one step. tests/bounds.py derives the error.
 //
 // Macros: SEGMENT (columns of a segment: so many slots in a row), SEGMENTS (of a team), and of a block
 // TEAMS and SLABS. POOLS: where outputs are pooled two by two, and a team has two segments, these are STACKED:
@@ -242,7 +243,6 @@ template <int ALL_COLUMNS>
 struct MmaEngineOf {
     static constexpr int ROWS = SLAB_ROWS / 16, COLUMNS = ALL_COLUMNS / 4 / 8;  // tiles of a warp
     static constexpr bool PROXY = false;
-    static constexpr int CHAIN = 4;  // steps, of which each has its products in order: registers are too few for more
     static constexpr int LONG = 128;  // groups, whose sum is added to a total where there are more
     static_assert(COLUMNS % 2 == 0, "inputs are read for two tiles of columns together");
     static_assert(SEGMENT % (COLUMNS * 8) == 0, "a warp stays in one segment");
@@ -252,9 +252,9 @@ struct MmaEngineOf {
     __device__ static int pass_row() { return threadIdx.x % 32 / 4; }
     __device__ static int row_of_pass(int r, int half, int row) { return r * 16 + half * 8 + row; }
 
-    float sum[ROWS][COLUMNS][4], chain[ROWS][COLUMNS][4];
-    int links, groups;  // steps in the chain, groups of steps in the sum
-    bool is_long;       // whether there is a total
+    float sum[ROWS][COLUMNS][4];
+    int groups;    // of steps in the sum
+    bool is_long;  // whether there is a total
     volatile float total[PARTS == 2 ? ROWS * COLUMNS * 4 : 1];  // not in registers, as few sums are so long
 
     __device__ static void touched() {}
@@ -273,13 +273,13 @@ struct MmaEngineOf {
     __device__ static void give() {}
 
     __device__ void clear() {
-        links = groups = 0, is_long = false;
+        groups = 0, is_long = false;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll
             for (int c = 0; c < COLUMNS; ++c)
 #pragma unroll
-                for (int i = 0; i < 4; ++i) sum[r][c][i] = chain[r][c][i] = 0;
+                for (int i = 0; i < 4; ++i) sum[r][c][i] = 0;
     }
 
     // The weights of all rows: lane l gives row l % 16 of half l / 16.
@@ -320,32 +320,21 @@ struct MmaEngineOf {
 #pragma unroll
                     for (int r = 0; r < ROWS; ++r) {
                         if (PARTS == 2) {
-                            mma(chain[r][c + j], a[PARTS - 1][r], b[0][j]);
-                            mma(chain[r][c + j], a[0][r], b[PARTS - 1][j]);
-                            mma(chain[r][c + j], a[0][r], b[0][j]);
+                            float chain[4] = {};
+                            mma(chain, a[PARTS - 1][r], b[0][j]);
+                            mma(chain, a[0][r], b[PARTS - 1][j]);
+                            mma(chain, a[0][r], b[0][j]);
+#pragma unroll
+                            for (int i = 0; i < 4; ++i) sum[r][c + j][i] += chain[i];
                         } else {
                             mma(sum[r][c + j], a[0][r], b[0][j]);
                         }
                     }
             }
-            if (PARTS == 2 && ++links == CHAIN) promote();
         }
         if (PARTS == 2 && ++groups == LONG) settle();
     }
 
-    // Adds the chain to the sum.
-    __device__ void promote() {
-        links = 0;
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r)
-#pragma unroll
-            for (int c = 0; c < COLUMNS; ++c)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    sum[r][c][i] += chain[r][c][i];
-                    chain[r][c][i] = 0;
-                }
-    }
     // Adds the sum to the total.
     __device__ void settle() {
 #pragma unroll
@@ -361,9 +350,7 @@ struct MmaEngineOf {
         groups = 0, is_long = true;
     }
     __device__ void finish() {
-        if (PARTS == 1) return;
-        if (links) promote();
-        if (!is_long) return;
+        if (PARTS == 1 || !is_long) return;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
 #pragma unroll

@@ -2,124 +2,241 @@
 //
 //     out[lead, oh, ow] = max over (kh, kw) of in[lead, oh * stride_h - pad_h + kh * dilation_h, ...]
 //
-// Positions outside of the array take no part; the host has checked that every window holds at least
-// one inside. A NaN in a window is its maximum.
+// Of equal values (-0 and +0 are equal) the first in row-major order is the maximum, and the first NaN is larger than
+// all. So a maximum of maxima, in order, has the same bits, and the host (plan_pool in cupyconv/_plan.py) pools a large
+// window in several passes of this kernel through workspace: each row of it, perhaps in parts, then the column of those.
 //
-// Macros (set by cupyconv/_plan.py): ELEMENT, the type of input and output; integers keep their sign.
-// Launch: THREADS threads, any number of blocks, grid-strided. A thread takes UNROLL outputs along the
-// longest axis. Neighbouring threads have neighbouring outputs; windows of 2 x 2 are read by two loads,
-// of two elements each, where these are aligned.
+//     . . . . . . .
+//     . a a|a a . .        A A                     ow
+//     . b b|b b . .  --->  B B  --->  (A B C)  oh [ M ]
+//     . c c|c c . .        C C
+//     . . . . . . .
+//
+// Positions outside of the array take no part and no time: loops run over the taps inside. A part without any tap
+// inside gives the lowest value; the host has checked that a whole window has one.
+//
+// Macros (set by cupyconv/_plan.py): ELEMENT, the type of input and output; integers keep their sign. LANES, the threads
+// that share a window: a warp, or 1.
+// Launch: THREADS threads, any number of blocks, grid-strided. Where a thread has a window alone it takes UNROLL of them
+// along the longest axis, and neighbouring threads have neighbouring outputs; windows of 2 x 2 are then read by two
+// loads, of two elements each, where these are aligned.
 
 #include "view.cuh"
 
 constexpr int THREADS = 256;
+constexpr bool SHARED = LANES > 1;
 
 typedef ELEMENT Element;
+
+constexpr int PACK = 16 / sizeof(Element);
 
 struct PoolAxis {
     int64 size_in, size_out, kernel, stride, dilation, pad;
 };
 
-// What grows along the axes of the outputs: where a window's first element lies, where the output
-// lies, and, where windows reach out of the array, its numbers along the pooled axes.
+// What grows along the axes of the outputs: where a window's first element lies without the padding, where the output
+// lies, and, where windows reach out of the array, the first positions on the pooled axes, also without it.
 enum { IN, RESULT, ROW, COLUMN };
 
 struct Arguments {
     const Element* input;
     Element* out;
-    PoolAxis axis[2];
+    PoolAxis axis[2];     // a warp shares the second one, which may be the height
     int64 input_axis[2];  // strides of the pooled axes
     int64 inside;         // whether all windows lie in the array
     int64 pairs;          // whether, moreover, all are 2 x 2 and their rows are aligned pairs
+    int64 packs;          // whether neighbouring taps of a shared window are neighbours in memory
     Walk<4> outputs;
 };
 
-struct __align__(2 * sizeof(Element)) Pair {
-    Element first, second;
+template <int WIDTH>
+struct __align__(WIDTH * sizeof(Element)) Pack {
+    Element of[WIDTH];
 };
 
-// What elements are compared as.
+// What elements are compared as, and the lowest of them.
 template <typename T>
 struct Compared {
     typedef T type;
     __device__ static T of(T value) { return value; }
+    __device__ static T lowest() { return T(-1) < T(0) ? T(T(1) << (8 * sizeof(T) - 1)) : T(0); }
+};
+template <>
+struct Compared<float> {
+    typedef float type;
+    __device__ static float of(float value) { return value; }
+    __device__ static float lowest() { return __uint_as_float(0xff800000u); }
+};
+template <>
+struct Compared<double> {
+    typedef double type;
+    __device__ static double of(double value) { return value; }
+    __device__ static double lowest() { return __uint_as_float(0xff800000u); }
 };
 template <>
 struct Compared<float16> {
     typedef float type;
     __device__ static float of(float16 value) { return widen<float>(value); }
+    __device__ static float16 lowest() { return {0xfc00}; }
 };
 template <>
 struct Compared<bfloat16> {
     typedef float type;
     __device__ static float of(bfloat16 value) { return widen<float>(value); }
+    __device__ static bfloat16 lowest() { return {0xff80}; }
 };
 
-// The largest element so far, or the first NaN.
+// The first of the largest elements so far, or the first NaN.
 struct Largest {
-    Element element;
-    typename Compared<Element>::type value;
-    bool seen;
+    typedef typename Compared<Element>::type Value;
+    Element element = Compared<Element>::lowest();
+    Value value = Compared<Element>::of(element);
+    int64 tap = (1ll << 62) + threadIdx.x % LANES;  // its number in the window; of no tap, another one in each lane
 
-    __device__ void consider(Element other) {
-        const typename Compared<Element>::type compared = Compared<Element>::of(other);
-        if (!seen || compared > value || compared != compared) {
-            if (seen && value != value) return;  // the first NaN stays
+    // Taps come in order.
+    __device__ void consider(Element other, int64 number = 0) {
+        const Value compared = Compared<Element>::of(other);
+        if (compared > value || (compared != compared && value == value)) {
             element = other;
             value = compared;
-            seen = true;
+            tap = number;
         }
     }
 };
 
-// The largest element of a window that begins at `input`, in this row and column of the outputs.
-__device__ inline Largest largest_of(const Arguments& p, const Element* input, int64 row, int64 column) {
-    const PoolAxis &h = p.axis[0], &w = p.axis[1];
-    Largest largest = {};
-    input -= h.pad * p.input_axis[0] + w.pad * p.input_axis[1];
-    for (int64 kh = 0; kh < h.kernel; ++kh) {
-        const int64 ih = row * h.stride - h.pad + kh * h.dilation;
-        if (!p.inside && (ih < 0 || ih >= h.size_in)) continue;
-        for (int64 kw = 0; kw < w.kernel; ++kw) {
-            const int64 iw = column * w.stride - w.pad + kw * w.dilation;
-            if (!p.inside && (iw < 0 || iw >= w.size_in)) continue;
-            largest.consider(input[kh * h.dilation * p.input_axis[0] + kw * w.dilation * p.input_axis[1]]);
+// The taps of a window that lie in the array, along one axis.
+struct Taps {
+    int64 first, end;
+
+    __device__ Taps(const PoolAxis& axis, int64 start, bool inside) : first(0), end(axis.kernel) {
+        if (inside) return;
+        const int64 present = axis.size_in - start;  // positions from the start to the end of the array
+        if (start < 0) first = steps_over(-start, axis.dilation);
+        if (present <= axis.dilation * (axis.kernel - 1)) end = steps_over(present, axis.dilation);
+    }
+    // Steps that lead over so many positions; no step leads over none.
+    __device__ static int64 steps_over(int64 positions, int64 step) {
+        if (positions <= 0) return 0;
+        return step == 1 ? positions : (positions + step - 1) / step;
+    }
+};
+
+// A window of the input, or a part of one.
+struct Window {
+    const Element* input;  // tap 0, 0, which may lie outside of the array
+    int64 step[2];         // from one tap to the next
+    Taps rows, columns;
+
+    __device__ Window(const Arguments& p, const Steps<4>& steps, int i)
+        : input(p.input + steps.offset(p.outputs, i, IN) - p.axis[0].pad * p.input_axis[0] -
+                p.axis[1].pad * p.input_axis[1]),
+          step{p.axis[0].dilation * p.input_axis[0], p.axis[1].dilation * p.input_axis[1]},
+          rows(p.axis[0], steps.offset(p.outputs, i, ROW) - p.axis[0].pad, p.inside),
+          columns(p.axis[1], steps.offset(p.outputs, i, COLUMN) - p.axis[1].pad, p.inside) {}
+};
+
+// ---- one thread for a window ----
+
+__device__ inline Element largest_of(const Window& window) {
+    Largest largest;
+    for (int64 row = window.rows.first; row < window.rows.end; ++row) {
+        const Element* const line = window.input + row * window.step[0];
+        for (int64 column = window.columns.first; column < window.columns.end; ++column)
+            largest.consider(line[column * window.step[1]]);
+    }
+    return largest.element;
+}
+
+// ---- one warp for a window ----
+
+// A lane's part of `count` packs of WIDTH elements, several loads on their way at a time.
+template <int WIDTH>
+__device__ inline void take(Largest& largest, const Element* from, int64 step, int64 count, int64 number) {
+    for (int64 first = threadIdx.x % LANES; first < count; first += LANES * UNROLL) {
+        Pack<WIDTH> packs[UNROLL];
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i)
+            if (first + i * LANES < count) packs[i] = *(const Pack<WIDTH>*)(from + (first + i * LANES) * step);
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i) {
+            if (first + i * LANES >= count) break;
+#pragma unroll
+            for (int k = 0; k < WIDTH; ++k)
+                largest.consider(packs[i].of[k], number + (first + i * LANES) * WIDTH + k);
         }
     }
-    return largest;
+}
+
+// A lane's part of elements that lie together: packs, and what lies before and behind those that are aligned.
+__device__ inline void take_line(Largest& largest, const Element* from, int64 count, int64 number) {
+    const int64 before = -(unsigned long long)from / sizeof(Element) % PACK, head = before < count ? before : count;
+    const int64 packs = (count - head) / PACK, lane = threadIdx.x % LANES, last = head + packs * PACK + lane;
+    if (lane < head) largest.consider(from[lane], number + lane);
+    take<PACK>(largest, from + head, PACK, packs, number + head);
+    if (last < count) largest.consider(from[last], number + last);
+}
+
+// The number of the tap that is the maximum of all lanes.
+__device__ inline int64 largest_of_warp(const Largest& own) {
+    auto value = own.value;
+    int64 tap = own.tap;
+#pragma unroll
+    for (int apart = LANES / 2; apart > 0; apart /= 2) {
+        const typename Largest::Value other = __shfl_xor_sync(~0u, value, apart);
+        const int64 number = __shfl_xor_sync(~0u, tap, apart);
+        const bool equal = value == other || (value != value && other != other);
+        if (equal ? number < tap : other > value || other != other) value = other, tap = number;
+    }
+    return tap;
+}
+
+__device__ inline void share(const Arguments& p, const Window& window, Element* out) {
+    const int64 count = window.columns.end - window.columns.first;
+    Largest largest;
+    for (int64 row = window.rows.first; row < window.rows.end; ++row) {
+        const Element* const line = window.input + row * window.step[0] + window.columns.first * window.step[1];
+        const int64 number = row * p.axis[1].kernel;
+        if (p.packs)
+            take_line(largest, line, count, number);
+        else
+            take<1>(largest, line, window.step[1], count, number);
+    }
+    if (largest.tap == largest_of_warp(largest)) *out = largest.element;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) max_pool2d(const __grid_constant__ Arguments p) {
+    constexpr int WORKERS = THREADS / LANES;
     const Walk<4>& outputs = p.outputs;
-    const int64 threads = gridDim.x * int64(THREADS), line = p.axis[0].dilation * p.input_axis[0];
-    for (int64 thread = blockIdx.x * int64(THREADS) + threadIdx.x; thread < outputs.threads; thread += threads) {
-        const Steps<4> steps(outputs, thread);
-        if (p.pairs) {
-            Pair upper[UNROLL], lower[UNROLL];  // all on their way before the first one is needed
+    const int64 workers = gridDim.x * int64(WORKERS);
+    for (int64 worker = blockIdx.x * int64(WORKERS) + threadIdx.x / LANES; worker < outputs.threads;
+         worker += workers) {
+        const Steps<4> steps(outputs, worker);
+        if constexpr (SHARED) {
+            share(p, Window(p, steps, 0), p.out + steps.offset(outputs, 0, RESULT));
+        } else if (p.pairs) {
+            const int64 line = p.axis[0].dilation * p.input_axis[0];
+            Pack<2> upper[UNROLL], lower[UNROLL];  // all on their way before the first one is needed
 #pragma unroll
             for (int i = 0; i < UNROLL; ++i) {
                 if (!steps.has(outputs, i)) continue;
                 const Element* const input = p.input + steps.offset(outputs, i, IN);
-                upper[i] = *(const Pair*)input;
-                lower[i] = *(const Pair*)(input + line);
+                upper[i] = *(const Pack<2>*)input;
+                lower[i] = *(const Pack<2>*)(input + line);
             }
 #pragma unroll
             for (int i = 0; i < UNROLL; ++i) {
                 if (!steps.has(outputs, i)) continue;
-                Largest largest = {};
-                largest.consider(upper[i].first);
-                largest.consider(upper[i].second);
-                largest.consider(lower[i].first);
-                largest.consider(lower[i].second);
+                Largest largest;
+                largest.consider(upper[i].of[0]);
+                largest.consider(upper[i].of[1]);
+                largest.consider(lower[i].of[0]);
+                largest.consider(lower[i].of[1]);
                 p.out[steps.offset(outputs, i, RESULT)] = largest.element;
             }
         } else {
 #pragma unroll 1
-            for (int i = 0; i < UNROLL && steps.has(outputs, i); ++i) {
-                const int64 row = steps.offset(outputs, i, ROW), column = steps.offset(outputs, i, COLUMN);
-                const Largest largest = largest_of(p, p.input + steps.offset(outputs, i, IN), row, column);
-                p.out[steps.offset(outputs, i, RESULT)] = largest.element;
-            }
+            for (int i = 0; i < UNROLL && steps.has(outputs, i); ++i)
+                p.out[steps.offset(outputs, i, RESULT)] = largest_of(Window(p, steps, i));
         }
     }
 }

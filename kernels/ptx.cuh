@@ -403,8 +403,8 @@ __device__ inline void load_matrices(unsigned (&r)[4], const void* row) {
 
 // ---- asynchronous copies of a thread, from global to shared memory ----
 
-// BYTES is 4, 8 or 16; only the first `used` bytes are read, a multiple of 4, the others become zero.
-// Before compute capability 8.0 it is an ordinary copy.
+// BYTES is 4, 8 or 16; only the first `used` bytes are read, the others become zero.
+// Before compute capability 8.0 it is an ordinary copy, and `used` is a multiple of 4.
 template <int BYTES>
 __device__ inline void copy_async(void* shared, const void* global, int used) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "sizes of cp.async");

@@ -24,6 +24,7 @@ from reference import Array, Fused, Normalized, Sums
 UNIT32 = 2.0**-24  # relative error of one rounding to nearest
 UNIT64 = 2.0**-53
 FLUSH = 2.0**-126  # below this, float32 may become zero
+CHAIN = 12  # the most Tensor Core instructions that a float32 sum adds up before it rounds
 
 
 def accumulator(dtype: DTypeLike) -> np.dtype[Any]:
@@ -36,8 +37,24 @@ def tolerance(terms: Array, dtype: DTypeLike, precision: str = "float32") -> NDA
     """The error of a sum of products relative to S.
 
     A sum of K rounded products, in any order, with one more term (the bias), is off by at most
-    about K units; eight more are for splitting factors on matrix units and for second order.
-    TF32 rounds both factors to 11 bits (2 * 2**-11), and its matrix units may truncate sums.
+    about K units.
+
+    A Tensor Core adds n products to a number without rounding (tests/emulator/instructions.ipp).
+    It aligns all of them to the largest one and truncates them there, which takes less than one
+    unit of each but the largest.  Then it truncates their sum to float32: two units, with what
+    the alignment has taken.  That is at most n + 1 units for each block of products that are not
+    all zero, and at most 2*K for a whole sum.  So it is for 16-bit factors and for TF32, which
+    rounds both factors to 11 bits first (2 * 2**-11).
+
+    For float32, factors are split into two numbers of 11 bits.  The rest of each is up to
+    2 units, and the product of both low parts, which is left out, up to 4: 8 in all.  (Of float16
+    parts at the low end of their window the rests are 4 units each, but such sums have 5 products
+    at least, of which an instruction takes 16.)  The products of low and high parts come first,
+    where truncation is smaller by 2**10.  The others are added up in chains of at most ``CHAIN``
+    instructions, which start at zero and are added to the sum with rounding.  So a block's n + 1
+    units are of its chain alone, and the sum takes one more for each chain: at most K, and one
+    for each block of the longest chain, of which there are no more than products.
+
     One component of a complex sum adds 2*K real products, and sum(|a||c| + |b||d|) <= sum(|x||w|)
     by Cauchy and Schwarz, so that S of the absolute values serves with 2*K terms.
     """
@@ -45,7 +62,9 @@ def tolerance(terms: Array, dtype: DTypeLike, precision: str = "float32") -> NDA
     if dtype == np.float32 and precision == "tf32":
         return 2.0**-10 + (terms + 8) * 2.0**-23
     unit = UNIT64 if accumulator(dtype) == np.float64 else UNIT32
-    return ((2 if dtype.kind == "c" else 1) * terms + 8) * unit
+    if dtype == np.float32:
+        return (terms + np.minimum(terms, CHAIN) + 8) * unit
+    return ((1 if dtype == np.float64 else 2) * terms + 8) * unit
 
 
 def sum_error(sums: Sums, dtype: DTypeLike, precision: str = "float32") -> NDArray[np.float64]:
@@ -158,7 +177,7 @@ def fused_error(fused: Fused, dtype: DTypeLike, precision: str = "float32") -> N
     unit = UNIT64 if accumulator(dtype) == np.float64 else UNIT32
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         sums = fused.convolved
-        error = sum_error(sums, accumulator(dtype), precision) + unit * np.abs(sums.value)
+        error = sum_error(sums, dtype, precision) + unit * np.abs(sums.value)
         error = np.where(np.isfinite(sums.value), error, 0.0)  # infinities have no error
         y = fused.batch.value
         error = propagated_norm_error(fused.batch, reference.channel_rows(error), unit)

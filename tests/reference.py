@@ -371,7 +371,8 @@ def max_pool2d(
     dilation: int | Sequence[int] = 1,
     ceil_mode: bool = False,
 ) -> Array:
-    """The largest element of each window, in the input's dtype; a NaN is larger than all."""
+    """The first of the largest elements of each window in row-major order, in the input's dtype;
+    a NaN is larger than all."""
     kernels = per_axis(kernel_size, 2)
     strides = kernels if stride is None else per_axis(stride, 2)
     pads, dilations = per_axis(padding, 2), per_axis(dilation, 2)
@@ -387,8 +388,9 @@ def max_pool2d(
         for dimension, (axis, o) in enumerate(zip(axes, position, strict=True), input.ndim - 2):
             taps = o * axis.stride - axis.before + np.arange(axis.kernel) * axis.dilation
             window = window.take(taps[(taps >= 0) & (taps < axis.large)], axis=dimension)
-        with np.errstate(invalid="ignore"):  # a NaN
-            largest[(..., *position)] = window.max(axis=(-2, -1))
+        elements = window.reshape(*window.shape[:-2], math.prod(window.shape[-2:]))
+        first = elements.argmax(axis=-1, keepdims=True)  # of equal ones, and of NaN
+        largest[(..., *position)] = np.take_along_axis(elements, first, axis=-1)[..., 0]
     return largest
 
 

@@ -36,6 +36,7 @@ _FUNCTION = re.compile(
     r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
     re.DOTALL,
 )
+_COMMENT = re.compile(r"[ \t]*//[^\n]*")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
 
@@ -127,8 +128,9 @@ def compiled(source: str, options: tuple[str, ...], target: str) -> dict[str, Re
 
 
 def digest(instance: Instance) -> str:
-    """Of all that the compiler is given for an instance, but the target."""
-    text = "\0".join((version(), _compile.code(instance), *_compile.options(instance)))
+    """Of all that the compiler is given for an instance, but the target and comments."""
+    code = _COMMENT.sub("", _compile.code(instance))
+    text = "\0".join((version(), code, *_compile.options(instance)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -40,12 +40,14 @@ LAYOUTS = (
     "offset",
     "sliced",
     "cropped",
+    "aligned",
+    "interleaved",
     "reversed",
     "transposed",
     "fortran",
     "broadcast",
 )
-STYLES = ("signed", "positive", "wide", "whole")
+STYLES = ("signed", "positive", "uneven", "wide", "whole", "scaled", "holes", "outliers")
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,9 @@ def values(
 ) -> Array:
     """Random numbers: integers cover their whole range; "whole" are small integers in any dtype,
     with which sums of products are exact; "wide" spreads over magnitudes, to float16's overflow.
+    "uneven" are positive, and a little more than powers of two: one product is most of a sum, of
+    which truncation takes as much as it can. Along one axis "scaled" numbers are of very different
+    magnitudes; most "holes" are zero, and a few "outliers" are far larger than all others.
     """
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
@@ -182,7 +187,21 @@ def values(
         return rng.integers(-8, 9, shape).astype(dtype)
     if style == "positive":
         return rng.uniform(0.5, 1.5, shape).astype(dtype)
-    scale = np.exp2(rng.integers(-10, 11, shape)) if style == "wide" else 1.0
+    if style == "uneven":
+        powers = np.exp2(rng.integers(-3, 3, shape))
+        return (powers * rng.uniform(1, 1 + 2.0**-5, shape)).astype(dtype)
+    most = 8 if dtype == np.float16 else 24
+    scale: Any = 1.0
+    if style == "wide":
+        scale = np.exp2(rng.integers(-10, 11, shape))
+    elif style == "scaled" and shape:
+        axis = int(rng.integers(len(shape)))
+        along = [n if i == axis else 1 for i, n in enumerate(shape)]
+        scale = np.exp2(rng.integers(-most, most + 1, along))
+    elif style == "holes":
+        scale = rng.random(shape) < 0.2
+    elif style == "outliers":
+        scale = np.where(rng.random(shape) < 0.02, 2.0**most, 1.0)
     return (rng.standard_normal(shape) * scale).astype(dtype)
 
 
@@ -195,12 +214,28 @@ def plant(rng: np.random.Generator, a: Array) -> None:
 def lay_out(rng: np.random.Generator, a: Array, layout: str) -> Array:
     """The array's values in another memory layout, with NaN in whatever lies between them.
 
-    "broadcast" repeats the first entry along one axis, which changes the values.
+    "broadcast" repeats the first entry along one axis, which changes the values. The rows of
+    "aligned" lie multiples of 16 bytes apart, whatever their length.
     """
     if layout == "offset":
-        flat = np.empty(a.size + 1, a.dtype)
-        flat[1:] = a.reshape(-1)
-        return flat[1:].reshape(a.shape)
+        before = int(rng.integers(1, 16))
+        flat = poison(np.empty(a.size + before, a.dtype))
+        flat[before:] = a.reshape(-1)
+        return flat[before:].reshape(a.shape)
+    if layout == "aligned":
+        chunk = max(1, 16 // a.itemsize)
+        pitch = (a.shape[-1] + int(rng.integers(1, chunk + 1))) // chunk * chunk
+        pitch = max(pitch, -(-a.shape[-1] // chunk) * chunk)
+        view = poison(np.empty([*a.shape[:-1], pitch], a.dtype))[..., : a.shape[-1]]
+        view[...] = a
+        return view
+    if layout == "interleaved":
+        axis = min(1, a.ndim - 1)
+        index = (*(slice(None),) * axis, slice(None, None, 2))
+        shape = [2 * n if i == axis else n for i, n in enumerate(a.shape)]
+        view = poison(np.empty(shape, a.dtype))[index]
+        view[...] = a
+        return view
     if layout == "sliced":
         buffer = poison(np.empty([n + 2 for n in a.shape[:-1]] + [2 * a.shape[-1] + 3], a.dtype))
         view = buffer[(*(slice(1, 1 + n) for n in a.shape[:-1]), slice(2, 2 + 2 * a.shape[-1], 2))]
@@ -314,7 +349,8 @@ def conv_geometries(draw: st.DrawFn, rank: int) -> tuple[Shape, Shape, dict[str,
             continue
         pads = 0 if form == "valid" else per_axis(padding, rank)[i]
         total = sum(pads) if isinstance(pads, tuple) else 2 * pads
-        lengths.append(max((outputs - 1) * s + dilation_extent(k, d) - total + rest, 1))
+        least = draw(st.sampled_from([1, 1, 1, 0]))  # 0 where all outputs are padding
+        lengths.append(max((outputs - 1) * s + dilation_extent(k, d) - total + rest, least))
     return tuple(lengths), kernel, {"stride": stride, "padding": padding, "dilation": dilation}
 
 
@@ -334,6 +370,12 @@ def conv_transpose_geometries(draw: st.DrawFn, rank: int) -> tuple[Shape, Shape,
     elif form != "same":
         output_padding = tuple(draw(st.integers(0, bound)) for bound in bounds)
     extents = [dilation_extent(k, d) for k, d in zip(kernel, dilations, strict=True)]
+    more = per_axis(output_padding, rank)
+    if form != "same" and draw(st.integers(0, 7)) == 7:  # an input of no length has outputs, too
+        lengths = tuple(
+            0 if e + longer > s and draw(st.booleans()) else n
+            for n, s, e, longer in zip(lengths, strides, extents, more, strict=True)
+        )
     removable = [  # an output keeps at least one position
         (length - 1) * s + e + more - 1
         for length, s, e, more in zip(
@@ -446,7 +488,7 @@ def convolutions(
 def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
     """Calls of one input channel in each group and one phase.
 
-    With whole `chunks` of 16 bytes in a line, and taps that slide, they are for matrix units in the
+    With `chunks` of 16 bytes in a line, and taps that slide, they are for Tensor Cores in the
     depthwise kernel, or for copies of whole lines; else they are what the gathering kernel takes.
     """
     rank = draw(st.sampled_from([2, 2, 3] if chunks else [1, 2, 2, 3]))
@@ -471,7 +513,9 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
         for n, r, pad in zip(more, reach, padding, strict=True)
     ]
     if chunks:
-        lengths[-1] += -lengths[-1] % 8 + draw(st.sampled_from([48, 40, 56, 64, 104, 120]))
+        whole = draw(st.booleans())  # lines of whole chunks, or those that end within one
+        lengths[-1] += -lengths[-1] % 8 if whole else 0
+        lengths[-1] += draw(st.sampled_from([48, 40, 56, 64, 104, 120]))
     groups, rows, samples = (draw(st.integers(1, most)) for most in (9, 3, 3))
     weight_shape = (groups, rows) if transposed else (groups * rows, 1)
     dtypes = draw(twice(FLOATS + FLOATS[2:] if chunks else FLOATS))
@@ -605,10 +649,11 @@ def convolution(
     *,
     bias: bool = False,
     style: str = "signed",
+    seed: int = 0,
     **options: Any,
 ) -> Convolution:
     """A call with given shapes and options, for explicit examples."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     groups = options.get("groups", 1)
     transposed = function.startswith("conv_transpose")
     channels = weight_shape[1] * groups if transposed else weight_shape[0]
@@ -618,6 +663,28 @@ def convolution(
         "bias": values(rng, (channels,), dtype, style) if bias else None,
     }
     return Convolution(function, arrays, options)
+
+
+@st.composite
+def short_sums(draw: st.DrawFn) -> Convolution:
+    """Float32 calls of few products for each of many outputs.
+
+    What a Tensor Core truncates is most of their error, and among so many some come close to the
+    bound.
+    """
+    groups, channels, *kernel = (draw(st.integers(1, most)) for most in (2, 2, 3, 3))
+    rows, samples = draw(st.sampled_from([16, 32])), draw(st.integers(1, 3))
+    transposed = draw(st.booleans())
+    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
+    return convolution(
+        "conv_transpose2d" if transposed else "conv2d",
+        (samples, groups * channels, 20, 30),
+        (*weight, *kernel),
+        style="uneven",
+        seed=draw(st.integers(0, 2**32 - 1)),
+        groups=groups,
+        stride=tuple(draw(st.integers(1, k)) for k in kernel),
+    )
 
 
 # Norms, pooling, and the fused operation -----------------------------------------------------
@@ -677,12 +744,20 @@ def group_norms(draw: st.DrawFn) -> Case:
     return Case("group_norm", named, {"num_groups": num_groups, "eps": draw(epsilons)})
 
 
+WINDOW_SIZES = st.integers(1, 4)
+
+
 @st.composite
 def max_pools(
-    draw: st.DrawFn, *, samples: st.SearchStrategy[int] = SAMPLES, unbatched: bool = True
+    draw: st.DrawFn,
+    *,
+    samples: st.SearchStrategy[int] = SAMPLES,
+    channels: st.SearchStrategy[int] = CHANNELS,
+    kernels: st.SearchStrategy[int] = WINDOW_SIZES,
+    unbatched: bool = True,
 ) -> Case:
     """A call of max_pool2d in which each window holds at least one element of the input."""
-    kernel = scalar_or_each(draw, 2, st.integers(1, 4))
+    kernel = scalar_or_each(draw, 2, kernels)
     stride = scalar_or_each(draw, 2, st.integers(1, 5)) if draw(st.booleans()) else None
     dilation = scalar_or_each(draw, 2, st.integers(1, 3))
     ceil_mode = draw(st.booleans())
@@ -704,7 +779,7 @@ def max_pools(
         while not windows_are_inhabited(length, k, s, p, d, ceil_mode):
             length += 1
         lengths.append(length)
-    shape = (draw(samples), draw(CHANNELS), *lengths)
+    shape = (draw(samples), draw(channels), *lengths)
     if unbatched and draw(st.integers(0, 5)) == 5:
         shape = shape[1:]
     dtype = draw(st.sampled_from(REALS))

@@ -11,6 +11,7 @@ import pytest
 import bounds
 import reference
 from bounds import assert_close, assert_normalized, assert_same_bits
+from cupyconv import _matrix, _streaming
 
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 COMPLEX = [np.complex64, np.complex128]
@@ -128,13 +129,23 @@ def test_a_bound_that_is_no_number_is_refused() -> None:
 
 
 def test_tolerances() -> None:
-    assert bounds.tolerance(np.array(5), np.float32) == 13 * 2.0**-24
-    assert bounds.tolerance(np.array(5), np.float16) == 13 * 2.0**-24
-    assert bounds.tolerance(np.array(5), ml_dtypes.bfloat16) == 13 * 2.0**-24
+    assert bounds.tolerance(np.array(5), np.float32) == 18 * 2.0**-24
+    assert bounds.tolerance(np.array(15), np.float32) == 35 * 2.0**-24
+    assert bounds.tolerance(np.array(5), np.float16) == 18 * 2.0**-24
+    assert bounds.tolerance(np.array(5), ml_dtypes.bfloat16) == 18 * 2.0**-24
     assert bounds.tolerance(np.array(5), np.float32, "tf32") == 2.0**-10 + 13 * 2.0**-23
     assert bounds.tolerance(np.array(5), np.float64) == 13 * 2.0**-53
     assert bounds.tolerance(np.array(5), np.complex64) == 18 * 2.0**-24
     assert bounds.tolerance(np.array(5), np.complex128, "tf32") == 18 * 2.0**-53
+
+
+def test_no_chain_is_longer_than_the_bound_of_float32_allows() -> None:
+    """A group of steps on the dense kernel, a chunk of channels or products on the others."""
+    groups = [mode.group for mode in _matrix.modes("hopper") if mode.parts == 2]
+    block = _matrix.plain_mode("float32", "float32").block
+    shapes = (*_streaming.SHAPES[4, 3], *_streaming.TAPPED[4, 3])
+    chunks = [shape.channels // block for shape in shapes]
+    assert max(groups + chunks) == bounds.CHAIN
 
 
 def test_the_bound_of_a_sum_is_not_far_from_what_happens() -> None:
@@ -213,7 +224,7 @@ def test_the_bound_of_the_fused_operation_holds_for_perturbed_convolutions(given
         x, w, *parameters, num_groups=2, **statistics
     )
     shape = fused.convolved.value.shape
-    for scale in (1.0, 1e3, 1e5):  # of the convolution's own error: from 1e-6 to 0.1
+    for scale in (1.0, 1e3, 5e4):  # of the convolution's own error: from 1e-6 to 0.1
         sums = fused.convolved._replace(scale=fused.convolved.scale * scale)
         error = bounds.sum_error(sums, np.float32)
         bound = bounds.fused_error(fused._replace(convolved=sums), np.float32)

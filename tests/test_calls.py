@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cupyconv
@@ -208,117 +209,6 @@ def test_equal_arguments_of_other_types(right: dict[str, Any], wrong: dict[str, 
         cupyconv.conv2d(x, w, **wrong)
 
 
-class Integer(int):
-    """An integer of a derived class."""
-
-
-class Number(float):
-    """A float of a derived class."""
-
-
-class Word(str):
-    """A string of a derived class."""
-
-
-class Values(tuple):  # type: ignore[type-arg]
-    """A tuple of a derived class."""
-
-
-# Each option with values of right calls.
-RIGHT: dict[str, dict[str, list[Any]]] = {
-    "conv2d": {
-        "stride": [1, (1, 1), (1, 2)],
-        "padding": [0, (0, 1), ((0, 1), (1, 1)), "same", "valid"],
-        "dilation": [1, (1, 1)],
-        "groups": [1, 2],
-        "precision": [None, "float32", "tf32"],
-    },
-    "conv_transpose2d": {
-        "stride": [1, (2, 1)],
-        "padding": [1, ((0, 1), (1, 1)), "same"],
-        "output_padding": [0, (0, 0)],
-        "groups": [1],
-        "dilation": [1, (2, 1)],
-        "precision": ["tf32"],
-    },
-    FUSED: {
-        "num_groups": [1, 2],
-        "stride": [1, (2, 1)],
-        "padding": [0, ((0, 1), (1, 1)), "same"],
-        "output_padding": [0, (0, 0)],
-        "groups": [1, 2],
-        "eps": [1e-5, 0.0, -0.0, 1.0, 1, 2**-10],
-        "precision": [None, "tf32"],
-    },
-}
-OPTIONS = [(function, option) for function, options in RIGHT.items() for option in options]
-
-
-def disguises(value: Any) -> st.SearchStrategy[Any]:
-    """Values that equal `value`, or that a key could hold in its place."""
-    if isinstance(value, (bool, int, float)):
-        number = float(value)
-        forms = [int(number), number, -number, bool(number), Integer(number), Number(number)]
-        forms += [np.int64(number), np.float64(number), np.bool_(number), Fraction(number)]
-        forms += [complex(number), str(value), number.hex(), ("float", number.hex())]
-        forms += [(float, number), ("float", number), np.array(value), np.float32(value)]
-        return st.sampled_from([*forms, (value,), [value], (value, value), b"\1"])
-    if isinstance(value, str):
-        return st.sampled_from([Word(value), np.str_(value), value.encode(), (value,), [value]])
-    if isinstance(value, tuple):
-        items = st.tuples(*(st.just(item) | disguises(item) for item in value))
-        return items | st.builds(list, items) | st.builds(Values, items) | st.just(np.array(value))
-    return st.sampled_from([None, "None", (), False])
-
-
-@st.composite
-def turns(draw: st.DrawFn) -> tuple[str, str, Any, Any]:
-    """A value of an option, and one of the next call."""
-    function, option = draw(st.sampled_from(OPTIONS))
-    rights = RIGHT[function][option]
-    first = draw(st.sampled_from(rights))
-    return function, option, first, draw(disguises(first) | st.sampled_from(rights))
-
-
-def outcome(function: str, **options: Any) -> tuple[object, ...]:
-    """The bits of a result, or the error."""
-    values = np.random.default_rng(0)
-    arrays = [values.standard_normal(shape) for shape in ((2, 4, 6, 6), (4, 4, 3, 3))]
-    if function == "conv2d" and options.get("groups") == 2:
-        arrays[1] = arrays[1][:, :2]
-    if function not in ("conv2d", "conv_transpose2d"):
-        channels = 8 if options.get("groups") == 2 else 4
-        arrays += [np.ones(channels), np.zeros(channels)] * 2
-        # A variance of -0.0 tells an eps of 0.0 from one of -0.0.
-        options = {"num_groups": 2, "mean": np.zeros(channels), **options}
-        options["var"] = np.full(channels, -0.0 if options.get("eps") == 0 else 1.0)
-    try:
-        with np.errstate(all="ignore"):
-            result = getattr(cupyconv, function)(*arrays, **options)
-    except (TypeError, ValueError) as error:
-        return type(error), str(error)
-    return result.shape, result.tobytes()
-
-
-@given(turn=turns())
-@example(turn=(FUSED, "eps", 1e-5, ("float", (1e-5).hex())))
-@example(turn=(FUSED, "eps", 1e-5, (1e-5).hex()))
-@example(turn=(FUSED, "eps", 0.0, -0.0))
-@example(turn=(FUSED, "eps", 1.0, True))
-@example(turn=("conv2d", "groups", 1, True))
-@example(turn=("conv2d", "padding", ((0, 1), (1, 1)), ((0, 1), (1, 1.0))))
-@example(turn=("conv2d", "padding", "same", Word("same")))
-def test_no_call_is_taken_for_another(turn: tuple[str, str, Any, Any]) -> None:
-    """A call gives what it gives as the first one, whatever was called before it."""
-    function, option, first, second = turn
-    _calls.kept.clear()
-    alone = outcome(function, **{option: second})
-    _calls.kept.clear()
-    outcome(function, **{option: first})
-    assert _calls.kept
-    assert outcome(function, **{option: second}) == alone
-
-
 def test_arguments_of_other_types_that_are_taken() -> None:
     x, w = np.ones((1, 1, 5, 5)), np.ones((1, 1, 3, 3))
     expected = cupyconv.conv2d(x, w, stride=(2, 1))
@@ -415,3 +305,160 @@ def test_calls_do_not_meet(cases: list[Case]) -> None:
         alone.append(backend.compute(case))
     for case, expected in zip(cases, alone, strict=True):
         assert_same_bits(backend.compute(case), expected)
+
+
+def nested(depth: int, kind: type) -> Any:
+    value: Any = kind()
+    for _ in range(depth):
+        value = kind([value])
+    return value
+
+
+# For each function, a right call and the options that are not arrays.
+OPTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "conv2d": (
+        partial(cupyconv.conv2d, np.ones((1, 2, 4, 4)), np.ones((2, 2, 3, 3))),
+        ("stride", "padding", "dilation", "groups", "precision"),
+    ),
+    "conv_transpose2d": (
+        partial(cupyconv.conv_transpose2d, np.ones((1, 2, 4, 4)), np.ones((2, 2, 3, 3))),
+        ("stride", "padding", "output_padding", "groups", "dilation", "precision"),
+    ),
+    "max_pool2d": (
+        partial(cupyconv.max_pool2d, np.ones((1, 2, 4, 4)), kernel_size=2),
+        ("stride", "padding", "dilation", "ceil_mode"),
+    ),
+    "fused": (
+        partial(
+            cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm,
+            *(np.ones((2, 4, 6, 6)), np.ones((4, 4, 3, 3)), *(np.ones(4) for _ in range(4))),
+            num_groups=2,
+            eps=1e-5,
+        ),
+        ("num_groups", "stride", "padding", "output_padding", "groups", "eps", "precision"),
+    ),
+}
+ODD_VALUES = [
+    *(1, 2, 0, -1, True, False, 1.0, 2.0, 1e-5, 0.0, -0.0, np.nan, 10**30, 10**5000, None, 1j),
+    *("same", "valid", "float32", "tf32", "1", "", b"same", (1e-5).hex()),
+    *(np.int64(1), np.int8(2), np.float64(1e-5), np.array(1), np.array([1, 2]), np.True_),
+    *((1, 1), (1, True), ((0, 1), (1, 1)), [1, 1], [[0, 1], [1, 1]], (), (1,), {1}, {"a": 1}),
+    *(("float", (1e-5).hex()), (float, (1e-5).hex()), float, range(1, 3), Fraction(1, 3)),
+    *(nested(3, tuple), nested(1000, tuple), nested(1000, list), nested(100_000, list)),
+]
+
+
+def outcome(call: Callable[..., Any], **options: Any) -> tuple[Any, ...]:
+    try:
+        result = call(**options)
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+    return result.shape, result.tobytes()
+
+
+@pytest.mark.parametrize("function", OPTIONS)
+@given(data=st.data())
+def test_a_call_is_what_it_is_without_the_calls_before_it(function: str, data: Any) -> None:
+    """Whatever is given to options: a value is refused, or computed with, as in a first call."""
+    call, names = OPTIONS[function]
+    name = data.draw(st.sampled_from(names))
+    values = data.draw(st.lists(st.sampled_from(range(len(ODD_VALUES))), min_size=1, max_size=4))
+    call()
+    for index in values:
+        again = outcome(call, **{name: ODD_VALUES[index]})
+        _calls.kept.clear()
+        assert again == outcome(call, **{name: ODD_VALUES[index]})
+
+
+@pytest.mark.parametrize("function", OPTIONS)
+def test_each_odd_value_is_computed_with_or_refused(function: str) -> None:
+    """No value brings an error of Python's own, and an error repeats no more than it need."""
+    call, names = OPTIONS[function]
+    for name in names:
+        for value in ODD_VALUES:
+            error, *text = outcome(call, **{name: value})
+            assert not isinstance(error, type) or len(text[0]) < 2000
+
+
+class Integer(int):
+    """An integer of a derived class."""
+
+
+class Number(float):
+    """A float of a derived class."""
+
+
+class Word(str):
+    """A string of a derived class."""
+
+
+class Values(tuple):  # type: ignore[type-arg]
+    """A tuple of a derived class."""
+
+
+def disguises(value: Any) -> st.SearchStrategy[Any]:
+    """Values that equal `value`, or that a key could hold in its place."""
+    if isinstance(value, (bool, int, float)):
+        number = float(value)
+        forms = [int(number), number, -number, bool(number), Integer(number), Number(number)]
+        forms += [np.int64(number), np.float64(number), np.bool_(number), Fraction(number)]
+        forms += [complex(number), str(value), number.hex(), ("float", number.hex())]
+        forms += [(float, number), ("float", number), np.array(value), np.float32(value)]
+        return st.sampled_from([*forms, (value,), [value], (value, value), b"\1"])
+    if isinstance(value, str):
+        return st.sampled_from([Word(value), np.str_(value), value.encode(), (value,), [value]])
+    if isinstance(value, tuple):
+        items = st.tuples(*(st.just(item) | disguises(item) for item in value))
+        return items | st.builds(list, items) | st.builds(Values, items) | st.just(np.array(value))
+    return st.sampled_from([None, "None", (), False])
+
+
+def assert_apart(function: str, name: str, first: Any, second: Any, **more: Any) -> None:
+    """A call gives what it gives as the first one, although another one was called before it."""
+    call, _ = OPTIONS[function]
+    _calls.kept.clear()
+    alone = outcome(call, **{name: second}, **more)
+    _calls.kept.clear()
+    outcome(call, **{name: first}, **more)
+    assert outcome(call, **{name: second}, **more) == alone
+
+
+@pytest.mark.parametrize("function", OPTIONS)
+@given(data=st.data())
+def test_no_value_is_taken_for_one_that_equals_it(function: str, data: Any) -> None:
+    name = data.draw(st.sampled_from(OPTIONS[function][1]))
+    values = [1, 2, 1.0, 1e-5, 0, "same", "tf32", (1, 1), ((0, 1), (1, 1)), None]
+    first = data.draw(st.sampled_from(values))
+    assert_apart(function, name, first, data.draw(disguises(first)))
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "first", "second"),
+    [
+        ("fused", "eps", 1e-5, ("float", (1e-5).hex())),
+        ("fused", "eps", 1e-5, (1e-5).hex()),
+        ("fused", "eps", 1.0, True),
+        ("conv2d", "groups", 1, True),
+        ("conv2d", "padding", ((0, 1), (1, 1)), ((0, 1), (1, 1.0))),
+        ("conv2d", "padding", "same", Word("same")),
+    ],
+)
+def test_values_that_were_taken_for_others(
+    function: str, name: str, first: Any, second: Any
+) -> None:
+    assert_apart(function, name, first, second)
+
+
+def test_zeros_of_both_signs() -> None:
+    """A variance of -0.0 tells them apart."""
+    statistics = {"mean": np.ones(4), "var": np.full(4, -0.0)}
+    with np.errstate(all="ignore"):
+        for first in (0.0, -0.0):
+            assert_apart("fused", "eps", first, -first, **statistics)
+
+
+def test_an_eps_of_any_class_is_kept() -> None:
+    call, _ = OPTIONS["fused"]
+    for eps in (1.0, 1, np.float32(1), Fraction(1)):
+        call(eps=eps)
+    assert len(_calls.kept) == 1

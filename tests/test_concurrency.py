@@ -8,12 +8,10 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ import pytest
 import cupyconv
 from backends import CupyBackend, NumpyBackend
 from bounds import assert_same_bits
-from cupyconv import _calls, _compile, _device, _plan, _precision
+from cupyconv import _calls, _compile, _precision
 from strategies import FUSED, Case, convolution
 
 THREADS = 8
@@ -105,45 +103,6 @@ def test_precision_is_a_thread_s_own() -> None:
         names = ["tf32", "float32"]
         assert list(pool.map(inside, names, [threading.Barrier(2)] * 2)) == names
         assert _precision.current() == "tf32"
-
-
-def test_two_threads_that_ask_one_kernel_for_shared_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The larger amount stays, whoever asks first."""
-    small, large = 100_000, 200_000
-
-    class Kernel:
-        """Says what it has; who asks for little then takes longer to go on."""
-
-        kernel = SimpleNamespace(linear_launch=None)
-        bytes = 0
-
-        @property
-        def max_dynamic_shared_size_bytes(self) -> int:
-            value = self.bytes
-            time.sleep(0.2 if threading.current_thread().name == str(small) else 0.1)
-            return value
-
-        @max_dynamic_shared_size_bytes.setter
-        def max_dynamic_shared_size_bytes(self, value: int) -> None:
-            self.bytes = value
-
-    kernel = Kernel()
-    monkeypatch.setattr(_compile, "kernel", lambda instance: kernel)
-    device = _device.CupyDevice()
-    instance = _plan.instances("sm_90a")[0]
-    threads = [
-        threading.Thread(
-            target=device.launcher, args=[_plan.Launch(instance, 1, 32, size)], name=str(size)
-        )
-        for size in (small, large)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert kernel.bytes == large
 
 
 # A parent calls the library and starts children, which call it with the same arrays.

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,6 +91,35 @@ def test_allocators(kind: str) -> None:
             for other in others:
                 assert (other == np.log2(other.size)).all()
         del results, others, y, other
+
+
+# The first launches of two kernels that declare shared memory, with nearly 48 KiB beside it.
+NEARLY_UNASKED = """
+import cupy
+
+import cupyconv
+
+x = cupy.arange(6120, dtype=DTYPE).reshape(1, 1, 6120)
+cupyconv.group_norm(x, 1)
+one = cupy.ones(54, "float32")
+image = cupy.ones((1, 6, 17, 40), "float16")
+kernel = cupy.ones((6, 27, 3, 2), "float16")
+cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
+    image, kernel, one, one, one, one, num_groups=3, stride=2, padding=((1, 1), (0, 0)),
+    output_padding=1, groups=2, mean=one, var=one,
+)
+cupy.cuda.Device().synchronize()
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_first_launch_of_a_process_with_nearly_48_kib(dtype: str) -> None:
+    """What a kernel declares and what its launch adds are more than a block has unasked."""
+    code = NEARLY_UNASKED.replace("DTYPE", repr(dtype))
+    environment = {**os.environ, "PYTHONPATH": str(Path(cupyconv.__file__).parents[1])}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_device_of_this_machine() -> None:

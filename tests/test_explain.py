@@ -22,6 +22,7 @@ from cupyconv import _chips, _explain, _plan
 from cupyconv._chips import CHIPS
 from cupyconv._explain import Explanation
 from strategies import BFLOAT16, Case
+from test_errors import nested
 from test_plan import any_case, launches_of
 
 explain = cupyconv.explain
@@ -132,6 +133,8 @@ def test_what_explain_itself_refuses() -> None:
         explain(cupyconv.conv1d, shapes[0], 3, target="sm_80")
     with pytest.raises(ValueError, match=r"explain: input must not be negative"):
         explain(cupyconv.conv1d, (1, 1, -8), shapes[1], target="sm_80")
+    with pytest.raises(TypeError, match="function must be one of"):
+        explain(np.ones(3), *shapes, target="sm_80")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="explain: conv1d: missing a required argument: 'weight'"):
         explain(cupyconv.conv1d, shapes[0], target="sm_80")
 
@@ -172,6 +175,10 @@ for _ in range(1000):
         np.array(["bfloat16", "f4"]),
         Ellipsis,
         DEEP,
+        nested(1, 5),
+        nested(1, 100_000),
+        1.5,
+        int.__add__,
     ],
     ids=lambda dtype: ascii(type(dtype).__name__),
 )
@@ -195,9 +202,7 @@ def test_dtypes_by_name_and_class(dtype: Any) -> None:
 
 def test_odd_arguments_of_explain() -> None:
     shapes = (1, 1, 8), (1, 1, 3)
-    deep: Any = 1
-    for _ in range(1000):
-        deep = [deep]
+    deep = nested(1, 1000)
     for odd in (deep, np.zeros(3), 10**5000, ["x"] * 1000):
         with pytest.raises(TypeError, match=r"^explain: function must be one of") as caught:
             explain(odd, *shapes, target="sm_80")

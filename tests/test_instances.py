@@ -1094,16 +1094,26 @@ def test_more_axes_than_are_unrolled() -> None:
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("instance", POOLS, ids=str)
-@pytest.mark.parametrize("sizes", [(3, 2, 1), (2, 2, 0), (3, 1, 0)], ids=str)
-def test_pool_instance(instance: Instance, sizes: tuple[int, int, int]) -> None:
-    """Several blocks; windows that reach out of the array, pairs, and others."""
-    options = dict(zip(("kernel_size", "stride", "padding"), sizes, strict=True))
-    dtype = dtype_of(dict(instance.defines)["ELEMENT"])
+@pytest.mark.parametrize("number", range(3))
+def test_pool_instance(instance: Instance, number: int) -> None:
+    """Several blocks; windows that reach out of the array, pairs, and others.
+
+    A warp shares lines, two of them, or columns.
+    """
+    macros = dict(instance.defines)
+    height, widths, windows = {
+        "1": (41, (23, 24), [(3, 2, 1), (2, 2, 0), (3, 1, 0)]),
+        "32": (43, (67, 72), [((1, 40), (5, 40), (0, 20)), ((2, 32), 32, 0), ((33, 1), 33, 0)]),
+    }[macros["LANES"]]
+    options = dict(zip(("kernel_size", "stride", "padding"), windows[number], strict=True))
     backend = Recorder()
-    for width in (23, 24):
-        for x in layouts(values(np.random.default_rng(0), (2, 3, 21, width), dtype)):
+    for width in widths:
+        for x in layouts(
+            values(np.random.default_rng(0), (2, 3, height, width), dtype_of(macros["ELEMENT"]))
+        ):
             test_pooling.check(backend, Case("max_pool2d", {"input": x}, options))
     assert {launch.instance for launch in backend.launches} == {instance}
+    assert max(launch.grid for launch in backend.launches) > 1
 
 
 @pytest.mark.emulator

@@ -70,37 +70,75 @@ class Case(NamedTuple):
     error: Any  # 0 for equal bits
 
 
-def operands(rng: np.random.Generator, kind: str, *shape: int) -> np.ndarray:
-    """Random words of a matrix operand, with all bits of the mantissas in use."""
-    rows, words = shape
-    if kind == "tf32":
-        return rng.standard_normal((rows, words)).astype(np.float32).view(np.uint32)
-    values = rng.standard_normal((rows, 2 * words))
+def words_of(values: np.ndarray, kind: str) -> np.ndarray:
+    """The operand words of rows of numbers; those of bfloat16 are truncated."""
     if kind == "float16":
         return values.astype(np.float16).view(np.uint32)
-    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)
+    words = values.astype(np.float32).view(np.uint32)
+    return words if kind == "tf32" else (words >> 16).astype(np.uint16).view(np.uint32)
 
 
-def product(a: np.ndarray, b: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """a times b on top of start, and how far sums in float32 in any order may be from it."""
-    scale = np.abs(a) @ np.abs(b) + np.abs(start)
-    return a @ b + start, scale * (a.shape[1] + 1) * 2.0**-23  # matrix units may truncate
+def operands(rng: np.random.Generator, kind: str, *shape: int) -> np.ndarray:
+    """Random words of a matrix operand, with all bits of the mantissas in use.
+
+    They are of many magnitudes, to float16's subnormal numbers.
+    """
+    rows, words = shape
+    size = (rows, words if kind == "tf32" else 2 * words)
+    return words_of(rng.standard_normal(size) * np.exp2(rng.integers(-16, 5, size)), kind)
+
+
+class Summation(NamedTuple):
+    """How a Tensor Core sums up, as tests/emulator/instructions.ipp explains it."""
+
+    fraction: int
+    blocks: int
+
+
+AMPERE, HOPPER = Summation(24, 2), Summation(25, 1)
+
+
+def exponent(values: np.ndarray, least: int) -> np.ndarray:
+    return np.where(values == 0, -10_000, np.maximum(np.frexp(values)[1] - 1, least))
+
+
+def truncated(values: np.ndarray, exponents: np.ndarray, bits: int) -> np.ndarray:
+    unit = np.ldexp(1.0, exponents - bits)
+    return np.trunc(values / unit) * unit
+
+
+def product(
+    a: np.ndarray, b: np.ndarray, start: np.ndarray, summation: Summation, kind: str
+) -> np.ndarray:
+    """a times b on top of start, by instructions that take 8 words of a row."""
+    least = -14 if kind == "float16" else -126
+    total = start.astype(np.float64)
+    depth = (8 if kind == "tf32" else 16) // summation.blocks
+    for first in range(0, a.shape[1], depth):
+        x, y = a.T[first : first + depth, :, None], b[first : first + depth, None]
+        terms = np.concatenate([total[None], x * y])
+        exponents = np.concatenate(
+            [exponent(total, -126)[None], exponent(x, least) + exponent(y, least)]
+        )
+        total = truncated(terms, exponents.max(axis=0), summation.fraction).sum(axis=0)
+        total = truncated(total, exponent(total, -126), 23)
+    return total.astype(np.float32)
 
 
 def warp_matrix(kind: str, depth: int | None = None) -> Callable[[np.random.Generator], Case]:
     """A product of which the first operands count, so many of them."""
 
-    def make(rng: np.random.Generator) -> Case:
+    def make(rng: np.random.Generator, summation: Summation = AMPERE) -> Case:
         a = operands(rng, kind, 16, 8)
         b = operands(rng, kind, 8, 8)
         matrix = float32_of(b, kind).reshape(8, -1)
         start = np.tile([1.0, 2.0], (16, 4)) + np.repeat([0.0, 2.0], 8)[:, None]
-        value, error = product(
+        value = product(
             float32_of(a, kind).reshape(16, -1)[:, :depth],
             (matrix if kind == "tf32" else matrix.T)[:depth],
-            start,
+            *(start, summation, kind),
         )
-        return Case(32, a, b, np.empty((16, 8), np.float32), value, error)
+        return Case(32, a, b, np.empty((16, 8), np.float32), value, 0)
 
     return make
 
@@ -174,11 +212,13 @@ def warpgroup_matrix(
         registers = np.arange(columns // 2).reshape(-1, 2, 2)  # unit of 8 columns, row half, pair
         row, column = np.divmod(np.arange(64 * columns), columns)
         start = registers[column // 8, row % 16 // 8, column % 2].reshape(64, columns)
-        value, error = product(
-            float32_of(a, kind).reshape(64, -1), float32_of(b, kind).reshape(columns, -1).T, start
+        value = product(
+            float32_of(a, kind).reshape(64, -1),
+            float32_of(b, kind).reshape(columns, -1).T,
+            *(start, HOPPER, kind),
         )
         a, b = turned(a) if both else a, turned(b) if across else b
-        return Case(128, a, b, np.empty((64, columns), np.float32), value, error)
+        return Case(128, a, b, np.empty((64, columns), np.float32), value, 0)
 
     return make
 
@@ -353,6 +393,8 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
 }
 
 
+WARP_MATRICES = [name for name in CASES if "matrix_" in name and name[-1] in "26"]
+TENSOR_CORES = [*WARP_MATRICES[:3], "warpgroup_tf32", "warpgroup_float16", "warpgroup_bfloat16"]
 NEW_IN_9_0 = ("tf32_conversions",)  # done by another instruction before
 
 
@@ -393,12 +435,62 @@ def test_emulator(name: str) -> None:
     ],
 )
 def test_gpu_agrees(name: str) -> None:
+    import cupy
+
     case = CASES[name](np.random.default_rng())
+    if name in WARP_MATRICES and int(cupy.cuda.Device().compute_capability) >= 90:
+        case = CASES[name](np.random.default_rng(), HOPPER)  # the emulator's are less exact
     on_gpu(name, case.threads, case.a, case.b, case.out)
     check(name, case, case.out)
+    if name in WARP_MATRICES:
+        return
     other = np.zeros_like(case.out)
     emulated(name, case.threads, case.a, case.b, other)
     check(name, case._replace(expected=other), case.out)
+
+
+def added_to_one(run: Any, name: str, *products: float) -> np.ndarray:
+    """1 and some products, the first ones of an instruction, of which the others are zero."""
+    kind, group = name.split("_")[1], "warpgroup" in name
+    rows, words = (64, 16) if group else (16, 8)
+    columns = {"tf32": 16, "float16": 64, "bfloat16": 8}[kind] if group else 8
+    a = np.zeros((rows, words if kind == "tf32" else 2 * words))
+    a[:, : len(products)] = np.array(products) * 2.0**12
+    b = np.full((columns, a.shape[1]), 2.0**-12)
+    out = np.empty((rows, columns), np.float32)
+    run(name, 128 if group else 32, words_of(a, kind), words_of(b, kind), out)
+    return out[:8, 1] if group else out[:8, ::2]  # what the test kernels add to 1
+
+
+def fraction(run: Any, name: str) -> int:
+    """The bits behind 1 that are left of each product that is added to it."""
+    products = {bit: (2.0**-bit,) * 2 ** (bit - 23) for bit in (23, 24, 25, 26)}
+    return max(bit for bit, own in products.items() if (added_to_one(run, name, *own) > 1).all())
+
+
+def check_truncation(run: Any, name: str) -> None:
+    """Sums are truncated toward zero, from either side; to nearest they were others."""
+    size = 1.75 * 2.0**-24
+    assert (added_to_one(run, name, size) == 1).all()
+    assert (added_to_one(run, name, -2, -size) == -1).all()
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("name", TENSOR_CORES)
+def test_emulated_tensor_cores_truncate(name: str) -> None:
+    assert fraction(emulated, name) == (HOPPER if "warp" in name else AMPERE).fraction
+    check_truncation(emulated, name)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.wgmma if "warp" in n else ()) for n in TENSOR_CORES],
+)
+def test_emulated_tensor_cores_are_no_more_exact_than_a_gpu(name: str) -> None:
+    """They keep no bit that the GPU's do not: bounds that hold for them hold on it."""
+    assert fraction(on_gpu, name) >= fraction(emulated, name)
+    check_truncation(on_gpu, name)
 
 
 MISTAKES = {

@@ -31,6 +31,7 @@ from strategies import (
     convolution,
     convolutions,
     group_norms,
+    lay_out,
     max_pools,
 )
 
@@ -199,9 +200,41 @@ ACCIDENTS = {
     ),
     "a column too many in a window": Mutant(
         POOL,
-        "if (!p.inside && (iw < 0 || iw >= w.size_in)) continue;",
-        "if (!p.inside && (iw < 0 || iw > w.size_in)) continue;",
+        "if (present <= axis.dilation * (axis.kernel - 1))",
+        "if (present < axis.dilation * (axis.kernel - 1))",
         "out of bounds|between the elements|wrong",
+    ),
+    "windows that are not clipped at the end": Mutant(
+        POOL,
+        "if (present <= axis.dilation * (axis.kernel - 1))",
+        "if (false)",
+        "out of bounds|between the elements|wrong",
+    ),
+    "windows that are not clipped at the start": Mutant(
+        POOL, "if (start < 0)", "if (false)", "out of bounds|between the elements|wrong"
+    ),
+    "packs that begin where the line does": Mutant(
+        POOL, "head = before < count ? before : count;", "head = 0;", "misaligned"
+    ),
+    "a pack too many in a line": Mutant(
+        POOL,
+        "(count - head) / PACK, lane",
+        "(count - head) / PACK + 1, lane",
+        "out of bounds|between the elements|wrong",
+    ),
+    "an element too many behind the packs": Mutant(
+        POOL,
+        "if (last < count)",
+        "if (last <= count)",
+        "out of bounds|between the elements|wrong",
+    ),
+    "no element behind the packs": Mutant(POOL, "if (last < count)", "if (false)", "wrong"),
+    "no element before the packs": Mutant(POOL, "if (lane < head)", "if (false)", "wrong"),
+    "only the first load of a lane": Mutant(
+        POOL,
+        "if (first + i * LANES >= count) break;",
+        "if (i > 0 || first + i * LANES >= count) break;",
+        "wrong",
     ),
 }
 
@@ -257,10 +290,37 @@ MISUNDERSTANDINGS = {
         CONV, "if (MASKED && !shared.present", "if (false && !shared.present", "wrong"
     ),
     "NaN loses against a number": Mutant(
-        POOL, "|| compared != compared)", ")", "wrong"
+        POOL, "|| (compared != compared && value == value))", ")", "wrong"
+    ),
+    "the last NaN stays": Mutant(POOL, "&& value == value)", ")", "wrong"),
+    "the last of equal elements stays": Mutant(
+        POOL, "if (compared > value ||", "if (compared >= value ||", "wrong"
+    ),
+    "any lane of those with the largest element": Mutant(
+        POOL, "equal ? number < tap :", "equal ? false :", "wrong|another thread|nobody wrote"
+    ),
+    "the last lane of those with the largest element": Mutant(
+        POOL, "equal ? number < tap :", "equal ? number > tap :",
+        "wrong|another thread|nobody wrote",
+    ),
+    "NaN of other lanes loses": Mutant(
+        POOL, "other > value || other != other)", "other > value)",
+        "wrong|another thread|nobody wrote",
+    ),
+    "NaN in several lanes": Mutant(
+        POOL, "|| (value != value && other != other);", ";", "wrong|another thread|nobody wrote"
+    ),
+    "rows of a window that count from its first tap": Mutant(
+        POOL, "number = row * p.axis[1].kernel;", "number = 0;", "wrong|another thread|nobody wrote"
+    ),
+    "packs that count from the first of a line": Mutant(
+        POOL, "packs, number + head);", "packs, number);", "wrong|another thread|nobody wrote"
+    ),
+    "a part without elements that is zero": Mutant(
+        POOL, "__uint_as_float(0xff800000u)", "0", "wrong", everywhere=True
     ),
     "half of a pair": Mutant(
-        POOL, "                largest.consider(lower[i].second);\n", "", "wrong"
+        POOL, "                largest.consider(lower[i].of[1]);\n", "", "wrong"
     ),
     "only the first value of a thread": Mutant(
         NORM, "sum += deviation;", "", "wrong"
@@ -488,7 +548,7 @@ MATRIX = {
         "wrong", by="hopper", case="one step",
     ),
     "a chain that is not added by warps": Mutant(
-        ENGINE, "sum[r][c][i] += chain[r][c][i];", "", "wrong", by="portable", case="one step"
+        ENGINE, "sum[r][c + j][i] += chain[i];", ";", "wrong", by="portable", case="one step"
     ),
     "a total that is not added": Mutant(
         ENGINE, "sum[r][c][i] += total[(r * COLUMNS + c) * 4 + i];", ";",
@@ -507,7 +567,7 @@ MATRIX = {
         "wrong", by="hopper", case="one step",
     ),
     "no second parts of inputs": Mutant(
-        ENGINE, "mma(chain[r][c + j], a[0][r], b[PARTS - 1][j]);", "",
+        ENGINE, "mma(chain, a[0][r], b[PARTS - 1][j]);", "",
         "wrong", by="portable", case="one step",
     ),
     "a row too many": Mutant(
@@ -797,8 +857,22 @@ DEPTHWISE_CASES = {
     "halves, even lines": depthwise("conv2d", (1, 3, 21, 62), (3, 4), 1, "float16"),
     "halves, three axes": depthwise("conv3d", (1, 3, 5, 17, 64), (3, 3, 3), 2, "float16"),
 }
+# Lines that lie aligned, and end within a chunk of 16 bytes.
+DEPTHWISE_CASES["halves, aligned lines"] = DEPTHWISE_CASES["halves, even lines"].map(
+    lambda a: lay_out(np.random.default_rng(0), a, "aligned")
+)
 
 DEPTHWISE = {
+    "the last chunk of a line left out": Mutant(
+        DEPTHWISE_CONV, "const int left = size - x < WIDTH ? size - x : WIDTH;",
+        "const int left = size - x < WIDTH ? 0 : WIDTH;",
+        "wrong", by="depthwise", case="halves, aligned lines",
+    ),
+    "the last chunk of a line taken whole": Mutant(
+        DEPTHWISE_CONV, "const int left = size - x < WIDTH ? size - x : WIDTH;",
+        "const int left = WIDTH;",
+        "out of bounds|between the elements|wrong", by="depthwise", case="halves, aligned lines",
+    ),
     "x bound of chunks off by one": Mutant(
         DEPTHWISE_CONV,
         "unsigned(x) < unsigned(whole);", "unsigned(x) < unsigned(whole + WIDTH);",
@@ -815,7 +889,7 @@ DEPTHWISE = {
         "out of bounds|between the elements|wrong", by="depthwise", case="three axes",
     ),
     "no parts of chunks": Mutant(
-        DEPTHWISE_CONV, "WIDTH > 1 && !MATRIX && !present && unsigned(x", "false && unsigned(x",
+        DEPTHWISE_CONV, "WIDTH > 1 && !present && unsigned(x", "false && unsigned(x",
         "wrong", by="depthwise", case="three axes",
     ),
     "y bound of lines off by one": Mutant(
@@ -2107,7 +2181,7 @@ def verdict(backend: EmulatorBackend, case: Case) -> str | None:
         if isinstance(case, Convolution):
             test_convolution.check(backend, case)
         elif case.function == "max_pool2d":
-            test_pooling.check(backend, case)
+            test_pooling.check_bits(backend, case)
         elif case.function == test_fused.FUSED:
             test_fused.check(backend, case)
         else:
@@ -2204,6 +2278,31 @@ LARGE = [
     infinite(convolution("conv2d", (1, 4, 6, 7), (20, 4, 3, 3), padding=1)),
     infinite(convolution("conv2d", (1, 4, 6, 7), (5, 4, 3, 3), padding=1)),
 ]
+# A warp shares a window: numbers before and behind its packs, zeros of both signs, NaN, and parts.
+ROWS_OF_ZEROS = np.full((1, 1, 2, 32), -1.0)
+ROWS_OF_ZEROS[0, 0, [0, 1], [30, 3]] = -0.0, 0.0
+LARGE_POOLS = [
+    *(
+        test_pooling.pool(line.reshape(1, 1, 1, 330)[..., 1:], (1, 329))
+        for line in (np.arange(330, dtype=np.float32), -np.arange(330, dtype=np.float32))
+    ),
+    test_pooling.pool(ROWS_OF_ZEROS, (2, 32)),
+    *(
+        test_pooling.pool(
+            test_pooling.odd_numbers(np.float32, position, kind, 1, 1, 2, 165)[..., 1:], (2, 32)
+        )
+        for position in (0, 34, 100)
+        for kind in ("zeros", "nan")
+    ),
+    *(
+        test_pooling.pool(
+            test_pooling.odd_numbers(np.float32, position, kind, 1, 1, 1, 330)[..., 1:], (1, 329)
+        )
+        for position in (2, 33, 200)
+        for kind in ("zeros", "nan")
+    ),
+    test_pooling.pool(-1 - test_pooling.LINE, (1, 30_001), 7_000, (0, 15_000)),
+]
 NAN = [
     test_pooling.pool(np.roll([np.nan, 1.0, 2.0, 3.0], k).reshape(1, 1, 2, 2), 2) for k in range(4)
 ]
@@ -2227,7 +2326,9 @@ def cases(mutant: Mutant) -> st.SearchStrategy[Case]:
         listed = st.sampled_from([CHANNELS_LAST, ROWS])
         return st.one_of(batch_norms(given=False), group_norms(), listed)
     if mutant.file == POOL:
-        return st.one_of(max_pools(), st.sampled_from(NAN))
+        return st.one_of(
+            max_pools(), test_pooling.large_pools, st.sampled_from([*NAN, *LARGE_POOLS])
+        )
     # One dtype, so that few instances are built.
     dtype = np.dtype(np.float32)
     drawn = convolutions(

@@ -1910,7 +1910,7 @@ def test_large_groups_have_a_third_of_a_multiprocessor() -> None:
 
 @given(
     shape=large_shapes(4),
-    kernel=st.integers(1, 9),
+    kernel=st.integers(1, 99),
     stride=steps,
     dtype=st.sampled_from(REALS),
 )
@@ -1918,14 +1918,22 @@ def test_large_groups_have_a_third_of_a_multiprocessor() -> None:
 def test_pool_plans(shape: Shape, kernel: int, stride: int, dtype: np.dtype[Any]) -> None:
     shape = (*shape[:2], *(size + kernel for size in shape[2:]))
     geometry = _geometry.max_pool2d("f", shape, kernel, stride, 0, 1, False)
-    plan = _plan.plan_pool(geometry, dtype)
-    again = _plan.plan_pool.__wrapped__(geometry, dtype)
+    h200 = Processor("sm_90a", 132)
+    plan = _plan.plan_pool(geometry, dtype, h200)
+    again = _plan.plan_pool.__wrapped__(geometry, dtype, h200)
     assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    printed(plan, plan)
-    assert plan.instance in ALL["sm_120"]
-    assert plan.block == constant("max_pool2d.cu", "THREADS")
-    blocks = -(-math.prod(geometry.out_shape) // (plan.block * _plan.UNROLL))
-    assert plan.grid == max(1, min(blocks, MOST))
+    printed(plan, *plan.launches)
+    assert plan.passes[-1].out_shape == geometry.out_shape[-2:]
+    assert len(plan.passes) == len(plan.launches) == len(plan.between) + 1
+    most = max(_plan._MOST_BETWEEN, sum(plan.between) // plan.samples * dtype.itemsize)
+    assert sum(plan.between) * dtype.itemsize <= most
+    lead = plan.samples * shape[1]
+    for one, launch in zip(plan.passes, plan.launches, strict=True):
+        assert launch.instance in ALL["sm_120"]
+        assert dict(launch.instance.defines)["LANES"] == str(one.lanes)
+        assert launch.block == constant("max_pool2d.cu", "THREADS")
+        windows = launch.block // one.lanes * (_plan.UNROLL if one.lanes == 1 else 1)
+        assert launch.grid == min(-(-lead * math.prod(one.out_shape) // windows), MOST)
 
 
 def test_instances_are_values() -> None:
@@ -1951,3 +1959,43 @@ def test_plans_run_over_no_phases(target: str, dtype: np.dtype[Any], precision: 
             _plan.plan_conv(geometry, dtype, precision, Processor(target, 132))
             seconds.append(time.perf_counter() - begun)
         assert min(seconds) < 0.1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("dtype", "precision"), [*MODES, (np.dtype(np.float64), "float32")])
+@pytest.mark.parametrize("channels", [1, 3, 64])
+def test_many_phases_are_planned_quickly(
+    target: str, dtype: np.dtype[Any], precision: str, channels: int
+) -> None:
+    """A stride as large as a large kernel has a phase for each tap: no loop runs over them."""
+    seconds = []
+    for size in (8, 10, 12):  # other taps each time, which no cache has
+        geometry = conv_transpose((1, channels, size, size), (channels, 64, 512, 512), stride=512)
+        begun = time.perf_counter()
+        _plan.plan_conv(geometry, dtype, precision, Processor(target, 132))
+        seconds.append(time.perf_counter() - begun)
+    assert min(seconds) < 0.02
+
+
+@pytest.mark.parametrize("engine", ["hopper", "portable"])
+@given(
+    case=st.tuples(st.integers(1, 12), st.integers(1, 150), st.integers(1, 64)),
+    kernel=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    mode=st.sampled_from(MODES),
+    multiprocessors=st.sampled_from([1, 2, 132]),
+)
+@example(case=(2, 48, 16), kernel=[3, 3], mode=MODES[0], multiprocessors=132)
+def test_weights_that_stay_fill_their_ring(
+    engine: str, case: tuple[int, int, int], kernel: list[int], mode: Any, multiprocessors: int
+) -> None:
+    """A block that goes through a sum again finds each group of weights where it was."""
+    size, channels, rows = case
+    geometry = conv((1, channels, *(k + size for k in kernel)), (rows, channels, *kernel))
+    plan = plan_of(geometry, *mode, Processor("sm_90a", multiprocessors), engine)
+    if not isinstance(plan, MatrixPlan) or not plan.tiling.resident:
+        return
+    sum, tiling = plan.sum, plan.tiling
+    taps = sum.axes[0].most_taps
+    stages = [min(sum.depth, sum.blocks - first) for first in range(0, sum.blocks, sum.depth)]
+    groups = [-(-blocks * sum.steps_inside // tiling.group) for blocks in stages]
+    assert tiling.weight_stages == taps * math.fsum(groups)

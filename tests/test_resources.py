@@ -5,22 +5,28 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import resources
+from cupyconv import _device
+from cupyconv._geometry import group_norm
 from cupyconv._plan import (
     SHARED,
     TARGETS,
     DepthwisePlan,
     GatherPlan,
     Instance,
+    Launch,
     MatrixPlan,
     PlainPlan,
     Processor,
     Tile,
     instances,
+    plan_norm,
 )
 from strategies import MODES
 from test_plan import CHOSEN, conv, conv_transpose, plan_of, threads
@@ -181,3 +187,33 @@ def test_an_instance_that_does_not_compile_is_found() -> None:
     options = resources._compile.options(broken)
     with pytest.raises(AssertionError, match="no_such_type"):
         resources.compiled(resources._compile.code(broken), options, "sm_90a")
+
+
+def test_shared_memory_that_a_launch_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block may have all that its GPU has, whatever was launched before and its kernel declares.
+
+    Without asking, what a kernel declares and what its launch adds are 48 KiB together.
+    """
+    declared, launched = 1024, SHARED_UNASKED - 512
+    kernel = SimpleNamespace(
+        shared_size_bytes=declared,
+        max_dynamic_shared_size_bytes=SHARED_UNASKED - declared,
+        kernel=SimpleNamespace(linear_launch=None),
+    )
+    monkeypatch.setattr(_device._compile, "kernel", lambda instance: kernel)
+    monkeypatch.setattr(_device, "processor_of", lambda device: Processor("sm_90a", 132))
+    device = _device.CupyDevice.__new__(_device.CupyDevice)
+    device._runtime, device._pointer = SimpleNamespace(getDevice=lambda: 77), None
+    device.launcher(Launch(instances("sm_90a")[0], 1, 32, launched))
+    assert launched <= kernel.max_dynamic_shared_size_bytes <= SHARED["sm_90a"] - declared
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_shared_memory_of_norms(target: str) -> None:
+    """What a kernel declares and what its launch asks for fit, for sets of all sizes."""
+    processor, single = Processor(target, 132), np.dtype(np.float32)
+    for elements in range(1000, 70_000, 199):
+        geometry = group_norm("group_norm", (2, 1, elements), 1, {})
+        plan = plan_norm(geometry, single, single, False, False, False, processor)
+        declared = TABLE[target][str(plan.normalize.instance)][2]
+        assert declared + plan.normalize.shared <= SHARED[target], plan

@@ -68,15 +68,61 @@ int decode(int type, uint32_t word, double* values) {
     return 2;
 }
 
-// d (rows, columns) = a (rows, depth) times b (depth, columns), on top of d where `accumulate`; each
-// element is one sum in float64 along the depth, which is rounded to float32 at its end.
-void multiply(int rows, int columns, int depth, const double* a, const double* b, float* d, bool accumulate) {
-    double sums[256];
+// How a Tensor Core sums up, of compute capability 8.x and of 9.0. Products of operands are exact. A block of them and the
+// number that it is added to are aligned to the largest exponent among them, truncated to so many bits of a fraction there,
+// and summed up exactly; the sum is truncated to a float32 number. All truncation is toward zero. The figures are those of
+// Khattak and Mikaitis, "Accurate Models of NVIDIA Tensor Cores" (arXiv 2512.07004), and of Xie et al., "MMA-Sim" (arXiv
+// 2511.10909), who find the same bits in the chips'.
+struct Summation {
+    int fraction;    // bits
+    int blocks;      // of an instruction, one after the other along K
+    int least;       // exponent to which smaller numbers are aligned, too
+};
+constexpr Summation AMPERE = {24, 2, -132}, HOPPER = {25, 1, -133};
+constexpr int ZERO = -10000, SPECIAL = 100000;  // exponents below and above all others
+
+// The exponent of a number; subnormal numbers have the `least` one of their type.
+int exponent_of(double value, int least) {
+    if (value == 0) return ZERO;
+    return std::isfinite(value) ? std::max(std::ilogb(value), least) : SPECIAL;
+}
+constexpr int least_exponent(int type) { return type == 1 ? -14 : -126; }
+
+// A float32 number no larger than the value; from 2**128 on it is infinite.
+float truncated(double value) {
+    const float nearest = float(value);
+    const bool larger = std::abs(double(nearest)) > std::abs(value) && std::abs(value) < 0x1p128;
+    return larger ? std::nextafter(nearest, 0.0f) : nearest;
+}
+
+// d (rows, columns) = a (rows, depth) times b (depth, columns), on top of d where `accumulate`.
+void multiply(const Summation& summation, int type, int rows, int columns, int depth, const double* a, const double* b,
+              float* d, bool accumulate) {
+    const int block = depth / summation.blocks;
+    std::vector<int> b_exponents(depth * columns), largest(columns);
+    for (int i = 0; i < depth * columns; ++i) b_exponents[i] = exponent_of(b[i], least_exponent(type));
+    std::vector<double> unit(columns), sums(columns);
     for (int row = 0; row < rows; ++row, a += depth, d += columns) {
-        for (int i = 0; i < columns; ++i) sums[i] = accumulate ? d[i] : 0;
-        for (int k = 0; k < depth; ++k)
-            for (int i = 0; i < columns; ++i) sums[i] += a[k] * b[k * columns + i];
-        for (int i = 0; i < columns; ++i) d[i] = float(sums[i]);
+        if (!accumulate) std::fill_n(d, columns, 0.0f);
+        for (int first = 0; first < depth; first += block) {
+            for (int i = 0; i < columns; ++i) largest[i] = std::max(exponent_of(d[i], -126), summation.least);
+            for (int k = first; k < first + block; ++k) {
+                const int exponent = exponent_of(a[k], least_exponent(type));
+                const int* const others = b_exponents.data() + k * columns;
+                for (int i = 0; i < columns; ++i) largest[i] = std::max(largest[i], exponent + others[i]);
+            }
+            for (int i = 0; i < columns; ++i) {
+                // Where a number is not finite, nothing is truncated.
+                unit[i] = largest[i] > SPECIAL / 2 ? 0 : std::ldexp(1.0, summation.fraction - largest[i]);
+                sums[i] = unit[i] ? double(int(d[i] * unit[i])) : d[i];
+            }
+            for (int k = first; k < first + block; ++k)
+                for (int i = 0; i < columns; ++i) {
+                    const double product = a[k] * b[k * columns + i];
+                    sums[i] += unit[i] ? double(int(product * unit[i])) : product;
+                }
+            for (int i = 0; i < columns; ++i) d[i] = truncated(unit[i] ? sums[i] / unit[i] : sums[i]);
+        }
     }
 }
 
@@ -202,7 +248,7 @@ void multiply(const Product& product, const Fiber& reader) {
     for (int row = 0; row < 64 && product.rows.empty() && !product.a_across; ++row)
         row_of(product.a, row, a + row * depth, 1);
     for (int column = 0; column < n && !product.b_across; ++column) row_of(product.b, column, b + column, n);
-    multiply(64, n, depth, a, b, product.accumulators->values.data(), product.accumulate);
+    multiply(HOPPER, product.type, 64, n, depth, a, b, product.accumulators->values.data(), product.accumulate);
 }
 
 }  // namespace
@@ -331,7 +377,7 @@ void mma_16n8(int type, float (&d)[4], const unsigned (&a)[4], const unsigned (&
             }
             for (int i = 0; i < 4; ++i) sums[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = words.d[i];
         }
-        multiply(16, 8, depth, x, y, sums, true);
+        multiply(AMPERE, type, 16, 8, depth, x, y, sums, true);
         for (int lane = 0; lane < WARP; ++lane)
             for (int i = 0; i < 4; ++i)
                 parcels[lane].words.d[i] = sums[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2];

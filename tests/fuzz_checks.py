@@ -1,0 +1,522 @@
+"""What the fuzz asks of a call: its definition in float64, its promises of bits, and its memory.
+
+All of it runs on NumPy arrays and on CuPy ones, there on the GPU: of thousands of calls a second,
+copies to the host would be the slowest part. What looks wrong on the GPU is judged again by
+`bounds` on the host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+import bounds
+import fuzz_cases
+import reference
+from backends import CupyBackend, EmulatorBackend, NumpyBackend
+from bounds import assert_normalized, assert_same_bits
+from cupyconv import _device
+from cupyconv._plan import Launch
+from emulator.device import EmulatedDevice
+from reference import Array, Axis, Sums
+from strategies import FUSED, Case, Convolution, floating, lay_out, poison
+
+Result = Any  # an array of NumPy's or of CuPy's
+
+
+class Wrong(AssertionError):
+    """A result, or what lies around it, is not what it must be."""
+
+
+# The definition ------------------------------------------------------------------------------
+
+
+def sums(
+    x: Result, w: Result, b: Result | None, axes: list[Axis], groups: int, transposed: bool
+) -> Sums:
+    """The sum of products, tap by tap, of arrays on their own device."""
+    xp = np if isinstance(x, np.ndarray) else _cupy()
+    dtype = np.result_type(x, w)
+    exact = dtype.kind in "iu"
+    wide = np.dtype(np.uint64 if exact else np.complex128 if dtype.kind == "c" else np.float64)
+    batch, lengths = x.shape[0], [a.large if transposed else a.small for a in axes]
+    x = x.astype(wide).reshape(batch, groups, x.shape[1] // groups, *x.shape[2:])
+    w = w.astype(wide).reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    rows = w.shape[2] if transposed else w.shape[1]
+    value = xp.zeros((batch, groups, rows, *lengths), wide)
+    scale = value if exact else xp.zeros(value.shape, np.float64)
+    terms = np.zeros(lengths)
+    for tap in np.ndindex(w.shape[3:]):
+        slices = [_reach(axis, k) for axis, k in zip(axes, tap, strict=True)]
+        small, large = (tuple(pair[i] for pair in slices) for i in (0, 1))
+        source, target = (small, large) if transposed else (large, small)
+        columns = x[(..., *source)]
+        if columns.size == 0:
+            continue
+        shape = columns.shape[3:]
+        columns = columns.reshape(*columns.shape[:3], math.prod(shape))
+        matrix = w[(..., *tap)]
+        matrix = matrix.swapaxes(1, 2) if transposed else matrix
+        value[(..., *target)] += _product(xp, matrix, columns, shape)
+        terms[target] += matrix.shape[2]
+        if not exact:
+            scale[(..., *target)] += _product(xp, abs(matrix), abs(columns), shape)
+    shape = (batch, groups * rows, *lengths)
+    value, scale = value.reshape(shape), scale.reshape(shape)
+    if b is not None:
+        column = b.reshape(-1, *(1,) * len(axes))
+        value = value + column.astype(wide)
+        if not exact:
+            scale = scale + abs(column.astype(wide))
+    return Sums(value, scale, xp.asarray(terms))
+
+
+def _product(xp: Any, matrix: Result, columns: Result, shape: tuple[int, ...]) -> Result:
+    # With one channel a sum is a product, which is faster.
+    product = matrix * columns if matrix.shape[2] == 1 else xp.matmul(matrix, columns)
+    return product.reshape(*product.shape[:3], *shape)
+
+
+def _reach(axis: Axis, tap: int) -> tuple[slice, slice]:
+    """Positions of the small and of the large array that a tap ties to each other."""
+    shift = tap * axis.dilation - axis.before
+    start = max(-(shift // axis.stride), 0)
+    stop = max(min((axis.large - 1 - shift) // axis.stride + 1, axis.small), start)
+    if stop == start:
+        return slice(0, 0), slice(0, 0)
+    first, last = start * axis.stride + shift, (stop - 1) * axis.stride + shift
+    return slice(start, stop), slice(first, last + 1, axis.stride)
+
+
+def largest(
+    x: Result,
+    shape: tuple[int, ...],
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+) -> Result:
+    """The largest element of each window, tap by tap; a NaN is larger than all."""
+    xp = np if isinstance(x, np.ndarray) else _cupy()
+    sizes = kernel_size, kernel_size if stride is None else stride, dilation, padding
+    axes = [
+        Axis(large, small, k, s, d, p, p)
+        for large, small, k, s, d, p in zip(x.shape[-2:], shape[-2:], *sizes, strict=True)
+    ]
+    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    found = xp.full(shape, lowest, x.dtype)
+    for tap in np.ndindex(*kernel_size):
+        slices = [_reach(axis, k) for axis, k in zip(axes, tap, strict=True)]
+        small, large = (tuple(pair[i] for pair in slices) for i in (0, 1))
+        part = found[(..., *small)]
+        if part.size:
+            found[(..., *small)] = xp.maximum(part, x[(..., *large)])
+    return found
+
+
+# A definition that takes longer is not worth it on each call.
+_MOST_TAPS = 1500
+
+
+class Checks:
+    """Counts of what is wrong, each with a function that says what it is.
+
+    On a GPU they are looked at together at the end of an example, as each look is a wait.
+    """
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[Result, Callable[[], None]]] = []
+
+    def expect_none(self, count: Result, complain: Callable[[], None]) -> None:
+        self.pending.append((count, complain))
+
+    def settle(self) -> None:
+        """Let each complain whose count is not zero."""
+        pending, self.pending = self.pending, []
+        counts = [count for count, _ in pending]
+        if counts and not isinstance(counts[0], np.integer):
+            counts = _cupy().stack(counts).get()
+        for count, (_, complain) in zip(counts, pending, strict=True):
+            if count:
+                complain()
+
+    def equal_bits(self, actual: Result, expected: Result, what: str) -> None:
+        """Equal bit by bit; NaN is NaN, whatever its payload."""
+        same = actual.shape == expected.shape and actual.dtype == expected.dtype
+        if same and actual.size == 0:
+            return
+        different = _different(actual, expected) if same else np.int64(1)
+
+        def complain() -> None:
+            try:
+                assert_same_bits(_host(actual), _host(expected))
+            except AssertionError as error:
+                raise Wrong(f"{what}: {str(error)[:300]}") from None
+
+        if same:
+            self.expect_none(different, complain)
+        else:
+            complain()
+
+    def unchanged(self, memory: Result, before: Result, what: str) -> None:
+        def complain() -> None:
+            raise Wrong(f"{what} was written to")
+
+        self.expect_none((memory != before).sum(), complain)
+
+
+def check_value(checks: Checks, case: Case, arrays: dict[str, Result], result: Result) -> None:
+    """The result of a call on `arrays`, which are those of the case on the backend's device."""
+    if isinstance(case, Convolution):
+        _check_convolution(checks, case, arrays, result)
+    elif case.function == "max_pool2d":
+        expected = largest(arrays["input"], result.shape, **case.options)
+        checks.equal_bits(result + 0, expected + 0, "pooling")
+    else:
+        host = _host(result)
+        expected, error, dtype = _expected(case)
+        assert_normalized(host, expected, error, dtype)
+
+
+def _check_convolution(
+    checks: Checks, case: Convolution, arrays: dict[str, Result], result: Result
+) -> None:
+    if math.prod(case["weight"].shape[2:]) > _MOST_TAPS:
+        return
+    x, w, b = (arrays[name] for name in ("input", "weight", "bias"))
+    unbatched = x.ndim == w.ndim - 1
+    x = x[None] if unbatched else x
+    groups = x.shape[1] if "depthwise" in case.function else case.groups
+    with np.errstate(all="ignore"):
+        found = sums(x, w, b, case.axes, groups, case.transposed)
+    value, scale = (a[0] if unbatched else a for a in found[:2])
+    dtype = case.dtype
+    if result.shape != value.shape or result.dtype != dtype:
+        raise Wrong(f"{result.dtype}{result.shape} is no {dtype}{value.shape}")
+    if dtype.kind in "iu":
+        right = result == value.astype(dtype)
+    else:
+        expected = Sums(value, scale, found.terms)
+        error = bounds.sum_error(expected, dtype, case.precision)
+        with np.errstate(all="ignore"):
+            right = _is_within(result, value, error, dtype)
+
+    def complain() -> None:  # on the host, as CuPy may round twice to 16 bits
+        host = Sums(*(_host(a) for a in (value, scale, found.terms)))
+        bounds.assert_convolution(_host(result), host, dtype, case.precision)
+
+    checks.expect_none((~right).sum(), complain)
+
+
+def _is_within(result: Result, value: Result, error: Result, dtype: np.dtype[Any]) -> Result:
+    if dtype.kind != "c":
+        return bounds._within(result, value, error, dtype)
+    real = np.dtype(dtype.type().real.dtype)
+    parts = [bounds._within(getattr(result, p), getattr(value, p), error, real) for p in PARTS]
+    known = np.isfinite(value) & np.isfinite(error)
+    return np.where(known, parts[0] & parts[1], ~np.isfinite(result))
+
+
+PARTS = ("real", "imag")
+
+
+def _expected(case: Case) -> tuple[Array, Any, np.dtype[Any]]:
+    """The value of a norm or of the fused operation, the error it may have, and its dtype."""
+    shape = case["input"].shape
+    options = dict(case.options)
+    if case.function == FUSED:
+        precision = options.pop("precision", None) or "float32"
+        fused = getattr(reference, FUSED)(**case.arrays, **options)
+        dtype = floating(np.result_type(case["input"], case["kernel"]))
+        error = bounds.fused_error(fused, dtype, precision if dtype == np.float32 else "float32")
+        shape = fused.pooled.shape
+        return fused.group.value.reshape(shape), error.reshape(shape), dtype
+    norm = getattr(reference, case.function)(**case.arrays, **options)
+    value, error = norm.value, bounds.norm_error(norm)
+    if case.function == "batch_norm":
+        value, error = (reference.from_channel_rows(a, shape) for a in (value, error))
+    return value.reshape(shape), error.reshape(shape), floating(case["input"].dtype)
+
+
+# Bits and memory -----------------------------------------------------------------------------
+
+
+def _different(a: Result, b: Result) -> Result:
+    """How many numbers differ in their bits; NaN does not differ from NaN."""
+    if a.dtype.kind == "c":
+        return sum(_different(getattr(a, part), getattr(b, part)) for part in PARTS)
+    if not isinstance(a, np.ndarray):
+        bits = np.dtype(f"u{a.dtype.itemsize}")
+        magnitude = bits.type(np.iinfo(bits).max >> (a.dtype.kind not in "iu"))
+        # As in IEEE arithmetic, NaN is above infinity; an integer is never above the largest one.
+        infinity = magnitude if a.dtype.kind in "iu" else np.array(np.inf, a.dtype).view(bits)[()]
+        return _count_different()(a.view(bits), b.view(bits), magnitude, infinity)
+    bits = np.dtype(f"u{a.dtype.itemsize}")
+    different = a.view(bits) != b.view(bits)
+    return (different if a.dtype.kind in "iu" else different & ((a == a) | (b == b))).sum()
+
+
+@lru_cache(maxsize=1)
+def _count_different() -> Any:
+    return _cupy().ReductionKernel(
+        "B a, B b, B magnitude, B infinity",
+        "int64 count",
+        "a != b && !((a & magnitude) > infinity && (b & magnitude) > infinity)",
+        "a + b",
+        "count = a",
+        "0",
+        "count_different",
+    )
+
+
+def memory_of(a: Result) -> Result:
+    """The bytes from the first to the last one of a view."""
+    if isinstance(a, np.ndarray):
+        low, high = byte_bounds(a)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+    reach = [(n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)]
+    before, behind = (sum(pick(0, r) for r in reach) for pick in (min, max))
+    low = a.data + before
+    return _cupy().ndarray((behind - before + a.itemsize,), np.uint8, low)
+
+
+def _host(a: Result) -> Array:
+    return a if isinstance(a, np.ndarray) else a.get()
+
+
+def _cupy() -> Any:
+    import cupy
+
+    return cupy
+
+
+class Guard:
+    """An allocator of CuPy's whose memory is poisoned, and has poison around it that is looked at.
+
+    All that a call asks for, its workspaces too, stays until the look, so that nothing is handed
+    out twice meanwhile.
+    """
+
+    AROUND = 1024  # bytes, a multiple of what CuPy's pool aligns to
+    LOOK = """
+    extern "C" __global__ void look(const unsigned long long* places, unsigned* spoilt) {
+        const unsigned* words = (const unsigned*)places[blockIdx.x];
+        for (int i = threadIdx.x; i < AROUND / 4; i += blockDim.x)
+            if (words[i] != ~0u) atomicAdd(spoilt, 1);
+    }"""
+
+    def __init__(self) -> None:
+        cupy = _cupy()
+        self.pool = cupy.cuda.MemoryPool()
+        self.taken: list[tuple[Any, int]] = []
+        code = self.LOOK.replace("AROUND", str(self.AROUND))
+        self.look = cupy.RawKernel(code, "look")
+
+    def malloc(self, size: int) -> Any:
+        cupy = _cupy()
+        if size == 0:  # an array without elements has no memory
+            return self.pool.malloc(0)
+        whole = -(-size // 4) * 4 + 2 * self.AROUND
+        memory = self.pool.malloc(whole)
+        stream = cupy.cuda.get_current_stream().ptr
+        cupy.cuda.runtime.memsetAsync(memory.ptr, 0xFF, whole, stream)
+        self.taken.append((memory, whole))
+        return memory + self.AROUND
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with _cupy().cuda.using_allocator(self.malloc):
+            yield
+
+    def check(self) -> None:
+        """Raise where something was written around any of the memory, and give it all back."""
+        cupy = _cupy()
+        taken, self.taken = self.taken, []
+        ends = [place for m, n in taken for place in (m.ptr, m.ptr + n - self.AROUND)]
+        if not ends:
+            return
+        spoilt = cupy.zeros(1, np.uint32)
+        self.look((len(ends),), (128,), (cupy.asarray(ends, np.uint64), spoilt))
+        if spoilt.item():
+            raise Wrong(f"{spoilt.item()} words around arrays or workspaces were written to")
+
+
+# One example ---------------------------------------------------------------------------------
+
+
+class Checker:
+    """Runs examples on a backend; counts calls, and launches by their kernel."""
+
+    def __init__(self, name: str) -> None:
+        backends = {"numpy": NumpyBackend, "emulator": EmulatorBackend, "cupy": CupyBackend}
+        self.backend: NumpyBackend = backends[name]()
+        self.on_gpu = name == "cupy"
+        self.guard = Guard() if self.on_gpu else None
+        self.stream = _cupy().cuda.Stream(non_blocking=True) if self.on_gpu else None
+        self.calls: Counter[str] = Counter()
+        self.launches: list[Launch] = []
+        self.seen: Counter[str] = Counter()
+        device = {"emulator": EmulatedDevice, "cupy": _device.CupyDevice}.get(name)
+        if device is not None:
+            _record(device, self.launches)
+
+    def run(self, example: fuzz_cases.Example, seed: int) -> None:
+        """Raise what is wrong with an example."""
+        self.launches.clear()
+        rng = np.random.default_rng(seed)
+        try:
+            self.checks = Checks()
+            with self.guard() if self.guard else nullcontext():
+                if len(example.cases) > 1:
+                    self._chain(example)
+                else:
+                    self._single(example, rng)
+            self.checks.settle()
+            if self.guard:
+                self.guard.check()
+        finally:
+            if self.guard:
+                self.guard.taken.clear()
+            self.seen.update(map(fuzz_cases.kernel_name, self.launches))
+
+    def _call(
+        self, case: Case, kernel: str | None, arrays: dict[str, Result], **more: Any
+    ) -> Result:
+        self.backend.kernel = kernel
+        self.calls[case.function] += 1
+        return self.backend.call(case.function, **arrays, **case.options, **more)
+
+    def _single(self, example: fuzz_cases.Example, rng: np.random.Generator) -> None:
+        case = example.case
+        arrays = {
+            name: None if a is None else self.backend.asarray(a) for name, a in case.arrays.items()
+        }
+        kernel = self._settle_kernel(case, example.kernels[0], arrays)
+        example.kernels[0] = (kernel,)
+        there = {name: a for name, a in arrays.items() if a is not None and a.size}
+        before = {name: memory_of(a).copy() for name, a in there.items()}
+
+        def call(change: Callable[[str, Result], Result] | None = None, **more: Any) -> Result:
+            given = {
+                name: a if a is None or change is None else change(name, a)
+                for name, a in arrays.items()
+            }
+            return self._call(case, kernel, given, **more)
+
+        result = call()
+        check_value(self.checks, case, arrays, result)
+        self.checks.equal_bits(call(), result, "once more")
+        copies = call(lambda _, a: a.copy(order="C"))
+        self.checks.equal_bits(copies, result, "contiguous copies")
+        if example.samples_are_independent:
+            self._check_samples(call, result, rng)
+        if "out" in example.layouts:
+            self._check_out(call, result, rng, example.layouts["out"])
+        if self.stream is not None:
+            self._check_stream(call, result)
+        for name, memory in before.items():
+            what = f"{name}, or what lies between its elements,"
+            self.checks.unchanged(memory_of(there[name]), memory, what)
+
+    def _settle_kernel(
+        self, case: Case, order: tuple[str | None, ...], arrays: dict[str, Result]
+    ) -> str | None:
+        """The first kernel that takes the call: where one refuses, the direct kernel runs."""
+        for kernel in order:
+            if kernel in (None, "direct") or not isinstance(case, Convolution):
+                return kernel
+            first = len(self.launches)
+            self._call(case, kernel, arrays)
+            if any(x.instance.function != "direct_conv" for x in self.launches[first:]):
+                return kernel
+        return order[0]
+
+    def _check_samples(
+        self, call: Callable[..., Result], result: Result, rng: np.random.Generator
+    ) -> None:
+        """One sample alone, and a part of the batch, are what they are in the whole batch."""
+        samples = result.shape[0]
+        n = int(rng.integers(samples))
+        spans = [(n, n + 1)] if samples > 1 else []
+        if samples > 2:
+            first = int(rng.integers(samples - 1))
+            spans.append((first, int(rng.integers(first + 1, samples + 1))))
+        for first, end in spans:
+            part = call(lambda name, a, f=first, e=end: a[f:e] if name == "input" else a)
+            self.checks.equal_bits(part, result[first:end], f"samples {first} to {end - 1} alone")
+
+    def _check_out(
+        self, call: Callable[..., Result], result: Result, rng: np.random.Generator, layout: str
+    ) -> None:
+        """The result in an array of the caller's; what lies between its elements stays."""
+        blank = lay_out(rng, poison(np.empty(result.shape, result.dtype)), layout)
+        out = self.backend.asarray(blank)
+        if out.size == 0:
+            return
+        before, poisoned = memory_of(out).copy(), out.copy()
+        if call(out=out) is not out:
+            raise Wrong("out is not what was returned")
+        self.checks.equal_bits(out.copy(), result, f"written to a {layout} array")
+        out[...] = poisoned
+        what = f"something between the elements of a {layout} out"
+        self.checks.unchanged(memory_of(out), before, what)
+
+    def _check_stream(self, call: Callable[..., Result], result: Result) -> None:
+        """The same on another stream, with nothing but an event between the two."""
+        cupy = _cupy()
+        self.stream.wait_event(cupy.cuda.get_current_stream().record())
+        with self.stream:
+            other = call()
+        cupy.cuda.get_current_stream().wait_event(self.stream.record())
+        self.checks.equal_bits(other, result, "on another stream")
+
+    def _chain(self, example: fuzz_cases.Example) -> None:
+        """Calls one by one, each checked, then without a pause in two buffers that they share."""
+        results: list[Result] = []
+        steps = []
+        for case, order in zip(example.cases, list(example.kernels), strict=True):
+            source = results[-1] if results else self.backend.asarray(case["input"])
+            arrays = {
+                name: None if a is None else self.backend.asarray(a)
+                for name, a in case.arrays.items()
+            }
+            arrays["input"] = source
+            whole = case.with_arrays(input=_host(source))
+            kernel = self._settle_kernel(case, order, arrays)
+            example.kernels[len(steps)] = (kernel,)
+            results.append(self._call(case, kernel, arrays))
+            check_value(self.checks, whole, arrays, results[-1])
+            steps.append((case, kernel, arrays))
+        size = max(r.size for r in results)
+        buffers = [self.backend.poisoned((size,), results[0].dtype) for _ in range(2)]
+        source = steps[0][2]["input"]
+        for i, (case, kernel, arrays) in enumerate(steps):
+            shape = results[i].shape
+            out = buffers[i % 2][: math.prod(shape)].reshape(shape)
+            source = self._call(case, kernel, {**arrays, "input": source}, out=out)
+        self.checks.equal_bits(source.copy(), results[-1], "in buffers that calls share")
+
+
+def _record(device: Any, launches: list[Launch]) -> None:
+    """Let a device keep a list of what it launches."""
+    original = device.launcher
+
+    def launcher(self: Any, launch: Launch) -> Callable[[Any], None]:
+        run = original(self, launch)
+
+        def recorded(arguments: Any) -> None:
+            launches.append(launch)
+            run(arguments)
+
+        return recorded
+
+    device.launcher = launcher

@@ -1,0 +1,210 @@
+"""The fuzz: what it draws, what its checks find, and what becomes of workers that hang or die.
+
+On NumPy and on the emulator it runs here, on fewer and smaller calls than on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fuzz
+import fuzz_cases
+import reference
+from bounds import assert_close, assert_same_bits
+from emulator.device import EmulatedDevice
+from fuzz_cases import Example
+from fuzz_checks import Checker, Wrong, largest, sums
+from fuzz_sizes import ON_EMULATOR, ON_GPU, ON_NUMPY, Budget
+from strategies import Convolution, convolution
+
+numbers = st.integers(0, 2**32 - 1)
+
+
+@given(number=numbers)
+def test_definition_tap_by_tap(number: int) -> None:
+    """The sums that results are compared with on a GPU are those of the reference."""
+    drawn = fuzz_cases.example(0, number, ON_EMULATOR)
+    case = drawn.case
+    if case.function == "max_pool2d":
+        expected = reference.max_pool2d(case["input"], **case.options)
+        found = largest(case["input"], expected.shape, **case.options)
+        assert_close(found + 0, (expected + 0).astype(found.dtype), 0.0, found.dtype)
+    if not isinstance(case, Convolution) or len(drawn.cases) > 1:
+        return
+    x, w, bias = (case.arrays[name] for name in ("input", "weight", "bias"))
+    assert x is not None and w is not None
+    unbatched = x.ndim < w.ndim
+    x = x[None] if unbatched else x
+    groups = x.shape[1] if "depthwise" in case.function else case.groups
+    with np.errstate(all="ignore"):
+        found = sums(x, w, bias, case.axes, groups, case.transposed)
+        expected = case.with_arrays(input=x).defined
+    assert_same_bits(np.broadcast_to(found.terms, expected.terms.shape).copy(), expected.terms)
+    if case.dtype.kind in "iu":
+        assert_same_bits(found.value.astype(case.dtype), expected.value)
+        return
+    error = (
+        2
+        * (expected.terms + 2)
+        * 2.0**-53
+        * np.where(np.isfinite(expected.scale), expected.scale, 0)
+    )
+    assert_close(found.value, expected.value, error, found.value.dtype)
+    assert_close(found.scale, expected.scale, error, found.scale.dtype)
+
+
+@given(number=numbers)
+def test_numpy(number: int) -> None:
+    Checker("numpy").run(fuzz_cases.example(0, number, ON_NUMPY), number)
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Checker]:
+    with pytest.MonkeyPatch.context() as patch:  # which takes away what counts launches
+        patch.setattr(EmulatedDevice, "launcher", EmulatedDevice.launcher)
+        yield Checker("emulator")
+
+
+@pytest.mark.emulator
+@given(number=numbers)
+def test_emulator(emulator: Checker, number: int) -> None:
+    emulator.run(fuzz_cases.example(0, number, ON_EMULATOR), number)
+
+
+@pytest.mark.parametrize("budget", [ON_GPU, ON_NUMPY, ON_EMULATOR])
+def test_what_is_drawn(budget: Budget) -> None:
+    """Each kind of call, kernel, layout and empty axis; within the budget, and the same again."""
+    drawn = [fuzz_cases.example(7, number, budget) for number in range(700)]
+    kinds = Counter(example.kind for example in drawn)
+    assert kinds.keys() >= {"conv", "conv_transpose", "batch_norm", "group_norm", "max_pool2d"}
+    assert kinds["chain"] and kinds[fuzz_cases.FUSED]
+    assert {k for example in drawn for order in example.kernels for k in order} >= {
+        None,
+        *fuzz_cases._plan.KERNELS,
+    }
+    assert {x for example in drawn for x in example.layouts.values()} >= set(fuzz_cases.LAYOUTS)
+    inputs = [example.case["input"] for example in drawn]
+    assert any(x.size == 0 and min(x.shape[:2]) > 0 for x in inputs)
+    assert any(x.shape[0] == 0 for x in inputs) and any(x.shape[1] == 0 for x in inputs)
+    assert max(x.size for x in inputs) <= max(budget.elements, 48 * 1024)
+    again = fuzz_cases.example(7, 3, budget).case
+    assert_same_bits(again["input"], drawn[3].case["input"])
+
+
+# What the checks find ------------------------------------------------------------------------
+
+
+def single(**layouts: str) -> Example:
+    case = convolution("conv2d", (3, 4, 6, 7), (5, 4, 3, 3), bias=True, padding=1)
+    return Example([case], [(None,)], layouts)
+
+
+def one_ulp(call: int, result: Any, arguments: Any) -> None:
+    if call == 1:  # the second one
+        result.flat[3] = np.nextafter(result.flat[3], np.inf, dtype=result.dtype)
+
+
+def a_last_column(call: int, result: Any, arguments: Any) -> None:
+    result[..., -1] *= 1.01
+
+
+def not_a_number(call: int, result: Any, arguments: Any) -> None:
+    result[-1, -1, -1, -1] = np.nan
+
+
+def an_input(call: int, result: Any, arguments: Any) -> None:
+    if "out" in arguments:  # the last call
+        arguments["weight"][0, 0, 0, 0] += 1
+
+
+def by_the_batch(call: int, result: Any, arguments: Any) -> None:
+    if result.shape[0] == 1:
+        result[...] = np.nextafter(result, np.inf, dtype=result.dtype)
+
+
+def beside_out(call: int, result: Any, arguments: Any) -> None:
+    if result.base is not None and result.base.size > result.size:
+        result.base[np.isnan(result.base)] = 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (one_ulp, "once more"),
+        (a_last_column, "elements are wrong"),
+        (not_a_number, "elements are wrong"),
+        (an_input, "was written to"),
+        (by_the_batch, "alone"),
+        (beside_out, "between the elements"),
+    ],
+)
+def test_what_the_checks_find(
+    spoil: Callable[..., None], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checker = Checker("numpy")
+    checker.run(single(out="cropped"), 0)
+    original, calls = checker.backend.call, iter(range(100))
+
+    def call(function: str, **arguments: Any) -> Any:
+        result = original(function, **arguments)
+        spoil(next(calls), result, arguments)
+        return result
+
+    monkeypatch.setattr(checker.backend, "call", call)
+    with pytest.raises(AssertionError, match=message):
+        checker.run(single(out="cropped"), 0)
+
+
+def test_a_failure_is_told_with_all_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(*arguments: Any, **options: Any) -> Any:
+        raise Wrong("something")
+
+    checker = Checker("numpy")
+    monkeypatch.setattr(checker.backend, "call", call)
+    found = fuzz.run("numpy", 5, 11, checker)
+    assert found is not None
+    assert '"seed": 5, "number": 11' in found and "something" in found and "input=" in found
+
+
+# Workers -------------------------------------------------------------------------------------
+
+
+def scripted(task: fuzz.Task, state: Any, parent: Any) -> None:
+    """A worker that fails at 1, ends its process at 3, hangs at 5 and is done behind 7."""
+    for number in range(task.first, 8, task.step):
+        state[0], state[1] = number, time.time()
+        if number == 1:
+            parent.send(("failed", number, "number one"))
+        elif number == 3:
+            os._exit(9)
+        elif number == 5:
+            time.sleep(1000)
+        parent.send(("counts", 1, {"conv": 2}, {"direct_conv": 3}))
+    parent.send(("done",))
+
+
+def test_workers_that_hang_or_die_are_replaced() -> None:
+    task = fuzz.Task("numpy", 0, 0, 1, time.time() + 60)
+    summary = fuzz.supervise([task], scripted, limit=2.0)
+    assert summary.examples == 6
+    assert summary.calls == {"conv": 12} and summary.launches == {"direct_conv": 18}
+    one, three, five = summary.failures
+    assert one == "number one"
+    assert "number 3" in three and "exit code 9" in three
+    assert "number 5" in five and "hangs" in five
+
+
+def test_a_run_on_numpy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzz.main(["--seed=1", "--seconds=1", "--backend=numpy", "--workers=2"]) == 0
+    assert "calls a second" in capsys.readouterr().out
+    assert fuzz.main(["--seed=1", "--replay", "3", "4", "--backend=numpy"]) == 0
+    assert '"number": 4' in capsys.readouterr().out

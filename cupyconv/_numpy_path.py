@@ -92,7 +92,7 @@ def _to_odd(values: np.ndarray) -> np.ndarray:
 def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
     """Return the maximum of each window along the last axis: its first one, or its first NaN."""
     result = np.empty((*values.shape[:-1], axis.size_out), values.dtype)
-    if axis.size_out < axis.kernel:
+    if axis.size_out < axis.kernel:  # window by window, else tap by tap
         for o in range(axis.size_out):
             start = o * axis.stride - axis.pad
             inside = slice(start if start >= 0 else start % axis.dilation, None, axis.dilation)
@@ -223,5 +223,5 @@ class NumpyPath:
     def max_pool2d(self, geometry: PoolGeometry, input: np.ndarray, out: np.ndarray) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
         height, width = geometry.axes
-        rows = _pooled(input, width.trimmed)
-        out[...] = _pooled(rows.swapaxes(-1, -2), height.trimmed).swapaxes(-1, -2)
+        rows = _pooled(input, width)
+        out[...] = _pooled(rows.swapaxes(-1, -2), height).swapaxes(-1, -2)

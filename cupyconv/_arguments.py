@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import TypeAlias, TypeGuard
+import reprlib
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -16,11 +18,31 @@ STEP_LIMIT = 2**31
 # Sizes, paddings and every coordinate derived from them stay below this.
 SIZE_LIMIT = 2**63
 
+# Characters of a value that an error repeats.
+_MOST_SHOWN = 200
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 3
+_REPR.maxtuple = _REPR.maxlist = _REPR.maxdict = _REPR.maxset = _REPR.maxarray = 32
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = _MOST_SHOWN
+
 _EACH = "an integer or a sequence of integers"
 _PADDING = (
     "an integer, one integer or one (before, after) pair for each of {rank} spatial axes, "
     "'valid' or 'same'"
 )
+
+
+def shown(value: object, form: Callable[[Any], str] = _REPR.repr) -> str:
+    """Return the text of a caller's value for an error, whatever the value's class does.
+
+    A text is cut where it is long or deeply nested; some values have none, such as an integer of
+    5000 digits.
+    """
+    try:
+        text = form(value)
+    except Exception:
+        return f"a {type(value).__name__} that has no repr"
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."
 
 
 def _index(value: object) -> int | None:
@@ -57,18 +79,6 @@ def exact(values: tuple[object, ...], depth: int = 2) -> bool:
         ):
             return False
     return True
-
-
-_MOST_SHOWN = 1000  # characters
-
-
-def shown(value: object) -> str:
-    """Return the repr of an argument for an error: cut short, and whatever the object does."""
-    try:
-        text = repr(value)
-    except Exception:  # such as a RecursionError of nested lists
-        return f"a {type(value).__name__} that has no repr"
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _plain(value: object) -> object:
@@ -124,7 +134,9 @@ def per_axis(
     plain = _plain(value)
     if not _is_sequence(plain):
         return _integers(function, argument, [plain], rule, value, minimum, limit) * rank
-    result = _integers(function, argument, plain, rule, value, minimum, limit)
+    # One item too many is enough to know: a range may have any number of them.
+    items = list(islice(plain, rank + 1))
+    result = _integers(function, argument, items, rule, value, minimum, limit)
     if len(result) != rank:
         raise ValueError(
             f"{function}: {argument} must have one value for each of {rank} spatial axes, "
@@ -137,7 +149,7 @@ def pads(function: str, value: object, rank: int) -> tuple[tuple[int, int], ...]
     """Return ``(before, after)`` for each axis from an integer, a flat or a nested sequence."""
     plain = _plain(value)
     rule = _PADDING.format(rank=rank)
-    items = [_plain(item) for item in plain] if _is_sequence(plain) else []
+    items = [_plain(item) for item in islice(plain, rank + 1)] if _is_sequence(plain) else []
     pairs = [item for item in items if _is_sequence(item)]
     if not pairs:
         flat = per_axis(function, "padding", value, rank, minimum=0, limit=SIZE_LIMIT, rule=rule)

@@ -178,7 +178,7 @@ def check(
         if dtype.name not in dtypes:
             raise TypeError(
                 f"{name}: {argument} must have one of the dtypes {', '.join(sorted(dtypes))}, "
-                f"got {dtype}"
+                f"got {shown(dtype, str)}"
             )
     if len(set(kinds.values())) > 1:
         listing = ", ".join(f"{argument} from {kind}" for argument, kind in kinds.items())

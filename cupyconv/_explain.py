@@ -184,6 +184,8 @@ def _time(ms: float) -> str:
 _LAUNCH = 3e-6  # seconds of a launch beside its work
 _PLACING = 1.2  # how much longer kernels take that multiply floats as float16 numbers
 
+_MOST_AXES = 64  # of an array of NumPy
+
 # How the functions call their arrays.
 _ARRAYS = frozenset(
     "input weight bias kernel mean var bn_weight bn_bias gn_weight gn_bias out".split()
@@ -441,6 +443,7 @@ def explain(
         raise TypeError(
             f"explain: function must be one of cupyconv's {names}, got {shown(function)}"
         )
+    made_of = arrays.named("explain", dtype)
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except TypeError as error:
@@ -452,7 +455,7 @@ def explain(
     path = _NotingPath(chip)
     for name, value in given.items():
         if value is not None:
-            bound.arguments[name] = blueprint = _blueprint(name, value, dtype)
+            bound.arguments[name] = blueprint = _blueprint(name, value, made_of)
             blueprint.path = path
     result = function(*bound.args, **bound.kwargs)
     prints = {n: a for n, a in bound.arguments.items() if isinstance(a, Blueprint) and n != "out"}
@@ -486,7 +489,7 @@ def explain(
     )
 
 
-def _blueprint(name: str, value: object, dtype: object) -> Blueprint:
+def _blueprint(name: str, value: object, dtype: np.dtype) -> Blueprint:
     """Return what stands for an array, or for one of a shape."""
     if arrays.is_cupy(value):
         cupy: Array = value
@@ -494,15 +497,16 @@ def _blueprint(name: str, value: object, dtype: object) -> Blueprint:
     if arrays.is_numpy(value):
         numpy: Array = value
         return numpy.view(Blueprint)  # type: ignore[no-any-return]
+    got = shown(value)
     if not isinstance(value, (tuple, list)):
-        raise TypeError(f"explain: {name} must be an array or a shape, got {shown(value)}")
-    limit, made_of = _arguments.SIZE_LIMIT, arrays.named("explain", dtype)
+        raise TypeError(f"explain: {name} must be an array or a shape, got {got}")
+    limit = _arguments.SIZE_LIMIT
     shape = _arguments.per_axis("explain", name, value, len(value), minimum=0, limit=limit)
-    if math.prod(shape) * made_of.itemsize >= arrays.MOST_BYTES:
-        raise ValueError(
-            f"explain: {name} must have less than 2**62 bytes, got {name}={shown(value)}"
-        )
-    return Blueprint(shape, made_of)
+    if len(shape) > _MOST_AXES:
+        raise ValueError(f"explain: {name} must have at most {_MOST_AXES} axes, got {name}={got}")
+    if math.prod(max(size, 1) for size in shape) * dtype.itemsize >= arrays.MOST_BYTES:
+        raise ValueError(f"explain: {name} must have less than 2**62 bytes, got {name}={got}")
+    return Blueprint(shape, dtype)
 
 
 def _chip(target: str | None, given: Mapping[str, Array]) -> Chip:

@@ -116,8 +116,10 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     operands = (input, kernel, bn_weight, bn_bias, gn_weight, gn_bias, mean, var, out)
     layouts = tuple(() if array is None else arrays.layout(array) for array in operands)
     options = (num_groups, stride, padding, output_padding, groups, precision)
-    # Zeros of both signs are equal, their digits are not. Only a call with a float is kept.
-    key = _calls.key(_NAME, path, layouts, options, eps.hex()) if type(eps) is float else None
+    if type(eps) is not float:
+        eps = check_eps(_NAME, eps)
+    # Zeros of both signs are equal, their digits are not.
+    key = _calls.key(_NAME, path, layouts, options, eps.hex())
     required = dict(zip(_REQUIRED, operands, strict=False))
     statistics = {"mean": mean, "var": var}
     call: _Call = _calls.kept.get(key) or _checked(

@@ -215,12 +215,13 @@ def conv(
 def _padding(name: str, padding: object, rank: int) -> Pads | str:
     if not isinstance(padding, str):
         return arguments.pads(name, padding, rank)
-    if padding not in ("valid", "same"):
-        raise ValueError(
-            f"{name}: padding given by name must be 'valid' or 'same', got "
-            f"padding={arguments.shown(padding)}"
-        )
-    return padding
+    for known in ("valid", "same"):
+        if padding == known:
+            return known
+    raise ValueError(
+        f"{name}: padding given by name must be 'valid' or 'same', got "
+        f"padding={arguments.shown(padding)}"
+    )
 
 
 def depthwise_conv(

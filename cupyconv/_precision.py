@@ -18,8 +18,9 @@ def _check(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name}: precision must be a string, got {shown(value)}")
     if value not in NAMES:
-        raise ValueError(f"{name}: precision must be one of {NAMES}, got precision={shown(value)}")
-    return value
+        got = f"precision={shown(value)}"
+        raise ValueError(f"{name}: precision must be one of {NAMES}, got {got}")
+    return NAMES[NAMES.index(value)]  # a plain string, whatever the caller derived from it
 
 
 def resolve(name: str, value: object) -> str:

@@ -21,7 +21,7 @@ from cupyconv._device import Arguments
 from cupyconv._launch import KernelPath
 from cupyconv._plan import Launch, Processor
 from reference import Array, Shape
-from strategies import Case, convolution, convolutions
+from strategies import FUSED, Case, convolution, convolutions
 from test_errors import HostBackend
 
 FUNCTIONS = {
@@ -126,7 +126,7 @@ def test_fused_calls(backend: NumpyBackend, given: bool, dtype: str) -> None:
     shapes = ((2, 9, 5, 6), (9, 8, 3, 3), (8,), (8,), (8,), (8,))
     arrays = [backend.asarray(rng.random(shape).astype(dtype)) for shape in shapes]
     statistics = {name: backend.asarray(rng.random(8) + 1) for name in ("mean", "var")}
-    function = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
+    function = FUSED
 
     def compute(num_groups: int = 2, **options: Any) -> Array:
         known = statistics if given else {}
@@ -378,3 +378,87 @@ def test_each_odd_value_is_computed_with_or_refused(function: str) -> None:
         for value in ODD_VALUES:
             error, *text = outcome(call, **{name: value})
             assert not isinstance(error, type) or len(text[0]) < 2000
+
+
+class Integer(int):
+    """An integer of a derived class."""
+
+
+class Number(float):
+    """A float of a derived class."""
+
+
+class Word(str):
+    """A string of a derived class."""
+
+
+class Values(tuple):  # type: ignore[type-arg]
+    """A tuple of a derived class."""
+
+
+def disguises(value: Any) -> st.SearchStrategy[Any]:
+    """Values that equal `value`, or that a key could hold in its place."""
+    if isinstance(value, (bool, int, float)):
+        number = float(value)
+        forms = [int(number), number, -number, bool(number), Integer(number), Number(number)]
+        forms += [np.int64(number), np.float64(number), np.bool_(number), Fraction(number)]
+        forms += [complex(number), str(value), number.hex(), ("float", number.hex())]
+        forms += [(float, number), ("float", number), np.array(value), np.float32(value)]
+        return st.sampled_from([*forms, (value,), [value], (value, value), b"\1"])
+    if isinstance(value, str):
+        return st.sampled_from([Word(value), np.str_(value), value.encode(), (value,), [value]])
+    if isinstance(value, tuple):
+        items = st.tuples(*(st.just(item) | disguises(item) for item in value))
+        return items | st.builds(list, items) | st.builds(Values, items) | st.just(np.array(value))
+    return st.sampled_from([None, "None", (), False])
+
+
+def assert_apart(function: str, name: str, first: Any, second: Any, **more: Any) -> None:
+    """A call gives what it gives as the first one, although another one was called before it."""
+    call, _ = OPTIONS[function]
+    _calls.kept.clear()
+    alone = outcome(call, **{name: second}, **more)
+    _calls.kept.clear()
+    outcome(call, **{name: first}, **more)
+    assert outcome(call, **{name: second}, **more) == alone
+
+
+@pytest.mark.parametrize("function", OPTIONS)
+@given(data=st.data())
+def test_no_value_is_taken_for_one_that_equals_it(function: str, data: Any) -> None:
+    name = data.draw(st.sampled_from(OPTIONS[function][1]))
+    values = [1, 2, 1.0, 1e-5, 0, "same", "tf32", (1, 1), ((0, 1), (1, 1)), None]
+    first = data.draw(st.sampled_from(values))
+    assert_apart(function, name, first, data.draw(disguises(first)))
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "first", "second"),
+    [
+        ("fused", "eps", 1e-5, ("float", (1e-5).hex())),
+        ("fused", "eps", 1e-5, (1e-5).hex()),
+        ("fused", "eps", 1.0, True),
+        ("conv2d", "groups", 1, True),
+        ("conv2d", "padding", ((0, 1), (1, 1)), ((0, 1), (1, 1.0))),
+        ("conv2d", "padding", "same", Word("same")),
+    ],
+)
+def test_values_that_were_taken_for_others(
+    function: str, name: str, first: Any, second: Any
+) -> None:
+    assert_apart(function, name, first, second)
+
+
+def test_zeros_of_both_signs() -> None:
+    """A variance of -0.0 tells them apart."""
+    statistics = {"mean": np.ones(4), "var": np.full(4, -0.0)}
+    with np.errstate(all="ignore"):
+        for first in (0.0, -0.0):
+            assert_apart("fused", "eps", first, -first, **statistics)
+
+
+def test_an_eps_of_any_class_is_kept() -> None:
+    call, _ = OPTIONS["fused"]
+    for eps in (1.0, 1, np.float32(1), Fraction(1)):
+        call(eps=eps)
+    assert len(_calls.kept) == 1

@@ -41,6 +41,7 @@ from strategies import (
     group_norms,
     max_pools,
 )
+from test_errors import ODD, right_call, shapes_of
 from test_import import python
 
 # A graph costs more than the call that it describes: fewer examples than elsewhere.
@@ -405,6 +406,89 @@ def test_names_follow_from_the_arguments() -> None:
     assert len({call(), *others}) == len(others) + 1
 
 
+# Options that change later -------------------------------------------------------------------
+
+
+class Changing:
+    """An integer of the caller's, which may be another one later."""
+
+    value = 2
+
+    def __index__(self) -> int:
+        return self.value
+
+
+def change(value: Any) -> None:
+    """Change a value in place, and what is in it."""
+    if isinstance(value, Changing):
+        value.value = 1
+        return
+    for i, item in enumerate(value):
+        if isinstance(item, (list, np.ndarray, Changing)):
+            change(item)
+        else:
+            value[i] = item + 1
+
+
+OPTIONS = [
+    (function, option)
+    for function in cupyconv.dask.__all__
+    for option in inspect.signature(getattr(cupyconv.dask, function)).parameters
+    if option not in {"input", "weight", "bias", "mean", "var"}
+    and option not in {"eps", "precision", "ceil_mode"}  # numbers and words, which never change
+]
+
+
+def changeable(option: str, rank: int, pairs: bool) -> Iterator[Any]:
+    """Values of an option that can be changed in place."""
+    if option in ("groups", "num_groups"):
+        yield Changing()
+        return
+    values = {"stride": [2] * rank, "kernel_size": [2] * rank, "dilation": [2] * rank}
+    value: list[Any] = values.get(option, [1] * rank)
+    yield from (value, np.array(value), [Changing() for _ in value])
+    if pairs:
+        yield [[1, 0] for _ in range(rank)]
+        yield np.array([[1, 0]] * rank)
+
+
+def test_options_are_those_of_the_call() -> None:
+    """A graph holds nothing of the caller's that may be another value when it is computed."""
+    assert {option for _, option in OPTIONS} == {
+        *("stride", "padding", "output_padding", "dilation", "groups", "num_groups", "kernel_size")
+    }
+    for function, option in OPTIONS:
+        rank = next((int(c) for c in function if c.isdigit()), 2)
+        channels = 1 if "depthwise" in function else 4
+        x = np.random.default_rng(0).integers(9, size=(2, channels, *(9,) * rank)).astype(float)
+        arguments: dict[str, Any] = {}
+        if "conv" in function:
+            arguments["weight"] = np.ones((channels, channels, *(3,) * rank))
+            if option == "groups":
+                arguments["weight"] = np.ones((4, 2, *(3,) * rank))
+            if option == "output_padding":
+                arguments["stride"] = 3
+        if function == "max_pool2d" and option != "kernel_size":
+            arguments["kernel_size"] = 4
+        pairs = option == "padding" and function != "max_pool2d"
+        for value in changeable(option, rank, pairs):
+            arguments[option] = value
+            expected = getattr(cupyconv, function)(x, **arguments)
+            chunks = (1, channels, *(9 if function == "group_norm" else 4,) * rank)
+            y = getattr(cupyconv.dask, function)(da.from_array(x, chunks=chunks), **arguments)
+            change(value)
+            assert_same_bits(gathered(y), expected)
+
+
+def test_a_weight_is_that_of_the_call() -> None:
+    """An array is copied when it becomes a Dask array, as `dask.array.from_array` does it."""
+    x, w = np.ones((1, 1, 8)), np.ones((1, 1, 3))
+    y = cupyconv.dask.conv1d(da.from_array(x, chunks=(1, 1, 4)), w, b := np.zeros(1))
+    w += 1
+    b += 1
+    assert_same_bits(gathered(y), np.full((1, 1, 6), 3.0))
+
+
 # The precision of a block ------------------------------------------------------------------------
 
 
@@ -460,6 +544,20 @@ def test_errors_are_those_of_whole_arrays(
     with pytest.raises(whole.type) as divided:
         getattr(cupyconv.dask, function)(da.ones(shape), *arrays, **options)
     assert str(divided.value) == str(whole.value)
+
+
+@pytest.mark.parametrize("function", cupyconv.dask.__all__)
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_errors_of_odd_values_are_those_of_whole_arrays(function: str, value: Any) -> None:
+    arguments = {name: a for name, a in right_call(function).items() if name != "out"}
+    lazy = {**arguments, "input": da.from_array(arguments["input"])}
+    for name in inspect.signature(getattr(cupyconv.dask, function)).parameters:
+        if name not in shapes_of(function):
+            with pytest.raises((TypeError, ValueError)) as whole:
+                getattr(cupyconv, function)(**{**arguments, name: value})
+            with pytest.raises(whole.type) as divided:
+                getattr(cupyconv.dask, function)(**{**lazy, name: value})
+            assert str(divided.value) == str(whole.value)
 
 
 @pytest.mark.parametrize(
@@ -688,41 +786,3 @@ def test_the_page_has_the_measured_figures() -> None:
     alone = [statistics.median(run["seconds_without_halo"]) for run in record["runs"]]
     assert f"the speed-up is {alone[0] / alone[1]:.2f}" in page
     assert f"{record['halo_read']:.1%} of the inputs" in page
-
-
-# Options that may be sequences, for each function; the right call has lists of them.
-LISTS: dict[str, tuple[tuple[int, ...], tuple[int, ...] | None, tuple[str, ...]]] = {
-    "conv": ((1, 3, 12, 12), (4, 3, 3, 3), ("stride", "padding", "dilation")),
-    "conv1d": ((1, 3, 12), (4, 3, 3), ("stride", "padding", "dilation")),
-    "conv2d": ((1, 3, 12, 12), (4, 3, 3, 3), ("stride", "padding", "dilation")),
-    "conv3d": ((1, 3, 6, 6, 6), (4, 3, 3, 3, 3), ("stride", "padding", "dilation")),
-    "conv_transpose": ((1, 3, 6, 6), (3, 4, 3, 3), ("stride", "padding", "dilation")),
-    "conv_transpose1d": ((1, 3, 6), (3, 4, 3), ("stride", "padding", "output_padding")),
-    "conv_transpose2d": ((1, 3, 6, 6), (3, 4, 3, 3), ("stride", "padding", "output_padding")),
-    "conv_transpose3d": ((1, 3, 3, 3, 3), (3, 4, 3, 3, 3), ("stride", "output_padding")),
-    "depthwise_conv2d": ((1, 3, 12, 12), (3, 1, 3, 3), ("stride", "padding", "dilation")),
-    "max_pool2d": ((1, 3, 12, 12), None, ("kernel_size", "stride", "padding", "dilation")),
-}
-LISTED = {"stride": 3, "padding": 1, "dilation": 2, "output_padding": 1, "kernel_size": 3}
-
-
-@pytest.mark.parametrize("pairs", [False, True])
-@pytest.mark.parametrize("function", LISTS)
-def test_lists_that_change_after_the_call(function: str, pairs: bool) -> None:
-    """A graph keeps the values that its call was given."""
-    shape, weight_shape, names = LISTS[function]
-    rank = len(shape) - 2
-    options: dict[str, Any] = {name: [LISTED[name]] * rank for name in names}
-    if pairs and "padding" in options and function != "max_pool2d":
-        options["padding"] = [[1, 0] for _ in range(rank)]
-    x = da.ones(shape, chunks=(1, 3, *(-(-n // 2) for n in shape[2:])))
-    arrays = [x] if weight_shape is None else [x, np.ones(weight_shape)]
-    lazy = getattr(cupyconv.dask, function)(*arrays, **options)
-    expected = lazy.compute()
-    for value in options.values():
-        for place in (*value, value):
-            if isinstance(place, list):
-                place[0] = 2 if place[0] == 1 else 1
-    result = lazy.compute(optimize_graph=False)
-    assert result.shape == lazy.shape
-    assert_same_bits(result, expected)

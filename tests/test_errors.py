@@ -305,6 +305,12 @@ def precisions(function: str) -> Iterator[Wrong]:
         yield Wrong(function, {"precision": name}, ValueError, text)
 
 
+def cut(value: Any) -> str:
+    """What errors show of a number: its ends, where it is long."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:98]}...{text[-99:]}"
+
+
 def numbers(function: str) -> Iterator[Wrong]:
     """Rows for eps."""
     for value in (None, "1e-5", True, np.True_, 1j, [1e-5], np.array(1e-5), b"1"):
@@ -312,7 +318,7 @@ def numbers(function: str) -> Iterator[Wrong]:
         yield Wrong(function, {"eps": value}, TypeError, text)
     nan, inf = math.nan, math.inf
     for value in (-1e-5, -5e-324, -1, nan, inf, -inf, np.float64(nan), 10**400, np.float16(-1)):
-        text = f"eps must be finite and not negative, got eps={value!r}"
+        text = f"eps must be finite and not negative, got eps={cut(value)}"
         yield Wrong(function, {"eps": value}, ValueError, text)
 
 
@@ -947,6 +953,86 @@ def test_precision_of_an_unknown_name(name: str) -> None:
     with pytest.raises(ValueError) as caught, cupyconv.precision(name):
         pass
     assert str(caught.value) == text
+
+
+def nested(value: Any, depth: int, kind: type = list) -> Any:
+    for _ in range(depth):
+        value = kind([value])
+    return value
+
+
+class Speechless:
+    """A value without a text."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+ODD = {
+    "deep list": nested(1, 1000),
+    "deep tuple": nested(1, 1000, tuple),
+    "deep pairs": ((nested(1, 1000), 1), (1, 1)),
+    "deep array": np.array([nested(1, 1000), 1], object),
+    "digits": 10**5000,
+    "among others": (1, 10**5000),
+    "many": [1] * 1_000_000,
+    "range": range(10**15),
+    "characters": "x" * 1_000_000,
+    "without a text": Speechless(),
+    "without a text, in a list": [Speechless()],
+}
+OPTIONS = [
+    (function, name)
+    for function in FUNCTIONS
+    for name in inspect.signature(getattr(cupyconv, function)).parameters
+    if name not in shapes_of(function)
+]
+
+
+@pytest.mark.parametrize(("function", "name"), OPTIONS)
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_odd_values(function: str, name: str, value: Any) -> None:
+    """Nested, long and unprintable values get the errors that others get, and a short text."""
+    arguments = {**right_call(function), name: value}
+    error, text = refusal(NumpyBackend(), function, arguments)
+    assert text.startswith(f"{function}: {name} ") and ", got " in text and len(text) < 500
+    assert error in (ValueError, TypeError)
+    target = inspect.signature(getattr(cupyconv, function)).bind(**arguments)
+    with pytest.raises(error) as caught:
+        cupyconv.explain(getattr(cupyconv, function), *target.args, **target.kwargs, target="sm_80")
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_odd_values_of_a_precision_block(value: Any) -> None:
+    with pytest.raises((ValueError, TypeError)) as caught, cupyconv.precision(value):
+        pass
+    assert str(caught.value).startswith("precision: precision must be ")
+    assert len(str(caught.value)) < 500
+
+
+def test_an_odd_dtype_of_an_array() -> None:
+    dtype = np.dtype("f4")
+    for _ in range(1000):
+        dtype = np.dtype([("a", dtype)])
+    for function in FUNCTIONS:
+        error, text = refusal(
+            NumpyBackend(), function, {**right_call(function), "input": np.zeros((2, 4, 6), dtype)}
+        )
+        assert error is TypeError and len(text) < 500
+        assert text.startswith(f"{function}: input must have one of the dtypes ")
+
+
+def test_a_word_of_a_derived_class_is_the_word() -> None:
+    class Word(str):
+        __slots__ = ()
+        __hash__ = None  # type: ignore[assignment]
+
+    x, w = np.ones((1, 1, 5)), np.ones((1, 1, 3))
+    with cupyconv.precision(Word("tf32")):
+        result = cupyconv.conv1d(x, w, padding=Word("same"), precision=Word("tf32"))
+        assert type(cupyconv._precision.current()) is str
+    assert result.tolist() == [[[2.0, 3.0, 3.0, 3.0, 2.0]]]
 
 
 @pytest.mark.parametrize("function", ["conv", "conv_transpose"])

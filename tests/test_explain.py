@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from cupyconv import _chips, _explain, _plan
 from cupyconv._chips import CHIPS
 from cupyconv._explain import Explanation
 from strategies import BFLOAT16, Case
+from test_errors import nested
 from test_plan import any_case, launches_of
 
 explain = cupyconv.explain
@@ -137,24 +139,89 @@ def test_what_explain_itself_refuses() -> None:
         explain(cupyconv.conv1d, shapes[0], target="sm_80")
 
 
-def nested(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth):
-        value = [value]
-    return value
+DEEP: Any = "f4"
+for _ in range(1000):
+    DEEP = [("a", DEEP)]
 
 
 @pytest.mark.parametrize(
     "dtype",
     [
-        *(bool, None, object, "U7", "V0", "datetime64[s]", [("a", "f4"), ("b", "i8")], "float33"),
-        *(3, 1.5, np.ones(3), nested(5), nested(100_000), {"names": ["a"]}, int.__add__),
+        None,
+        bool,
+        object,
+        "object",
+        "U3",
+        "S3",
+        "datetime64[s]",
+        "timedelta64[s]",
+        "longdouble",
+        "V4",
+        "f4,f4",
+        [("a", "f4"), ("b", "i4")],
+        [("a", "f4"), ("a", "i4")],
+        ("f4", (2,)),
+        {"names": ["a"], "formats": []},
+        {},
+        [],
+        (),
+        "",
+        "float33",
+        "bfloat32",
+        "f4" * 1000,
+        3,
+        b"\xff",
+        np.zeros(3),
+        np.array(["bfloat16", "f4"]),
+        Ellipsis,
+        DEEP,
+        nested(1, 5),
+        nested(1, 100_000),
+        1.5,
+        int.__add__,
     ],
-    ids=lambda dtype: type(dtype).__name__,
+    ids=lambda dtype: ascii(type(dtype).__name__),
 )
-def test_dtypes_that_are_none_of_the_library(dtype: Any) -> None:
-    with pytest.raises(TypeError, match=r"^explain: dtype must be one of bfloat16, .*, got dtype="):
-        explain(cupyconv.conv1d, (1, 1, 8), (1, 1, 3), target="sm_80", dtype=dtype)
+def test_odd_dtypes(dtype: Any) -> None:
+    """The error is explain's own, whatever NumPy says; so it is where no array has the dtype."""
+    shapes = (1, 1, 8), (1, 1, 3)
+    for arrays in (shapes, [np.zeros(shape, np.float32) for shape in shapes]):
+        with pytest.raises(TypeError) as caught:
+            explain(cupyconv.conv1d, *arrays, dtype=dtype, target="sm_80")
+        text = str(caught.value)
+        assert text.startswith("explain: dtype must be one of bfloat16, complex128, ")
+        assert ", got dtype=" in text and len(text) < 500
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", ml_dtypes.bfloat16, np.float16, ">f4", "i1", int])
+def test_dtypes_by_name_and_class(dtype: Any) -> None:
+    found = explain(cupyconv.conv1d, (1, 1, 8), (1, 1, 3), dtype=dtype, target="sm_80")
+    named = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    assert found.dtype == np.dtype(named).newbyteorder("=")
+
+
+def test_odd_arguments_of_explain() -> None:
+    shapes = (1, 1, 8), (1, 1, 3)
+    deep = nested(1, 1000)
+    for odd in (deep, np.zeros(3), 10**5000, ["x"] * 1000):
+        with pytest.raises(TypeError, match=r"^explain: function must be one of") as caught:
+            explain(odd, *shapes, target="sm_80")
+        assert len(str(caught.value)) < 600
+        with pytest.raises(ValueError, match=r"^explain: target must be one of") as caught:
+            explain(cupyconv.conv1d, *shapes, target=odd)
+        assert len(str(caught.value)) < 500
+    for odd in (deep, [1, deep], 10**5000, (1, 1, "x" * 1000), {1: 2}):
+        with pytest.raises(TypeError, match=r"^explain: weight must be an") as caught:
+            explain(cupyconv.conv1d, shapes[0], odd, target="sm_80")
+        assert len(str(caught.value)) < 500
+    for shape, rule in (
+        ((1,) * 65, "have at most 64 axes"),
+        ((2**61, 1, 2), "have less than 2**62 bytes"),
+        ((0, 2**61, 2), "have less than 2**62 bytes"),
+        ((1, 1, 10**5000), "be below 2**63"),
+    ):
+        with pytest.raises(ValueError, match=f"^explain: input must {re.escape(rule)}, got input="):
+            explain(cupyconv.conv1d, shape, shapes[1], target="sm_80")
 
 
 def test_without_a_gpu_a_target_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,13 @@ from ._arrays import AnyArray, Array, ArrayT, Fused
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._normalization import check_eps, shapes
 from ._paths import Path, path_of
+from ._signatures import readable
 
 _NAME = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
 _REQUIRED = ("input", "kernel", "bn_weight", "bn_bias", "gn_weight", "gn_bias")
 
 
+@readable
 def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     input: ArrayT,
     kernel: AnyArray,
@@ -44,8 +46,8 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, H, W)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64 and the
-        integers.
+        NumPy or CuPy array with any strides. Its dtype is float16, bfloat16, float32, float64 or an
+        integer.
     kernel : ndarray, shape ``(C_in, C_out/groups, K_h, K_w)``
         Weight of the transposed convolution.
     bn_weight, bn_bias : ndarray, shape ``(C_out,)``
@@ -54,37 +56,32 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
         Scale and shift of the group norm.
     num_groups : int
         Groups of the group norm; divides C_out.
-    stride : int or sequence of int, default 1
-        Of the transposed convolution, as in `conv_transpose2d`.
-    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Of the transposed convolution.
-    output_padding : int or sequence of int, default 0
-        Of the transposed convolution.
-    groups : int, default 1
-        Of the transposed convolution.
+    stride, padding, output_padding, groups : optional
+        Those of the transposed convolution, as in `conv_transpose`.
     mean, var : ndarray, shape ``(C_out,)``, optional
-        Statistics of the batch norm; without them those of the convolution's result are taken.
+        Mean and variance for the batch norm, as in `batch_norm`. By default they are computed from
+        the result of the convolution.
     eps : float, default 1e-5
         Added to the variances of both norms.
     precision : {"float32", "tf32"}, optional
-        Accuracy asked of the convolution of float32 arrays, as in `conv_transpose2d`.
+        That of the transposed convolution, as in `conv_transpose`.
     out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv`.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, H_out // 2, W_out // 2)``
-        `out`, or a new array, where H_out and W_out are the convolution's. Its dtype is NumPy's
-        ``result_type`` of input and kernel (float64 for integers). 16-bit floats are rounded once,
-        at the end; until then the values are float32.
+        `out`, or a new array, where H_out and W_out are the sizes after the convolution. Its dtype
+        is NumPy's ``result_type`` of `input` and `kernel` (float64 for integers). 16-bit floats are
+        rounded once, at the end; until then the values are float32.
 
     Raises
     ------
     ValueError
-        For shapes and values that do not fit each other; nothing is written then.
+        If a value is out of range, or if shapes do not fit each other. Nothing is written then.
     TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
+        supported.
 
     See Also
     --------

@@ -1,4 +1,4 @@
-"""Reading of scalar and per-axis arguments, with errors that repeat the caller's own values."""
+"""Parsing of scalar and per-axis arguments, with errors that repeat the caller's values."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 
 IntOrSequence: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | str | Sequence[int] | Sequence[tuple[int, int]]"
+# (before, after) for each axis.
+Pads: TypeAlias = tuple[tuple[int, int], ...]
 
-# Strides and dilations stay below this, so that products of two of them fit 64-bit integers.
+# Strides and dilations are below this, so that the product of two of them fits 64 bits.
 STEP_LIMIT = 2**31
-# Sizes, paddings and every coordinate derived from them stay below this.
+# Sizes, paddings and all coordinates computed from them are below this.
 SIZE_LIMIT = 2**63
 
 _EACH = "an integer or a sequence of integers"
@@ -24,9 +26,9 @@ _PADDING = (
 
 
 def _index(value: object) -> int | None:
-    """Return `value` as an int, or None for bool and everything else that is not an integer.
+    """Return `value` as an int, or None if it is no integer; a bool is none.
 
-    An array is none: to read one of CuPy's would wait for the GPU.
+    An array of one integer counts as none either: reading a CuPy array would wait for the GPU.
     """
     if type(value) is int:
         return value
@@ -46,10 +48,10 @@ _EXACT = frozenset((int, str, type(None)))
 
 
 def exact(values: tuple[object, ...], depth: int = 2) -> bool:
-    """Return whether `values` are plain ints, strings, None and tuples of them: equal is alike.
+    """Return whether `values` hold only ints, strings, None and tuples, so that equal means alike.
 
-    True and 1.0 equal 1 as well, and must not be taken for it. Padding is the deepest option, a
-    tuple of pairs.
+    True and 1.0 equal 1 as well, but are different arguments. Tuples nest at most twice: the
+    deepest option is a padding of pairs.
     """
     for value in values:
         if type(value) not in _EXACT and not (
@@ -63,16 +65,16 @@ _MOST_SHOWN = 1000  # characters
 
 
 def shown(value: object) -> str:
-    """Return the repr of an argument for an error: cut short, and whatever the object does."""
+    """Return the repr of an argument for an error, cut short; this never raises."""
     try:
         text = repr(value)
-    except Exception:  # such as a RecursionError of nested lists
+    except Exception:  # for example the RecursionError of a list that contains itself
         return f"a {type(value).__name__} that has no repr"
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _plain(value: object) -> object:
-    """Return a NumPy array as numbers in nested lists, all else as it is."""
+    """Return a NumPy array as nested lists of numbers, and any other value unchanged."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
@@ -85,7 +87,7 @@ def _integers(
     minimum: int,
     limit: int,
 ) -> tuple[int, ...]:
-    """Return the integers among which `value` has been taken apart."""
+    """Return the `items` of the argument `value` as integers between `minimum` and `limit`."""
     result = tuple(index for item in items if (index := _index(item)) is not None)
     if len(result) != len(items):
         raise TypeError(f"{function}: {argument} must be {rule}, got {argument}={shown(value)}")
@@ -104,7 +106,7 @@ def positive(function: str, argument: str, value: object) -> int:
 
 
 def boolean(function: str, argument: str, value: object) -> bool:
-    """Return one truth value; what merely counts as true or false is a `TypeError`."""
+    """Return a bool; any other type is a `TypeError`, even if it has a truth value."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{function}: {argument} must be a bool, got {argument}={shown(value)}")
     return bool(value)
@@ -133,7 +135,7 @@ def per_axis(
     return result
 
 
-def pads(function: str, value: object, rank: int) -> tuple[tuple[int, int], ...]:
+def pads(function: str, value: object, rank: int) -> Pads:
     """Return ``(before, after)`` for each axis from an integer, a flat or a nested sequence."""
     plain = _plain(value)
     rule = _PADDING.format(rank=rank)
@@ -147,3 +149,15 @@ def pads(function: str, value: object, rank: int) -> tuple[tuple[int, int], ...]
     ends = [end for pair in pairs for end in pair]
     flat = _integers(function, "padding", ends, rule, value, 0, SIZE_LIMIT)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def padding(function: str, value: object, rank: int) -> Pads | str:
+    """Return ``(before, after)`` for each axis, or the name of a padding."""
+    if not isinstance(value, str):
+        return pads(function, value, rank)
+    if value not in ("valid", "same"):
+        raise ValueError(
+            f"{function}: padding given by name must be 'valid' or 'same', got "
+            f"padding={shown(value)}"
+        )
+    return value

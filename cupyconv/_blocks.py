@@ -1,8 +1,8 @@
 """Calls on Dask arrays: a call for each block of the output, on the inputs that the block reads.
 
 `_windows` says what a block reads. `_geometry` validates shapes and values of the undivided arrays,
-so that errors are worded like those of a call on one array. Nothing is computed here: the result
-is a graph of two kinds of tasks. Where a block needs a part of a chunk, a task cuts the part out on
+so that errors read the same as for a call on one array. Nothing is computed here: the result is
+a graph of two kinds of tasks. Where a block needs a part of a chunk, a task cuts the part out on
 the worker that holds the chunk, so that neighbours exchange their borders and nothing more. A
 second task, one for each block, joins the parts and calls the function.
 """
@@ -157,7 +157,7 @@ def by_block(
         task = partial(_on_parts, function_on(block_windows), shape, places)
         key = (result, *block)
         graph[key] = (task, keys, *tail)
-    collections = [one for one in (array, *parameters) if one is not None]
+    collections = [array, *(p for p in parameters if p is not None)]
     layers = HighLevelGraph.from_collections(result, graph, dependencies=collections)
     meta = arrays.kind_of(array._meta)((0,) * len(chunks), dtype)
     return da.Array(layers, result, chunks, meta=meta)

@@ -3,7 +3,7 @@
 CuPy caches binaries on disk under a key of the source text and the options. The text of a header
 replaces its ``#include`` line, so that a changed header changes the key. Macros are part of the
 text rather than options, since CuPy compiles an empty file for each new set of options, to identify
-the compiler. The options are therefore those of CuPy's own kernels, plus a target for wgmma.
+the compiler. The options are therefore the ones of CuPy's own kernels, plus a target for wgmma.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def conv(
     groups : int, default 1
         Number of groups that the channels are divided into. Each group is convolved separately.
     precision : {"float32", "tf32"}, optional
-        Accuracy of the result for float32 arrays. The default is that of the enclosing
-        `cupyconv.precision` block, or ``"float32"`` outside of any. Other dtypes ignore it.
+        Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
+        block sets it; outside of any block it is ``"float32"``. Other dtypes ignore it.
     out : ndarray, optional
         Array that the result is written to: any writable view with the shape and dtype of the
         result that shares no memory with an input or with itself.
@@ -82,7 +82,7 @@ def conv(
         out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
         size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
 
-    The definition is that of [1]_.
+    The definition is from [1]_.
 
     References
     ----------
@@ -288,8 +288,8 @@ def conv_transpose(
         Output positions between neighbouring taps of the kernel: one number for all axes, or one
         for each.
     precision : {"float32", "tf32"}, optional
-        Accuracy of the result for float32 arrays. The default is that of the enclosing
-        `cupyconv.precision` block, or ``"float32"`` outside of any. Other dtypes ignore it.
+        Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
+        block sets it; outside of any block it is ``"float32"``. Other dtypes ignore it.
     out : ndarray, optional
         Array that the result is written to: any writable view with the shape and dtype of the
         result that shares no memory with an input or with itself.
@@ -322,7 +322,7 @@ def conv_transpose(
         size_out = (size_in - 1)*stride - pad_before - pad_after
                    + dilation*(kernel - 1) + output_padding + 1
 
-    Contributions outside of the output are dropped. The definition is that of [1]_.
+    Contributions outside of the output are dropped. The definition is from [1]_.
 
     References
     ----------

@@ -188,8 +188,8 @@ def max_pool2d(
     Returns
     -------
     dask.array.Array, shape ``(N, C, H_out, W_out)`` or ``(C, H_out, W_out)``
-        Array whose chunks are NumPy or CuPy arrays, like those of `input`. The output at ``o``
-        belongs to the chunk that holds the input at ``o*stride``, or to the last chunk.
+        Array whose chunks are NumPy or CuPy arrays, as in `input`. The output at ``o`` belongs to
+        the chunk that holds the input at ``o*stride``, or to the last chunk.
 
     Raises
     ------

@@ -113,7 +113,8 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     operands = (input, kernel, bn_weight, bn_bias, gn_weight, gn_bias, mean, var, out)
     layouts = tuple(() if array is None else arrays.layout(array) for array in operands)
     options = (num_groups, stride, padding, output_padding, groups, precision)
-    # Zeros of both signs are equal, their digits are not. Only a call with a float is kept.
+    # Equal options must mean the same call, and 0.0 equals -0.0: the key has the digits of eps. A
+    # call whose eps is no float is not kept.
     key = _calls.key(_NAME, path, layouts, options, eps.hex()) if type(eps) is float else None
     required = dict(zip(_REQUIRED, operands, strict=False))
     statistics = {"mean": mean, "var": var}
@@ -152,17 +153,17 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
 
 @dataclass
 class _Call:
-    """A call that was found right."""
+    """A call with checked arguments."""
 
     convolution: ConvGeometry
     batch_norm: NormGeometry
     pooling: PoolGeometry
     group_norm: NormGeometry
     eps: float
-    kind: Callable[[tuple[int, ...], np.dtype], Array]  # of the result
+    kind: Callable[[tuple[int, ...], np.dtype], Array]  # the class of the result
     dtype: np.dtype
     precision: str
-    compute: Fused | None = None  # once it has been prepared
+    compute: Fused | None = None  # None until a call has prepared it
 
 
 def _checked(
@@ -173,19 +174,19 @@ def _checked(
     eps: float,
     precision: str | None,
 ) -> _Call:
-    """Return the call of these arguments, or raise what is wrong with them but for `out`."""
+    """Check all arguments except for the shape, dtype and memory of `out`."""
     arrays.check(_NAME, required, optional, arrays.NORMALISED)
     mean, var, _ = optional.values()
     if (mean is None) != (var is None):
         alone = "var" if mean is None else "mean"
         raise ValueError(f"{_NAME}: mean and var must be given together, got {alone} alone")
-    input, kernel = required["input"], required["kernel"]
-    if len(input.shape) != 4:
-        raise ValueError(f"{_NAME}: input must have 4 axes, got input of shape {input.shape}")
+    data, kernel = required["input"], required["kernel"]
+    if len(data.shape) != 4:
+        raise ValueError(f"{_NAME}: input must have 4 axes, got input of shape {data.shape}")
 
     convolution = _geometry.conv_transpose(
         _NAME,
-        input.shape,
+        data.shape,
         kernel.shape,
         None,
         *options,
@@ -193,7 +194,7 @@ def _checked(
         2,
         "kernel",
     )
-    call = f"input of shape {input.shape} with kernel of shape {kernel.shape}"
+    call = f"input of shape {data.shape} with kernel of shape {kernel.shape}"
     parameters = {name: required[name] for name in ("bn_weight", "bn_bias")}
     batch_norm = _geometry.batch_norm(
         _NAME,
@@ -214,29 +215,29 @@ def _checked(
     )
     eps = check_eps(_NAME, eps)
     precision = _precision.resolve(_NAME, precision)
-    dtype = arrays.floating(arrays.result_dtype(_NAME, input, kernel, "kernel"))
-    kind = arrays.kind_of(input)
+    dtype = arrays.floating(arrays.result_dtype(_NAME, data, kernel, "kernel"))
+    kind = arrays.kind_of(data)
     return _Call(convolution, batch_norm, pooling, group_norm, eps, kind, dtype, precision)
 
 
 def _compose(
     path: Path,
     call: _Call,
-    input: Array,
+    data: Array,
     kernel: Array,
     statistics: Sequence[Array | None],
     parameters: Sequence[Array],
     out: Array,
 ) -> None:
-    """Compute a call part by part, each of which drops what the one before has made."""
+    """Compute the fused operation part by part; each part frees the previous result."""
     (mean, var), (bn_weight, bn_bias, gn_weight, gn_bias) = statistics, parameters
     working = arrays.accumulator(call.dtype)
     values = path.workspace(call.convolution.out_shape, working)
-    input, kernel = path.cast(input, working), path.cast(kernel, working)
-    # Numbers of 16 bits are tf32 numbers as well.
+    data, kernel = path.cast(data, working), path.cast(kernel, working)
+    # TF32 holds float16 and bfloat16 numbers exactly.
     precision = "tf32" if call.dtype.itemsize == 2 else call.precision
-    convolve = path.prepare(call.convolution, input, kernel, None, values, precision)
-    convolve(input, kernel, None, values)
+    convolve = path.prepare(call.convolution, data, kernel, None, values, precision)
+    convolve(data, kernel, None, values)
     path.normalize(
         call.batch_norm, values, mean, var, bn_weight, bn_bias, call.eps, values, tanh=True
     )

@@ -297,7 +297,7 @@ def conv_transpose(
 
 @dataclass(frozen=True)
 class PoolAxis:
-    """A pooling along one axis. The fields are those of ``struct PoolAxis``, in order."""
+    """A pooling along one axis. The fields are the members of ``struct PoolAxis``, in order."""
 
     size_in: int
     size_out: int

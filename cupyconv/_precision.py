@@ -24,7 +24,7 @@ def _check(name: str, value: object) -> str:
 
 
 def resolve(name: str, value: object) -> str:
-    """Return the precision of a call: its argument, or that of the enclosing block if None."""
+    """Return the precision of a call: its argument, or the enclosing block's if None."""
     return _current.get() if value is None else _check(name, value)
 
 

@@ -46,7 +46,7 @@ def readable(function: Function) -> Function:
     signature = inspect.signature(function)
     parameters = signature.parameters.values()
     function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[one.replace(annotation=plain(one.annotation)) for one in parameters],
+        parameters=[p.replace(annotation=plain(p.annotation)) for p in parameters],
         return_annotation=plain(signature.return_annotation),
     )
     return function

@@ -165,7 +165,7 @@ def _width(pack: int, axes: Sequence[_Axis], starts: Sequence[Sequence[int]]) ->
 def norm_layout(
     geometry: NormGeometry, pack: int, alone: bool, data: Placed, out: Placed
 ) -> Arguments:
-    """Return the packed arguments of a norm except for those that a call supplies.
+    """Return the packed arguments of a norm except for the members that a call sets.
 
     Each block has one set `alone`, or blocks share all sets.
     """

@@ -2,8 +2,8 @@
 
 This is for arrays that are divided into chunks (`cupyconv.dask`). Outputs ``start`` to ``stop`` of
 a long axis are computed from a `Window` of its inputs. Padding is absence, so a window is padded
-only where the array itself ends: then the outputs equal those of the undivided axis. (The windows
-of kernels/windows.cuh are something else, ranges of exponents.)
+only where the array itself ends: then the outputs are the same as for the undivided axis. (The
+windows of kernels/windows.cuh are something else, ranges of exponents.)
 """
 
 from __future__ import annotations

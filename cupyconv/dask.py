@@ -55,7 +55,7 @@ def conv(
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, *spatial)`` or ``(C_in, *spatial)``
-        Its chunks are NumPy or CuPy arrays, with all channels in one chunk. dtypes are those of
+        Its chunks are NumPy or CuPy arrays, with all channels in one chunk and a dtype as in
         `cupyconv.conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, *kernel)``
         As in `cupyconv.conv`. Each block of the result needs the whole kernel.
@@ -70,8 +70,8 @@ def conv(
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, *spatial_out)``
-        Array whose chunks are NumPy or CuPy arrays, like those of `input`. The output at ``o``
-        belongs to the chunk that holds the input at ``o*stride``, or to the last chunk.
+        Array whose chunks are NumPy or CuPy arrays, as in `input`. The output at ``o`` belongs to
+        the chunk that holds the input at ``o*stride``, or to the last chunk.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def conv_transpose(
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, *spatial)`` or ``(C_in, *spatial)``
-        Its chunks are NumPy or CuPy arrays, with all channels in one chunk. dtypes are those of
+        Its chunks are NumPy or CuPy arrays, with all channels in one chunk and a dtype as in
         `cupyconv.conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, *kernel)``
         As in `cupyconv.conv_transpose`. Each block of the result needs the whole kernel.
@@ -295,8 +295,8 @@ def conv_transpose(
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, *spatial_out)``
-        Array whose chunks are NumPy or CuPy arrays, like those of `input`. The output at ``o``
-        belongs to the chunk that holds the input at ``o // stride``, or to the last chunk.
+        Array whose chunks are NumPy or CuPy arrays, as in `input`. The output at ``o`` belongs to
+        the chunk that holds the input at ``o // stride``, or to the last chunk.
 
     Raises
     ------

@@ -46,7 +46,7 @@ class Precision:
         return self.name == "tf32"
 
     def numpy_dtype(self) -> np.dtype:
-        return named(self.dtype)
+        return named("benchmark", self.dtype)
 
 
 # The matrix rates that are measured; float32 is the rate without TF32.

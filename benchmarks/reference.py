@@ -103,14 +103,17 @@ def bound(sums: Sums, precision: Precision) -> Array:
     """Return how far a right result may be from each sum.
 
     A sum of K products in float32, in any order, is off by at most about K units of 2**-24 of the
-    sum of their absolute values; eight more are for splitting factors on matrix units. TF32 rounds
-    both factors to 11 bits, and its matrix units may truncate. Then comes the rounding to the
-    result's dtype.
+    sum of their absolute values. Tensor Cores truncate, which takes up to two units for each
+    product, in float32 of 12 products at most; there eight units more are for splitting factors.
+    TF32 rounds both factors to 11 bits. Then comes the rounding to the result's dtype.
     """
+    terms = sums.terms
     if precision.name == "tf32":
-        tolerance = 2.0**-10 + (sums.terms + 8) * 2.0**-23
+        tolerance = 2.0**-10 + (terms + 8) * 2.0**-23
+    elif precision.name == "float32":
+        tolerance = (terms + terms.clip(max=12) + 8) * 2.0**-24
     else:
-        tolerance = (sums.terms + 8) * 2.0**-24
+        tolerance = (2 * terms + 8) * 2.0**-24
     error = tolerance * sums.scale
     return error + precision.unit * (abs(sums.values) + error) + precision.smallest
 

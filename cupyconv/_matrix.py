@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TypeAlias
 
 from ._geometry import ConvGeometry
-from ._taps import AxisTaps, conv_taps, conv_transpose_taps, on_three_axes
+from ._taps import AxisTaps, conv_taps, conv_transpose_taps, on_three_axes, residues_below
 
 SLAB_ROWS = 64
 SLOT = 16  # bytes
@@ -350,11 +351,12 @@ def _axis(taps: AxisTaps, last: bool) -> Axis:
     reached = most if taps.step % 2 else most * apart
     all_used = spacing == 1 and reached >= taps.step
     pairs = last and taps.size_in % 2 == 0 and (taps.step == 1 or all_used)
-    progressions = map(taps.progression, taps.used_phases)
-    firsts = (offset + (n - 1) * min(0, taps.offset_step) for _, n, offset in progressions if n)
-    skew = int(pairs and any(first % 2 for first in firsts))
-    used = (tap * apart % taps.step // spacing for tap in range(min(most, taps.step)))
-    lattices = taps.step // spacing if pairs else max(used, default=0) + 1
+    skew = int(pairs and taps.begins_odd)
+    lattices, stride = taps.step // spacing, apart // spacing
+    if not pairs and most < lattices:
+        # As many of them, from the first one on, as it takes to have all taps.
+        taps_on = partial(residues_below, count=most, step=stride, start=0, divisor=lattices)
+        lattices = max(1, bisect_left(range(lattices), most, key=taps_on))
     return Axis(taps, spacing, lattices, most, most, skew, pairs)
 
 
@@ -799,10 +801,21 @@ def _boxes(sum: Sum, shape: Shape, window: int) -> tuple[tuple[int, int, int, in
     return tuple(found)
 
 
-def _rings(sum: Sum, slabs: int, inside: int, staying: int) -> Iterator[tuple[int, int, int]]:
+def _groups_of_sum(sum: Sum, group: int) -> int:
+    """Return how many groups of so many steps a whole sum has, as the kernel walks through it.
+
+    A group ends with its stage, and the last stage of a tap of z may have fewer K blocks.
+    """
+    whole, rest = divmod(sum.blocks, sum.depth)
+    inside = sum.steps_inside
+    groups = whole * -(-sum.depth * inside // group) + -(-rest * inside // group)
+    return sum.axes[0].most_taps * groups
+
+
+def _rings(sum: Sum, slabs: int, inside: int, staying: bool) -> Iterator[tuple[int, int, int]]:
     """Yield the length of a group, and stages of inputs and of weights, the best first.
 
-    A stage has so many steps `inside`, and the weights of a sum of so many stages may be `staying`.
+    A stage has so many steps `inside`, and the weights of a sum may be `staying` in their ring.
     Without chains, how steps are grouped changes no sum: as two teams take turns group by group,
     few long ones are better, if there is room for many stages of inputs beside two slabs of them.
     """
@@ -811,7 +824,7 @@ def _rings(sum: Sum, slabs: int, inside: int, staying: int) -> Iterator[tuple[in
     if sum.mode.parts == 1 and slabs == 2:
         groups = [_evenly(inside, length) for length in (most // 2, most)]
     short, long = groups[0], groups[-1]
-    count = staying * -(-inside // short)
+    count = _groups_of_sum(sum, short) if staying else 0
     if 0 < count <= MAX_STAGES:
         yield from ((short, stages, count) for stages in _RESIDENT)
     if long > short:
@@ -855,9 +868,7 @@ def _candidates(
         return
     static = _static(shape, mode, engine, window)
     # Where there is but one tile of rows, of whole sums, and room, its weights stay.
-    stages_of_sum = -(-sum.blocks // sum.depth) * z_taps
     one_row_tile = row_tiles * groups * sum.phases * sum.spans == 1
-    staying = stages_of_sum if one_row_tile else 0
     products = sum.mean_steps * shape.rows * shape.columns * mode.block * mode.products / mode.rate
     # An instruction takes some time anyway, and so does a turn.
     short = engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
@@ -922,7 +933,7 @@ def _candidates(
         fixed = static + slots * 12 + 4 * sum.stacked * (sum.depth * sum.steps_inside + _AHEAD)
         if sum.axes[2].in_odd_lattices:
             fixed += slots * 4  # where pairs of inputs are staged
-        for group, stages, weight_stages in _rings(sum, shape.slabs, inside, staying):
+        for group, stages, weight_stages in _rings(sum, shape.slabs, inside, one_row_tile):
             weights = weight_stages * group * shape.slabs * mode.slab_bytes
             shared_bytes = fixed + stages * input_stage + weights
             if shared_bytes <= shared:
@@ -931,8 +942,7 @@ def _candidates(
             continue
         if max(slots, plane_pitch) >= 2**16:
             continue
-        groups_of_sum = stages_of_sum * -(-inside // group)
-        resident = one_row_tile and weight_stages == groups_of_sum
+        resident = one_row_tile and weight_stages == _groups_of_sum(sum, group)
         deep = _deep(sum, loads, stages)
         chunk = math.lcm(sum.depth, deep)
         brought = 0 if resident else sum.mean_steps * shape.slabs * mode.slab_bytes

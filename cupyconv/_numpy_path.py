@@ -96,7 +96,7 @@ def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
     one.
     """
     result = np.empty((*values.shape[:-1], axis.size_out), values.dtype)
-    if axis.size_out < axis.kernel:
+    if axis.size_out < axis.kernel:  # window by window, else tap by tap
         for position in range(axis.size_out):
             start = position * axis.stride - axis.pad
             end = start + axis.dilation * (axis.kernel - 1) + 1
@@ -225,5 +225,5 @@ class NumpyPath:
     def max_pool2d(self, geometry: PoolGeometry, data: np.ndarray, out: np.ndarray) -> None:
         """Write the maximum of each window to `out`; it is NaN if the window has a NaN."""
         height, width = geometry.axes
-        rows = _pooled(data, width.trimmed)
-        out[...] = _pooled(rows.swapaxes(-1, -2), height.trimmed).swapaxes(-1, -2)
+        rows = _pooled(data, width)
+        out[...] = _pooled(rows.swapaxes(-1, -2), height).swapaxes(-1, -2)

@@ -20,6 +20,28 @@ import math
 from dataclasses import dataclass
 
 
+def _floor_sum(count: int, step: int, start: int, divisor: int) -> int:
+    """Return the sum of ``(start + i*step) // divisor`` for all i below `count`.
+
+    It counts the integer points below a line, in the steps of Euclid's algorithm.
+    """
+    total = 0
+    while count > 0:
+        total += count * (count - 1) // 2 * (step // divisor) + count * (start // divisor)
+        step, start = step % divisor, start % divisor
+        end = start + count * step
+        count, start, step, divisor = end // divisor, end % divisor, divisor, step
+    return total
+
+
+def residues_below(limit: int, count: int, step: int, start: int, divisor: int) -> int:
+    """Return the number of i below `count` for which ``(start + i*step) % divisor < limit``.
+
+    An axis may have millions of phases, too many for a loop over them in a plan.
+    """
+    return _floor_sum(count, step, start, divisor) - _floor_sum(count, step, start - limit, divisor)
+
+
 @dataclass(frozen=True)
 class AxisTaps:
     """The taps of one axis as progressions. Fields are the members of ``struct AxisTaps``."""
@@ -67,16 +89,41 @@ class AxisTaps:
             # Each tap belongs to one phase, and the first taps of phases are all different.
             fewest = self.kernel // self.tap_step if self.gcd == 1 else 0
             return self.most_taps, fewest, self.kernel
-        counts = [self.progression(phase)[1] for phase in self.used_phases]
-        return max(counts), min(counts), sum(counts)
+
+        def used(taps: int) -> int:
+            """Return how many of the first `taps` belong to phases that have outputs."""
+            return residues_below(self.size_out, taps, self.dilation, -self.origin, self.phases)
+
+        # Below `tap_step` each tap is the first one of a phase; the longest phases have the first.
+        rest = self.most_taps - 1
+        longest = used(self.kernel - rest * self.tap_step)
+        with_taps = used(min(self.kernel, self.tap_step))
+        most = rest + (longest > 0) if with_taps else 0
+        fewest = rest + (longest == self.size_out) if with_taps == self.size_out else 0
+        return most, fewest, used(self.kernel)
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """Least and largest input offset of any tap."""
-        progressions = [self.progression(phase) for phase in range(self.phases)]
-        ends = [(first, first + (n - 1) * self.offset_step) for _, n, first in progressions if n]
-        offsets = [offset for pair in ends for offset in pair] or [0]
-        return min(offsets), max(offsets)
+        """Least and largest input offset of any tap, which the first or the last tap has."""
+        if self.kernel < 1:
+            return 0, 0
+        sign = 1 if self.offset_step > 0 else -1
+        first, last = (
+            sign * ((tap * self.dilation + sign * self.origin) // self.divisor)
+            for tap in (0, self.kernel - 1)
+        )
+        return min(first, last), max(first, last)
+
+    @property
+    def begins_odd(self) -> bool:
+        """Whether the least input offset of some phase that has outputs is odd."""
+        if self.offset_step > 0:
+            return self.kernel > 0 and self.origin % 2 == 1
+        # The last taps have the least offsets; an odd one is an odd number of strides away.
+        taps = min(self.kernel, self.tap_step)
+        start = (self.kernel - taps) * self.dilation - self.origin - self.phases
+        outputs = len(self.used_phases)
+        return residues_below(outputs, taps, self.dilation, start, 2 * self.phases) > 0
 
     @property
     def reach(self) -> int:

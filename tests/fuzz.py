@@ -35,6 +35,7 @@ from fuzz_sizes import BUDGETS
 
 HANGS = 90.0  # seconds that an example may take
 REPORT = 1.0  # seconds between a worker's counts
+PROGRESS = 30.0  # seconds between lines of progress
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,12 @@ def supervise(
     """Run the tasks, each in a process of its own, and replace those that hang or die."""
     summary = Summary()
     workers = [Worker(work, task) for task in tasks]
+    told = time.time()
     while workers:
+        if time.time() - told > PROGRESS:
+            told = time.time()
+            calls = sum(summary.calls.values())
+            print(f"{calls} calls, {len(summary.failures)} failures", flush=True)
         wait([w.connection for w in workers] + [w.process.sentinel for w in workers], timeout=0.5)
         for worker in list(workers):
             failed = _receive(worker, summary)
@@ -247,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--seed", type=int, required=True)
     add("--seconds", type=float, default=60)
     add("--share", default="0/1", metavar="I/N", help="the numbers I, I + N, ... alone")
-    add("--workers", type=int, default=max(1, (os.cpu_count() or 2) * 3 // 4))
+    add("--workers", type=int, default=max(1, (os.cpu_count() or 2) // 3))
     add("--backend", choices=list(BUDGETS), default="cupy")
     add("--replay", type=int, nargs="+", metavar="NUMBER", help="run these numbers alone")
     options = parser.parse_args(arguments)

@@ -24,6 +24,7 @@ from backends import (
     SPANS,
     STREAMING,
     STREAMING_AND_POINTWISE,
+    EmulatorBackend,
     NumpyBackend,
     every_backend,
     every_kernel,
@@ -32,6 +33,8 @@ from backends import (
     without_bulk_copies,
 )
 from bounds import assert_convolution, assert_same_bits
+from cupyconv._plan import Processor
+from emulator.device import EmulatedDevice
 from reference import Array, Shape
 from strategies import (
     MODES,
@@ -144,6 +147,8 @@ EXAMPLES = [
     convolution("conv_transpose2d", (1, 2, 20, 20), (2, 16, 3, 3), style="uneven", stride=(1, 3),
                 dilation=(1, 2), groups=2),
     convolution("conv2d", (1, 1, 20, 40), (16, 1, 1, 2), style="uneven"),
+    convolution("conv_transpose2d", (1, 1, 20, 30), (1, 32, 2, 2), style="uneven", seed=1,
+                stride=(1, 2)),
     convolution("conv2d", (2, 3, 20, 21), (60, 1, 2, 2), style="wide", stride=4, dilation=3,
                 padding=1, groups=3),
     # Sums that overflow the result, but not the accumulator; and that overflow half-way.
@@ -235,6 +240,19 @@ def test_lines_that_lie_aligned_and_end_within_a_chunk(
     cropped = case.with_arrays(input=lay_out(rng, case["input"], "aligned"))
     check(backend, cropped)
     assert_same_bits(backend.compute(cropped), backend.compute(case))
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("function", ["conv_transpose2d", "conv2d"])
+def test_weights_that_stay_for_several_passes(
+    function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an odd number of K blocks the last stage has one, where the others have two."""
+    monkeypatch.setattr(EmulatedDevice, "processor", lambda device: Processor("sm_90a", 132))
+    weight = (48, 16, 3, 3) if function == "conv_transpose2d" else (16, 48, 3, 3)
+    case = convolution(function, (1, 48, 4, 8), weight, style="whole")
+    case["input"][:, ::3] *= 2.0**20  # which takes passes of its own
+    check(EmulatorBackend("hopper"), case)
 
 
 @pytest.mark.parametrize("backend", STREAMING)

@@ -73,13 +73,15 @@ CALLS = [
 def test_replay(call: Callable[..., Any], warm: bool) -> None:
     import cupy
 
-    from cupyconv import _calls, _compile
+    from cupyconv import _calls, _compile, _device
 
     arrays, function = call()
     expected = function(*arrays)
     out = cupy.full(expected.shape, np.nan, expected.dtype)
+    cupy.cuda.Device().synchronize()  # the stream does not wait for the one that wrote these
     if not warm:
         _compile.kernel.cache_clear()  # the first call of a process may be the captured one
+        _device._function_of.cache_clear()
         _calls.kept.clear()
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
@@ -108,6 +110,7 @@ def test_captured_result_without_out() -> None:
 
     x, w = operands((2, 4, 9, 9), (6, 4, 3, 3))
     expected = cupyconv.conv2d(x, w)
+    cupy.cuda.Device().synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:
         stream.begin_capture()

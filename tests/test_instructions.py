@@ -81,11 +81,12 @@ def words_of(values: np.ndarray, kind: str) -> np.ndarray:
 def operands(rng: np.random.Generator, kind: str, *shape: int) -> np.ndarray:
     """Random words of a matrix operand, with all bits of the mantissas in use.
 
-    They are of many magnitudes, to float16's subnormal numbers.
+    They are of many magnitudes, and in some rows all of them are subnormal as float16 numbers.
     """
     rows, words = shape
     size = (rows, words if kind == "tf32" else 2 * words)
-    return words_of(rng.standard_normal(size) * np.exp2(rng.integers(-16, 5, size)), kind)
+    powers = rng.integers(-16, 5, size) - rng.choice([0, 0, 0, 20], (rows, 1))
+    return words_of(rng.standard_normal(size) * np.exp2(powers), kind)
 
 
 class Summation(NamedTuple):
@@ -103,7 +104,7 @@ def exponent(values: np.ndarray, least: int) -> np.ndarray:
 
 
 def truncated(values: np.ndarray, exponents: np.ndarray, bits: int) -> np.ndarray:
-    unit = np.ldexp(1.0, exponents - bits)
+    unit = np.ldexp(1.0, np.maximum(exponents - bits, -1000))  # where all are zero as well
     return np.trunc(values / unit) * unit
 
 

@@ -168,29 +168,30 @@ def odd_numbers(dtype: Any, position: int, kind: str, *shape: int) -> Array:
     return bits.astype(unsigned).view(dtype).reshape(shape)
 
 
-# Of one thread, rows and columns, a warp for each of these, and parts.
+# Of one thread, rows and columns, a warp for each of these, and parts; and windows that overlap.
 WINDOWS = [
-    ((1, 1, 6, 7), (6, 7)),
-    ((1, 1, 12, 13), (12, 13)),
-    ((1, 1, 36, 47), (36, 47)),
-    ((1, 1, 40, 3), (40, 1)),
-    ((1, 1, 1, 18_001), (1, 18_001)),
+    ((1, 1, 6, 7), (6, 7), 1),
+    ((1, 1, 12, 13), (12, 13), 1),
+    ((1, 1, 36, 47), (36, 47), 1),
+    ((1, 1, 40, 3), (40, 1), 1),
+    ((1, 1, 1, 18_001), (1, 18_001), 1),
+    ((1, 1, 12, 13), (3, 4), 1),
+    ((1, 1, 30, 31), (9, 10), (1, 2)),
 ]
 
 
 @every_backend
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.float64])
 @pytest.mark.parametrize("kind", ["zeros", "nan"])
-@pytest.mark.parametrize(("shape", "kernel"), WINDOWS, ids=str)
-def test_the_first_one_stays(
-    backend: NumpyBackend, shape: tuple[int, ...], kernel: tuple[int, int], kind: str, dtype: Any
-) -> None:
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_the_first_one_stays(backend: NumpyBackend, window: Any, kind: str, dtype: Any) -> None:
     """Of zeros that are equal, and of NaN, bit by bit."""
+    shape, kernel, stride = window
     size = int(np.prod(shape))
     for position in sorted({0, 1, 2, 5, 31, 32, 33, size // 3, size // 2 + 1, size - 2, size - 1}):
         if position >= size:
             continue
-        case = pool(odd_numbers(dtype, position, kind, *shape), kernel, dtype=dtype)
+        case = pool(odd_numbers(dtype, position, kind, *shape), kernel, stride, dtype=dtype)
         check_bits(backend, case)
 
 
@@ -222,6 +223,32 @@ def test_passes() -> None:
     assert passes(plan_of((1, 1, 1, 2**26), (1, 2**26))) == [(32, 1, 4224), row]
     assert passes(plan_of((1, 1, 2**26, 1), (2**26, 1))) == [(32, 0, 4224), row]
     assert passes(plan_of((1, 1, 1, 1), 2**20, 2**19, 2**19)) == [alone]
+
+
+def test_parts_of_a_window_larger_than_the_array() -> None:
+    """They divide the taps inside."""
+    plan = plan_of((1, 1, 1, 2**26), (1, 2**31 - 1), None, (0, 2**30 - 1))
+    assert plan.passes[0].axes[1].kernel <= -(-(2**26) // 4224) + 4224
+
+
+@given(case=max_pools(kernels=st.integers(1, 9)))
+def test_trimmed_axes(case: Case) -> None:
+    """They have the same windows, whose first and last taps are inside somewhere."""
+    sizes = case.options.values()
+    axes = _geometry.max_pool2d("f", case["input"].shape, *sizes).axes
+
+    def inside(axis: Any) -> list[list[int]]:
+        starts = range(-axis.pad, axis.size_out * axis.stride - axis.pad, axis.stride)
+        windows = ([s + k * axis.dilation for k in range(axis.kernel)] for s in starts)
+        return [[i for i in window if 0 <= i < axis.size_in] for window in windows]
+
+    for axis in axes:
+        trimmed = axis.trimmed
+        assert inside(trimmed) == inside(axis)
+        assert trimmed.size_in <= axis.size_in
+        last_start = (axis.size_out - 1) * axis.stride - trimmed.pad
+        assert last_start >= 0 or last_start + trimmed.dilation > 0
+        assert -trimmed.pad + trimmed.dilation * (trimmed.kernel - 1) < axis.size_in
 
 
 def test_workspace_between_passes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,14 +76,16 @@ def test_instances_fit(target: str) -> None:
 
 
 def test_an_instance_that_has_changed_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be it by its text, that of a header, or the options."""
+    """Be it by its text but for comments, that of a header, or the options."""
     assert unknown("sm_80") == []
     text = resources._compile.source
 
-    def changed(name: str) -> str:
-        return text(name) + "// changed" * (name == "normalize.cu")
+    def changed(name: str, more: str) -> str:
+        return text(name) + more * (name == "normalize.cu")
 
-    monkeypatch.setattr(resources._compile, "source", changed)
+    monkeypatch.setattr(resources._compile, "source", partial(changed, more=" // a comment"))
+    assert unknown("sm_80") == []
+    monkeypatch.setattr(resources._compile, "source", partial(changed, more="int changed;"))
     found = unknown("sm_80")
     assert found == [i for i in instances("sm_80") if i.source == "normalize.cu"]
     monkeypatch.setattr(resources._compile, "source", text)

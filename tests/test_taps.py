@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -12,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cupyconv import _compile
-from cupyconv._taps import AxisTaps, conv_taps, conv_transpose_taps
+from cupyconv import _compile, _matrix
+from cupyconv._taps import AxisTaps, conv_taps, conv_transpose_taps, residues_below
 
 MOST = 2**31 - 1
 HUGE = 61  # bits, of coordinates up to the geometry's bounds
@@ -119,6 +120,42 @@ def test_numbers_of_taps(drawn: tuple[bool, AxisTaps, int]) -> None:
     used = [counts[phase] for phase in range(axis.phases) if axis.positions(phase)]
     assert list(axis.used_phases) == list(range(len(used)))
     assert axis.tap_counts == (max(used), min(used), sum(used))
+
+
+@given(drawn=axes())
+@example(drawn=(True, conv_transpose_taps(5, 13, 3, 4, 6, 2), 2))  # a phase without taps
+@example(drawn=(True, conv_transpose_taps(1, 1, 12, 12, 1, 5), 5))  # fewer outputs than phases
+@example(drawn=(True, conv_transpose_taps(9, 20, 5, 3, 7, 0), 0))  # a dilation beyond the stride
+def test_the_ends_of_offsets(drawn: tuple[bool, AxisTaps, int]) -> None:
+    _, axis, _ = drawn
+    offsets = [[offset for _, offset in axis.table(phase)] for phase in range(axis.phases)]
+    every = [offset for phase in offsets for offset in phase]
+    assert axis.offsets == (min(every), max(every))
+    used = [phase for phase in offsets[: axis.size_out] if phase]
+    assert axis.begins_odd == any(min(phase) % 2 for phase in used)
+
+
+@given(
+    st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(-60, 60),
+    st.integers(1, 30),
+)  # fmt: skip
+def test_residues_below(limit: int, count: int, step: int, start: int, divisor: int) -> None:
+    limit = min(limit, divisor)
+    residues = [(start + i * step) % divisor for i in range(count)]
+    assert residues_below(limit, count, step, start, divisor) == sum(r < limit for r in residues)
+
+
+@given(
+    size_out=st.integers(1, 12), kernel=st.integers(1, 40), stride=st.integers(1, 12),
+    dilation=st.integers(1, 12), size_in=st.integers(1, 9), pad=st.integers(0, 9),
+)  # fmt: skip
+def test_lattices_hold_all_taps(
+    size_out: int, kernel: int, stride: int, dilation: int, size_in: int, pad: int
+) -> None:
+    axis = conv_taps(size_in, size_out, kernel, stride, dilation, pad)
+    seen = _matrix._axis(axis, last=False)
+    inputs = {tap * dilation % stride for tap in range(kernel)}
+    assert seen.lattices == max(inputs) // math.gcd(stride, dilation) + 1
 
 
 @given(drawn=axes(bits=HUGE), phase=st.integers(0, 2**31))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import gc
 import platform
 import sys
@@ -12,7 +11,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -240,11 +238,9 @@ def versions() -> dict[str, str]:
     """Return the versions of what is ours, CuPy's and CUDA's."""
     import cupy
 
-    settings = configparser.ConfigParser()
-    settings.read(Path(__file__).parents[1] / "setup.cfg", encoding="utf-8")
     runtime = cupy.cuda.runtime
     return {
-        "cupyconv": settings.get("metadata", "version", fallback="unknown"),
+        "cupyconv": cupyconv.__version__,
         "CuPy": cupy.__version__,
         "NumPy": np.__version__,
         "Python": platform.python_version(),

@@ -1,5 +1,7 @@
 """NumPy-style N-d convolutions for CuPy and NumPy arrays."""
 
+__version__ = "0.1.0.dev0"
+
 from ._config import show_config
 from ._convolution import (
     conv,

@@ -1,4 +1,4 @@
-"""Reading of scalar and per-axis arguments, with errors that repeat the caller's own values."""
+"""Parsing of scalar and per-axis arguments, with errors that repeat the caller's values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import numpy as np
 
 IntOrSequence: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | str | Sequence[int] | Sequence[tuple[int, int]]"
+# (before, after) for each axis.
+Pads: TypeAlias = tuple[tuple[int, int], ...]
 
-# Strides and dilations stay below this, so that products of two of them fit 64-bit integers.
+# Strides and dilations are below this, so that the product of two of them fits 64 bits.
 STEP_LIMIT = 2**31
-# Sizes, paddings and every coordinate derived from them stay below this.
+# Sizes, paddings and all coordinates computed from them are below this.
 SIZE_LIMIT = 2**63
 
 # Characters of a value that an error repeats.
@@ -46,9 +48,9 @@ def shown(value: object, form: Callable[[Any], str] = _REPR.repr) -> str:
 
 
 def _index(value: object) -> int | None:
-    """Return `value` as an int, or None for bool and everything else that is not an integer.
+    """Return `value` as an int, or None if it is no integer; a bool is none.
 
-    An array is none: to read one of CuPy's would wait for the GPU.
+    An array of one integer counts as none either: reading a CuPy array would wait for the GPU.
     """
     if type(value) is int:
         return value
@@ -68,10 +70,10 @@ _EXACT = frozenset((int, str, type(None)))
 
 
 def exact(values: tuple[object, ...], depth: int = 2) -> bool:
-    """Return whether `values` are plain ints, strings, None and tuples of them: equal is alike.
+    """Return whether `values` hold only ints, strings, None and tuples, so that equal means alike.
 
-    True and 1.0 equal 1 as well, and must not be taken for it. Padding is the deepest option, a
-    tuple of pairs.
+    True and 1.0 equal 1 as well, but are different arguments. Tuples nest at most twice: the
+    deepest option is a padding of pairs.
     """
     for value in values:
         if type(value) not in _EXACT and not (
@@ -82,7 +84,7 @@ def exact(values: tuple[object, ...], depth: int = 2) -> bool:
 
 
 def _plain(value: object) -> object:
-    """Return a NumPy array as numbers in nested lists, all else as it is."""
+    """Return a NumPy array as nested lists of numbers, and any other value unchanged."""
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
@@ -95,7 +97,7 @@ def _integers(
     minimum: int,
     limit: int,
 ) -> tuple[int, ...]:
-    """Return the integers among which `value` has been taken apart."""
+    """Return the `items` of the argument `value` as integers between `minimum` and `limit`."""
     result = tuple(index for item in items if (index := _index(item)) is not None)
     if len(result) != len(items):
         raise TypeError(f"{function}: {argument} must be {rule}, got {argument}={shown(value)}")
@@ -114,7 +116,7 @@ def positive(function: str, argument: str, value: object) -> int:
 
 
 def boolean(function: str, argument: str, value: object) -> bool:
-    """Return one truth value; what merely counts as true or false is a `TypeError`."""
+    """Return a bool; any other type is a `TypeError`, even if it has a truth value."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{function}: {argument} must be a bool, got {argument}={shown(value)}")
     return bool(value)
@@ -145,7 +147,7 @@ def per_axis(
     return result
 
 
-def pads(function: str, value: object, rank: int) -> tuple[tuple[int, int], ...]:
+def pads(function: str, value: object, rank: int) -> Pads:
     """Return ``(before, after)`` for each axis from an integer, a flat or a nested sequence."""
     plain = _plain(value)
     rule = _PADDING.format(rank=rank)
@@ -159,3 +161,15 @@ def pads(function: str, value: object, rank: int) -> tuple[tuple[int, int], ...]
     ends = [end for pair in pairs for end in pair]
     flat = _integers(function, "padding", ends, rule, value, 0, SIZE_LIMIT)
     return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def padding(function: str, value: object, rank: int) -> Pads | str:
+    """Return ``(before, after)`` for each axis, or the name of a padding."""
+    if not isinstance(value, str):
+        return pads(function, value, rank)
+    for known in ("valid", "same"):
+        if value == known:
+            return known  # and not what a derived class of strings may hold beside it
+    raise ValueError(
+        f"{function}: padding given by name must be 'valid' or 'same', got padding={shown(value)}"
+    )

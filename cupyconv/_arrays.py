@@ -1,4 +1,4 @@
-"""Arrays as the library sees them: where they live, their common dtype, and a safe ``out``."""
+"""Checks of arrays: their library and device, their common dtype, and the overlap of ``out``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CupyArray(Protocol):
-    """A CuPy array to a type checker: CuPy has no stubs, and is imported by its users alone."""
+    """A CuPy array, for type checkers: CuPy has no type stubs, and is not imported here."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -26,20 +26,20 @@ class CupyArray(Protocol):
     def dtype(self) -> np.dtype: ...
     @property
     def size(self) -> int: ...
-    def get(self) -> NDArray[Any]: ...  # what tells it from a NumPy array
+    def get(self) -> NDArray[Any]: ...  # NumPy arrays have no such method
 
 
-# In what users call: a NumPy or a CuPy array, and of the two the kind that the input is of.
+# In public signatures. `ArrayT` is the kind of the input, which the result shares.
 AnyArray: TypeAlias = "NDArray[Any] | CupyArray"
 ArrayT = TypeVar("ArrayT", NDArray[Any], CupyArray)
-# Inside of the library, where the two are alike.
+# In the library, which treats both kinds alike.
 Array: TypeAlias = Any
-# What writes a convolution of input, weight and bias to out.
+# Convolves the first three, input, weight and bias, and writes the result to the last.
 Convolution: TypeAlias = "Callable[[Array, Array, Array | None, Array], None]"
-# Takes input, kernel, (mean, var), the norms' weights and biases, and the output.
+# Runs the fused operation: input, kernel, (mean, var), weights and biases of the norms, output.
 Fused: TypeAlias = "Callable[[Array, Array, Sequence[Array | None], Sequence[Array], Array], None]"
 
-# Bounds the exact overlap search; what is harder than this counts as overlapping.
+# Steps of the exact search for an overlap. If it needs more, the arrays count as overlapping.
 _OVERLAP_WORK = 1_000_000
 
 _REAL = frozenset("float16 bfloat16 float32 float64".split())
@@ -49,18 +49,18 @@ CONVOLVED = _REAL | _COMPLEX | _INTEGER
 NORMALISED = _REAL | _INTEGER
 
 
-# Of one array, and of the addresses of those without memory.
+# An upper bound of an array's bytes, and of the addresses that blueprints get.
 MOST_BYTES = 2**62
 
 
 class Blueprint(np.ndarray):
-    """An array with a layout but no memory: what `explain` gives to functions. It is never read.
+    """An array with a layout but no memory, which `explain` passes to functions. It is never read.
 
-    `path` is where its calls go.
+    `path` is the path that calls with it take.
     """
 
     path: Any
-    _next = _first = 2**40  # addresses, of which nothing but overlaps is asked
+    _next = _first = 2**40  # addresses, which only the search for overlaps looks at
 
     def __new__(
         cls,
@@ -69,13 +69,13 @@ class Blueprint(np.ndarray):
         strides: tuple[int, ...] | None = None,
         address: int | None = None,
     ) -> Blueprint:
-        """Return an array at an address of its own, in C order, where nothing else is said."""
+        """Return an array, by default in C order and at an address that overlaps with no other."""
         if address is None:
             address = cls._next
             end = address + -(-math.prod(shape) * dtype.itemsize // 512) * 512 + 512
             cls._next = end if end < MOST_BYTES else cls._first
-        anywhere = _Layout(address, shape, strides, dtype.itemsize, read_only=False)
-        return np.asarray(anywhere).view(dtype).view(cls)
+        description = _Layout(address, shape, strides, dtype.itemsize, read_only=False)
+        return np.asarray(description).view(dtype).view(cls)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.shape}, {self.dtype})"
@@ -90,35 +90,35 @@ def is_cupy(array: object) -> bool:
 
 
 def is_numpy(array: object) -> bool:
-    """Return whether `array` is a NumPy array with no meaning beyond that."""
-    # Masked arrays, matrices and what has an arithmetic of its own, such as arrays with units, have
-    # a meaning that would silently be lost.
+    """Return whether `array` is a NumPy array with NumPy's arithmetic."""
+    # The mask of a masked array, the products of a matrix and the units of classes that redefine
+    # arithmetic would be lost without a warning.
     if not isinstance(array, np.ndarray) or isinstance(array, (np.ma.MaskedArray, np.matrix)):
         return False
     return type(array).__array_ufunc__ is np.ndarray.__array_ufunc__
 
 
 def kind_of(array: Array) -> Callable[[tuple[int, ...], np.dtype], Array]:
-    """Return the class of NumPy's or of CuPy's arrays, which makes new ones."""
+    """Return the class of `array`, which makes new arrays from a shape and a dtype."""
     if isinstance(array, Blueprint):
         return Blueprint
     return sys.modules["cupy"].ndarray if is_cupy(array) else np.ndarray
 
 
-_HERE = nullcontext()
+_ON_CURRENT_DEVICE = nullcontext()
 
 
 def on_device(array: Array) -> AbstractContextManager[Any]:
-    """Return a block in which the device of `array` is the current one."""
+    """Return a context in which the device of `array` is the current one."""
     if not is_cupy(array) or array.data.device_id == sys.modules["cupy"].cuda.runtime.getDevice():
-        return _HERE  # much faster than to make a device the current one again
+        return _ON_CURRENT_DEVICE  # much faster than making the current device current again
     return array.device  # type: ignore[no-any-return]
 
 
 def layout(array: Array) -> tuple[object, ...] | None:
-    """Return all but the address and the contents of an array: arrays that share it are alike.
+    """Return everything that plans depend on: all but the address and the contents of an array.
 
-    There is none for classes derived from NumPy's and CuPy's, which may have more to them.
+    Return None for subclasses of NumPy's and CuPy's arrays, which may have other properties.
     """
     kind = type(array)
     if kind is np.ndarray:
@@ -130,18 +130,18 @@ def layout(array: Array) -> tuple[object, ...] | None:
     return data.device_id, array.shape, array.strides, array.dtype, alignment
 
 
-# Who reads an array of another library in place, by the kind of device that DLPack names: memory of
-# the host, of a GPU, of the host but pinned, and of both.
+# The library that reads a foreign array in place, by DLPack's number of the device: the host's
+# memory, a GPU's, pinned memory of the host, managed memory.
 _DLPACK = {1: "numpy", 2: "cupy", 3: "numpy", 13: "cupy"}
 _INTERFACES = {"__cuda_array_interface__": "cupy", "__array_interface__": "numpy"}
 
 
 def _advice(argument: str, array: object) -> str:
-    """Return how to make an array of another library one of NumPy's or CuPy's, where it can be."""
-    if isinstance(array, (np.ndarray, np.generic)):  # of NumPy, and refused for their meaning
+    """Return how to turn a foreign array into one of NumPy's or CuPy's, "" if there is no way."""
+    if isinstance(array, (np.ndarray, np.generic)):  # refused, see is_numpy
         return ""
-    # An object may answer with any error of its own, which must not hide ours. DLPack is asked
-    # first: a tensor of PyTorch that needs a gradient does not tell of its other interfaces.
+    # The attributes of a foreign object may raise anything, which must not hide our error. DLPack
+    # comes first, since a PyTorch tensor that requires a gradient hides its other interfaces.
     with suppress(Exception):
         device, _ = array.__dlpack_device__()  # type: ignore[attr-defined]
         return f"; {_DLPACK[device]}.from_dlpack({argument}) makes it one"
@@ -158,9 +158,9 @@ def check(
     optional: Mapping[str, object],
     dtypes: frozenset[str] = CONVOLVED,
 ) -> None:
-    """Raise unless all arrays live on one device and have dtypes of the library.
+    """Raise unless all arrays are on one device and have one of the `dtypes`.
 
-    Those of `optional` may be None: they were not given.
+    An array of `optional` is None if the caller did not pass it.
     """
     arrays = {**required, **{key: array for key, array in optional.items() if array is not None}}
     kinds: dict[str, str] = {}
@@ -184,17 +184,17 @@ def check(
         listing = ", ".join(f"{argument} from {kind}" for argument, kind in kinds.items())
         raise TypeError(f"{name}: arrays must be all from NumPy or all from CuPy, got {listing}")
     if "CuPy" in kinds.values():
-        given: dict[str, Array] = {argument: arrays[argument] for argument in kinds}
-        devices = {argument: one.device.id for argument, one in given.items()}
+        cupy_arrays: dict[str, Array] = {argument: arrays[argument] for argument in kinds}
+        devices = {argument: array.device.id for argument, array in cupy_arrays.items()}
         if len(set(devices.values())) > 1:
             raise ValueError(f"{name}: arrays must be on one device, got devices {devices}")
-        for argument, one in given.items():
-            _check_alignment(name, argument, one)
+        for argument, array in cupy_arrays.items():
+            _check_alignment(name, argument, array)
 
 
 def _check_alignment(name: str, argument: str, array: Array) -> None:
-    part = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
-    if array.data.ptr % part or any(stride % array.dtype.itemsize for stride in array.strides):
+    alignment = array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
+    if array.data.ptr % alignment or any(stride % array.dtype.itemsize for stride in array.strides):
         raise ValueError(
             f"{name}: {argument} must lie at multiples of its element size, got address "
             f"{array.data.ptr} and strides {array.strides} with dtype {array.dtype}"
@@ -215,30 +215,30 @@ def _result_dtype(
     return dtype
 
 
-def result_dtype(name: str, input: Array, weight: Array, weight_name: str = "weight") -> np.dtype:
+def result_dtype(name: str, data: Array, weight: Array, weight_name: str = "weight") -> np.dtype:
     """Return NumPy's result type of input and weight; errors call the latter `weight_name`."""
-    return _result_dtype(name, input.dtype, weight.dtype, weight_name)
+    return _result_dtype(name, data.dtype, weight.dtype, weight_name)
 
 
 def named(name: str, dtype: Any) -> np.dtype:
-    """Return the dtype of the library that `dtype` names, ``"bfloat16"`` among them."""
-    found: np.dtype | None = None
+    """Return the supported dtype that `dtype` names, ``"bfloat16"`` among them, or raise."""
+    supported: np.dtype | None = None
     if isinstance(dtype, str) and dtype == "bfloat16":
         import ml_dtypes
 
-        found = np.dtype(ml_dtypes.bfloat16)
-    elif dtype is not None:  # of which NumPy makes float64
-        with suppress(Exception):  # NumPy has many for what names no dtype
-            found = np.dtype(dtype)
-    if found is None or found.name not in CONVOLVED:
+        supported = np.dtype(ml_dtypes.bfloat16)
+    elif dtype is not None:  # NumPy takes None for float64
+        with suppress(Exception):  # NumPy raises various exceptions for what is no dtype
+            supported = np.dtype(dtype)
+    if supported is None or supported.name not in CONVOLVED:
         raise TypeError(
             f"{name}: dtype must be one of {', '.join(sorted(CONVOLVED))}, got dtype={shown(dtype)}"
         )
-    return found
+    return supported
 
 
 def floating(dtype: np.dtype) -> np.dtype:
-    """Return `dtype`, or float64 in the place of an integer."""
+    """Return `dtype` in native byte order, or float64 for an integer."""
     return np.dtype(np.float64) if dtype.name in _INTEGER else dtype.newbyteorder("=")
 
 
@@ -248,7 +248,7 @@ def accumulator(dtype: np.dtype) -> np.dtype:
 
 
 def check_bias(name: str, bias: Array | None, dtype: np.dtype) -> None:
-    """Raise a `TypeError` where `bias` cannot enter a sum that gives `dtype`."""
+    """Raise a `TypeError` if `bias` cannot be added to sums that are rounded to `dtype`."""
     if bias is not None and not np.can_cast(bias.dtype, accumulator(dtype), "same_kind"):
         raise TypeError(
             f"{name}: bias must be castable to the result's dtype without a change of kind, got "
@@ -286,7 +286,7 @@ def output(
     dtype: np.dtype,
     inputs: Mapping[str, Array | None],
 ) -> Array:
-    """Return `out` after checking it, or a new array on the device of the inputs."""
+    """Return `out`, checked, or a new array on the device of the inputs if `out` is None."""
     if out is not None:
         check_out(name, out, shape, dtype, inputs)
         return out
@@ -296,7 +296,7 @@ def output(
 
 
 class _Layout:
-    """Address, shape and strides of an array, in the form that NumPy reads but never follows."""
+    """Address, shape and strides of an array, as NumPy reads them without touching the memory."""
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class _Layout:
 
 
 def _layout(array: Array) -> np.ndarray:
-    """Return a NumPy array with the layout of `array`, whose elements must not be touched."""
+    """Return a NumPy array with the layout of `array`. Its elements must not be touched."""
     if is_cupy(array):
         array = _Layout(array.data.ptr, array.shape, array.strides, array.itemsize)
     return np.asarray(array)
@@ -324,29 +324,29 @@ def _layout(array: Array) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def _reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Return how far elements lie in front of and behind the first one, in bytes."""
+    """Return the bytes before the first element, as a negative number, and those from it on."""
     ends = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     return sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + itemsize
 
 
-def _span(array: Array) -> tuple[int, int]:
-    """Return the addresses between which the elements of a CuPy array lie."""
+def _bounds(array: Array) -> tuple[int, int]:
+    """Return the lowest address of a CuPy array's memory and the end of it."""
     low, high = _reach(array.shape, array.strides, array.itemsize)
     return array.data.ptr + low, array.data.ptr + high
 
 
 def overlap(a: Array, b: Array) -> bool:
-    """Return whether two arrays share memory, decided from addresses and strides alone.
+    """Return whether two arrays share memory, from their addresses and strides alone.
 
-    What is too hard to decide counts as sharing.
+    Return True if that would take too long to decide.
     """
-    if is_cupy(a) and is_cupy(b):  # NumPy begins with this too, but takes longer to be asked
-        (low_a, high_a), (low_b, high_b) = _span(a), _span(b)
+    if is_cupy(a) and is_cupy(b):  # NumPy tests this, too, but the call takes longer
+        (low_a, high_a), (low_b, high_b) = _bounds(a), _bounds(b)
         if high_a <= low_b or high_b <= low_a:
             return False
-    bounded: Any = np.shares_memory  # its stub knows no other bounds than -1 and 0
+    shares_memory: Any = np.shares_memory  # its type stub allows no max_work but -1 and 0
     try:
-        return bool(bounded(_layout(a), _layout(b), max_work=_OVERLAP_WORK))
+        return bool(shares_memory(_layout(a), _layout(b), max_work=_OVERLAP_WORK))
     except (np.exceptions.TooHardError, OverflowError):
         return True
 
@@ -354,8 +354,8 @@ def overlap(a: Array, b: Array) -> bool:
 def overlaps_itself(array: Array) -> bool:
     """Return whether two different indices of `array` reach the same memory.
 
-    Two such indices differ on some axis; shifted along all other axes they are an element of the
-    slice 0 and one of the slices behind it, on that axis. So one overlap test an axis decides.
+    Two such indices differ on some axis. Shifted along it, one of them lies in the first slice of
+    that axis and the other in the remaining slices. So one test for an overlap per axis decides.
     """
     if array.size < 2 or array.flags.c_contiguous or array.flags.f_contiguous:
         return False
@@ -367,10 +367,10 @@ def overlaps_itself(array: Array) -> bool:
             break
         reach += stride * (size - 1)
     else:
-        return False  # each axis steps over all that the finer axes reach
+        return False  # each axis steps over the memory that the axes with smaller strides span
     layout = _layout(array)
     for axis in range(layout.ndim):
-        front, rest = np.split(layout, [1], axis)
-        if overlap(front, rest):
+        first, rest = np.split(layout, [1], axis)
+        if overlap(first, rest):
             return True
     return False

@@ -1,10 +1,10 @@
-"""Calls on Dask arrays: one call for each block of the output, on the inputs that it reads.
+"""Calls on Dask arrays: a call for each block of the output, on the inputs that the block reads.
 
-What a block reads is in `_windows`; shapes and values are validated in `_geometry`, on the whole
-array, so that errors read the same as those of the whole array's function. Nothing is computed
-here: the result is a graph of two kinds of tasks. Where a block reads a part of a chunk, a task
-cuts it out, on the worker that has the chunk, so that neighbours exchange their borders and no
-more. One task for each block puts the parts together and calls the function.
+`_windows` says what a block reads. `_geometry` validates shapes and values of the undivided arrays,
+so that errors read the same as for a call on one array. Nothing is computed here: the result is
+a graph of two kinds of tasks. Where a block needs a part of a chunk, a task cuts the part out on
+the worker that holds the chunk, so that neighbours exchange their borders and nothing more. A
+second task, one for each block, joins the parts and calls the function.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
@@ -27,32 +26,35 @@ except ImportError as error:
     raise ImportError("cupyconv.dask needs Dask: pip install 'cupyconv[dask]'") from error
 
 from . import _arrays as arrays
-from . import _geometry, _normalization, _precision
+from . import _precision
 from . import _windows as windows_
 from ._arrays import Array
-from ._geometry import ConvGeometry, PoolAxis, PoolGeometry
-from ._paths import path_of
+from ._geometry import ConvGeometry
 from ._windows import Axis, Window
 
 Chunks: TypeAlias = tuple[tuple[int, ...], ...]
-# Computes a block of the result from the inputs that it reads and the parameters.
-Call: TypeAlias = Callable[..., Array]
+# A NumPy or CuPy array, or a Dask array of such chunks.
+ArrayOrDask: TypeAlias = Any
+# Input, weight and bias of a convolution.
+Operands: TypeAlias = tuple[da.Array, ArrayOrDask, ArrayOrDask | None]
+# Computes a block of the result from the joined inputs and the parameters.
+Function: TypeAlias = Callable[..., Array]
 
 
 # Arguments ------------------------------------------------------------------------------------
 
 
-def _check(
+def check(
     name: str,
-    required: Mapping[str, Array],
-    optional: Mapping[str, Array | None],
+    required: Mapping[str, ArrayOrDask],
+    optional: Mapping[str, ArrayOrDask | None],
     dtypes: frozenset[str] = arrays.CONVOLVED,
 ) -> None:
-    """Raise unless the input is a Dask array, and all are of one kind and of known sizes."""
+    """Raise unless the input is a Dask array, and all arrays are of one kind and of known sizes."""
     if not isinstance(required["input"], da.Array):
         kind = type(required["input"]).__name__
         raise TypeError(f"{name}: input must be a Dask array, got {kind}")
-    arrays.check(name, _kinds(required), _kinds(optional), dtypes)
+    arrays.check(name, _like_chunks(required), _like_chunks(optional), dtypes)
     for argument, array in {**required, **optional}.items():
         if isinstance(array, da.Array) and any(math.isnan(size) for size in array.shape):
             raise ValueError(
@@ -61,26 +63,26 @@ def _check(
             )
 
 
-def _kinds(given: Mapping[str, Array | None]) -> dict[str, Array | None]:
-    """Return what stands for each Dask array: an empty array like its chunks."""
+def _like_chunks(given: Mapping[str, ArrayOrDask | None]) -> dict[str, Array | None]:
+    """Return the arrays with an empty array, of the kind of its chunks, for each Dask array."""
     return {
         argument: array._meta if isinstance(array, da.Array) else array
         for argument, array in given.items()
     }
 
 
-def _check_one_chunk(name: str, what: str, input: da.Array, axes: Sequence[int]) -> None:
-    """Raise where `input` is divided along one of the axes."""
+def check_one_chunk(name: str, what: str, array: da.Array, axes: Sequence[int]) -> None:
+    """Raise if the input, `array`, is divided along one of the axes."""
     for axis in axes:
-        if len(input.chunks[axis]) > 1:
+        if len(array.chunks[axis]) > 1:
             raise ValueError(
-                f"{name}: input must have {what} in one chunk, got chunks {input.chunks[axis]} "
-                f"along axis {axis} of an input of shape {input.shape}; "
+                f"{name}: input must have {what} in one chunk, got chunks {array.chunks[axis]} "
+                f"along axis {axis} of an input of shape {array.shape}; "
                 f"input.rechunk({{{axis}: -1}}) joins them"
             )
 
 
-def _joined(array: Array | None) -> da.Array | None:
+def joined(array: ArrayOrDask | None) -> da.Array | None:
     """Return a parameter as a Dask array of one chunk."""
     if array is None:
         return None
@@ -93,69 +95,71 @@ def _joined(array: Array | None) -> da.Array | None:
 
 
 def _cut(chunk: Array, inside: tuple[slice, ...]) -> Array:
-    """Return a part of a chunk as an array of its own, which does not keep the chunk alive."""
+    """Return a copy of a part of a chunk: a view would keep the whole chunk alive."""
     with arrays.on_device(chunk):
         return chunk[inside].copy()
 
 
 def _on_parts(
-    call: Call,
+    function: Function,
     shape: tuple[int, ...],
     places: Sequence[tuple[slice, ...]],
     parts: Sequence[Array],
     *parameters: Array | None,
 ) -> Array:
-    """Put the parts of an array of this shape in their places, and call the function on it."""
+    """Put the parts in their places in an array of this shape, and call the function on it."""
     first, *others = parts
     if not others:
-        return call(first, *parameters)
+        return function(first, *parameters)
     with arrays.on_device(first):
         window = arrays.kind_of(first)(shape, first.dtype)
         for place, part in zip(places, parts, strict=True):
             window[place] = part
-    return call(window, *parameters)
+    return function(window, *parameters)
 
 
-def _by_block(
+def by_block(
     name: str,
     identity: object,
-    input: da.Array,
+    array: da.Array,
     windows: Sequence[Sequence[Window]],
-    call_on: Callable[[tuple[Window, ...]], Call],
+    function_on: Callable[[tuple[Window, ...]], Function],
     parameters: Sequence[da.Array | None],
     chunks: Chunks,
     dtype: np.dtype,
 ) -> da.Array:
-    """Return the Dask array whose blocks are calls on windows of `input`.
+    """Return the Dask array each of whose blocks is a function of a window of the input, `array`.
 
-    `windows` has, for each axis, those that the blocks along it read; `call_on` makes the call of
-    a block from its own. The result follows from `name`, `input`, `parameters` and `identity`.
+    `windows` has, for each axis, the windows that the blocks along it read. `function_on` returns
+    the function that computes a block from its windows. Equal `name`, `array`, `parameters` and
+    `identity` must mean an equal result.
     """
-    token = tokenize(name, input, *parameters, identity)
+    token = tokenize(name, array, *parameters, identity)
     result, halo = f"{name}-{token}", f"{name}-halo-{token}"
-    last = [None if p is None else (p.name, *(0,) * p.ndim) for p in parameters]
-    read = [
+    tail = [None if p is None else (p.name, *(0,) * p.ndim) for p in parameters]
+    parts_along = [
         [windows_.parts(ends, window.start, window.stop) for window in along]
-        for along, ends in zip(windows, map(_ends, input.chunks), strict=True)
+        for along, ends in zip(windows, map(_ends, array.chunks), strict=True)
     ]
     graph: dict[tuple[Any, ...], Any] = {}
     for block in itertools.product(*(range(len(along)) for along in windows)):
-        own = tuple(along[i] for along, i in zip(windows, block, strict=True))
-        found = list(itertools.product(*(along[i] for along, i in zip(read, block, strict=True))))
-        keys = []
-        for number, parts in enumerate(found):
-            key = chunk = (input.name, *(part.chunk for part in parts))
-            if not all(part.whole for part in parts):
+        block_windows = tuple(along[i] for along, i in zip(windows, block, strict=True))
+        pieces = itertools.product(*(along[i] for along, i in zip(parts_along, block, strict=True)))
+        keys, places = [], []
+        for number, piece in enumerate(pieces):  # a piece has one part along each axis
+            key = chunk = (array.name, *(part.chunk for part in piece))
+            if not all(part.whole for part in piece):
                 key = (halo, *block, number)
-                graph[key] = (partial(_cut, inside=tuple(part.inside for part in parts)), chunk)
+                graph[key] = (partial(_cut, inside=tuple(part.inside for part in piece)), chunk)
             keys.append(key)
-        shape = tuple(window.stop - window.start for window in own)
-        places = [tuple(part.place for part in parts) for parts in found]
+            places.append(tuple(part.place for part in piece))
+        shape = tuple(window.stop - window.start for window in block_windows)
+        task = partial(_on_parts, function_on(block_windows), shape, places)
         key = (result, *block)
-        graph[key] = (partial(_on_parts, call_on(own), shape, places), keys, *last)
-    collections = [array for array in (input, *parameters) if array is not None]
+        graph[key] = (task, keys, *tail)
+    collections = [array, *(p for p in parameters if p is not None)]
     layers = HighLevelGraph.from_collections(result, graph, dependencies=collections)
-    meta = arrays.kind_of(input._meta)((0,) * len(chunks), dtype)
+    meta = arrays.kind_of(array._meta)((0,) * len(chunks), dtype)
     return da.Array(layers, result, chunks, meta=meta)
 
 
@@ -163,12 +167,12 @@ def _ends(chunks: Iterable[int]) -> list[int]:
     return [int(end) for end in accumulate(chunks)]
 
 
-def _themselves(chunks: Iterable[int]) -> list[Window]:
-    """Return the windows of blocks that read the chunk in their own place."""
+def one_to_one(chunks: Iterable[int]) -> list[Window]:
+    """Return the windows of blocks each of which reads the chunk in its place."""
     return [Window(start, stop) for start, stop in pairwise([0, *_ends(chunks)])]
 
 
-def _divided(
+def divided(
     axes: Sequence[Axis], chunks: Chunks, *, transposed: bool = False
 ) -> tuple[list[list[Window]], Chunks]:
     """Return the windows along each spatial axis, and the output's chunks."""
@@ -183,166 +187,63 @@ def _divided(
     return windows, tuple(sizes)
 
 
-# Calls ----------------------------------------------------------------------------------------
+# Convolutions ---------------------------------------------------------------------------------
 
 
 def convolve(
-    function: Call,
+    function: Function,
     describe: Callable[..., ConvGeometry],
-    input: da.Array,
-    weight: Array,
-    bias: Array | None,
+    operands: Operands,
     options: dict[str, Any],
     rank: int | None,
     precision: str | None,
 ) -> da.Array:
-    """Return a convolution by `function`, whose geometry `describe` makes of the `options`."""
-    name = function.__name__
-    _check(name, {"input": input, "weight": weight}, {"bias": bias})
-    bias_shape = None if bias is None else bias.shape
-    geometry = describe(name, input.shape, weight.shape, bias_shape, **options, rank=rank)
-    dtype = arrays.result_dtype(name, input, weight)
-    arrays.check_bias(name, bias, dtype)
-    # The precision is that of the block around this call, not of what is around a worker later on.
-    precision = _precision.resolve(name, precision)
-    lead = input.ndim - geometry.rank
-    _check_one_chunk(name, "all channels", input, [lead - 1])
+    """Return a convolution by `function`. `describe` turns shapes and `options` into its geometry.
 
-    axes = [
+    `rank` is the number of spatial axes, None if it follows from the weight.
+    """
+    array, weight, bias = operands
+    name = function.__name__
+    check(name, {"input": array, "weight": weight}, {"bias": bias})
+    bias_shape = None if bias is None else bias.shape
+    geometry = describe(name, array.shape, weight.shape, bias_shape, **options, rank=rank)
+    dtype = arrays.result_dtype(name, array, weight)
+    arrays.check_bias(name, bias, dtype)
+    # Workers compute outside of the `precision` block that is around this call.
+    precision = _precision.resolve(name, precision)
+    lead = array.ndim - geometry.rank  # axes before the spatial ones
+    check_one_chunk(name, "all channels", array, [lead - 1])
+    windows, sizes = divided(_axes(geometry), array.chunks[lead:], transposed=geometry.transposed)
+    # Taken from the geometry, so that the graph holds no object that its caller may change later.
+    known = {"stride": geometry.stride, "dilation": geometry.dilation, "groups": geometry.groups}
+    settled = {option: value for option, value in known.items() if option in options}
+
+    def function_on(block_windows: Sequence[Window]) -> Function:
+        spatial = block_windows[lead:]
+        pads: dict[str, object] = {
+            "padding": tuple((window.before, window.after) for window in spatial)
+        }
+        if geometry.transposed:
+            pads["output_padding"] = tuple(window.output_padding for window in spatial)
+        return partial(function, **settled, **pads, precision=precision)
+
+    return by_block(
+        name,
+        (geometry, precision),
+        array,
+        [*map(one_to_one, array.chunks[:lead]), *windows],
+        function_on,
+        [joined(weight), joined(bias)],
+        (*array.chunks[: lead - 1], (geometry.groups * geometry.rows,), *sizes),
+        dtype,
+    )
+
+
+def _axes(geometry: ConvGeometry) -> list[Axis]:
+    """Return the spatial axes as `_windows` takes them."""
+    return [
         Axis(axis.size_in, axis.size_out, dilation * (axis.kernel - 1) + 1, stride, pad)
         for axis, stride, dilation, pad in zip(
             geometry.axes, geometry.stride, geometry.dilation, geometry.pads_before, strict=True
         )
     ]
-    windows, sizes = _divided(axes, input.chunks[lead:], transposed=geometry.transposed)
-    # As the geometry has them: the graph keeps nothing of the caller's that may change later.
-    known = {"stride": geometry.stride, "dilation": geometry.dilation, "groups": geometry.groups}
-    settled = {name: value for name, value in known.items() if name in options}
-
-    def call_on(own: Sequence[Window]) -> Call:
-        pads: dict[str, object] = {
-            "padding": tuple((window.before, window.after) for window in own[lead:])
-        }
-        if geometry.transposed:
-            pads["output_padding"] = tuple(window.output_padding for window in own[lead:])
-        return partial(function, **settled, **pads, precision=precision)
-
-    return _by_block(
-        name,
-        (geometry, precision),
-        input,
-        [*map(_themselves, input.chunks[:lead]), *windows],
-        call_on,
-        [_joined(weight), _joined(bias)],
-        (*input.chunks[: lead - 1], (geometry.groups * geometry.rows,), *sizes),
-        dtype,
-    )
-
-
-def max_pool2d(input: da.Array, options: dict[str, Any]) -> da.Array:
-    """Return a max pooling; the channels may be divided as well."""
-    name = "max_pool2d"
-    _check(name, {"input": input}, {}, arrays.NORMALISED)
-    geometry = _geometry.max_pool2d(name, input.shape, **options)
-    axes = [
-        Axis(
-            axis.size_in,
-            axis.size_out,
-            axis.dilation * (axis.kernel - 1) + 1,
-            axis.stride,
-            axis.pad,
-        )
-        for axis in geometry.axes
-    ]
-    windows, sizes = _divided(axes, input.chunks[-2:])
-
-    def call_on(own: Sequence[Window]) -> Call:
-        height, width = (
-            _pooled_window(axis, window)
-            for axis, window in zip(geometry.axes, own[-2:], strict=True)
-        )
-        return partial(_pool, (height, width))
-
-    return _by_block(
-        name,
-        geometry,
-        input,
-        [*map(_themselves, input.chunks[:-2]), *windows],
-        call_on,
-        [],
-        (*input.chunks[:-2], *sizes),
-        input.dtype.newbyteorder("="),
-    )
-
-
-def _pooled_window(axis: PoolAxis, window: Window) -> PoolAxis:
-    size = window.stop - window.start
-    reach = window.before + size + window.after - axis.dilation * (axis.kernel - 1) - 1
-    return replace(axis, size_in=size, size_out=reach // axis.stride + 1, pad=window.before)
-
-
-def _pool(axes: tuple[PoolAxis, PoolAxis], input: Array) -> Array:
-    """Pool a window, whose padding may differ in front and behind, unlike that of a call."""
-    geometry = PoolGeometry(input.shape[:-2], axes)
-    with arrays.on_device(input):
-        out = arrays.kind_of(input)(geometry.out_shape, input.dtype.newbyteorder("="))
-        if out.size:
-            path_of(input).max_pool2d(geometry, input, out)
-    return out
-
-
-def batch_norm(
-    input: da.Array,
-    mean: Array,
-    var: Array,
-    weight: Array | None,
-    bias: Array | None,
-    eps: float,
-) -> da.Array:
-    """Return a batch norm with given statistics, each block on its own."""
-    name = "batch_norm"
-    statistics, parameters = {"mean": mean, "var": var}, {"weight": weight, "bias": bias}
-    _check(name, {"input": input, **statistics}, parameters, arrays.NORMALISED)
-    shapes = _normalization.shapes({**statistics, **parameters})
-    _geometry.batch_norm(name, input.shape, shapes, given=True)
-    eps = _normalization.check_eps(name, eps)
-    _check_one_chunk(name, "all channels", input, [1])
-    call = partial(_normalization.batch_norm, eps=eps)
-    return _normalised(name, call, input, [mean, var, weight, bias])
-
-
-def group_norm(
-    input: da.Array, num_groups: int, weight: Array | None, bias: Array | None, eps: float
-) -> da.Array:
-    """Return a group norm, each block on its own."""
-    name = "group_norm"
-    parameters = {"weight": weight, "bias": bias}
-    _check(name, {"input": input}, parameters, arrays.NORMALISED)
-    shapes = _normalization.shapes(parameters)
-    geometry = _geometry.group_norm(name, input.shape, num_groups, shapes)
-    eps = _normalization.check_eps(name, eps)
-    _check_one_chunk(name, "each sample", input, range(1, input.ndim))
-    call = partial(_group_norm, num_groups=geometry.sets_per_sample, eps=eps)
-    return _normalised(name, call, input, [weight, bias])
-
-
-def _group_norm(
-    input: Array, weight: Array | None, bias: Array | None, *, num_groups: int, eps: float
-) -> Array:
-    """Take the arguments in the order of a block's call."""
-    return _normalization.group_norm(input, num_groups, weight, bias, eps)
-
-
-def _normalised(
-    name: str, call: partial[Array], input: da.Array, parameters: Sequence[Array | None]
-) -> da.Array:
-    return _by_block(
-        name,
-        call.keywords,
-        input,
-        [_themselves(along) for along in input.chunks],
-        lambda own: call,
-        [_joined(parameter) for parameter in parameters],
-        input.chunks,
-        arrays.floating(input.dtype),
-    )

@@ -1,6 +1,6 @@
-"""What earlier calls came to, by all that they follow from: one like them starts from there.
+"""Prepared calls, by everything that they depend on: an equal call skips checks and plans.
 
-What is kept knows nothing of addresses and of contents.
+A prepared call holds nothing that depends on the address or the contents of an array.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def key(
     options: tuple[object, ...],
     *more: str,
 ) -> Key:
-    """Return all that a call follows from, or None where that has no exact form.
+    """Return everything that a prepared call depends on, or None if it must not be kept.
 
-    Those are its options and the layouts of its arrays, ``()`` for one that is not given. The
-    caller vouches for `more`.
+    `layouts` has ``()`` for an array that is not given. A call is not kept if an array has no
+    layout, or if equal options may differ in type. Strings of `more` are taken as they are.
     """
     if None in layouts or not arguments.exact(options):
         return None
@@ -35,7 +35,7 @@ def key(
 
 
 def keep(key: Key, call: object) -> None:
-    """Add a call to those that are kept, which are dropped all together where they are too many."""
+    """Keep a prepared call. If too many are kept, drop all of them first."""
     if len(kept) >= MOST:
         kept.clear()
     if key is not None:

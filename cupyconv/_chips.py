@@ -1,4 +1,4 @@
-"""GPUs as their makers describe them: how fast a call could be at best."""
+"""Peak rates of GPUs, as their makers state them: what bounds the speed of a call."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ._plan import Processor
 
 
 class _Rates(NamedTuple):
-    """Multiply-adds a cycle of a multiprocessor: those of matrix units with sums in float32."""
+    """Multiply-adds per cycle and multiprocessor."""
 
-    double: int
-    single: int
-    tf32: int
-    half: int  # and bfloat16, where there is TF32
+    double: int  # float64, without Tensor Cores
+    single: int  # float32, without Tensor Cores
+    tf32: int  # on Tensor Cores
+    half: int  # on Tensor Cores with sums in float32: float16, and bfloat16 if there is TF32
 
 
 _H200 = _Rates(64, 128, 1024, 2048)
@@ -30,20 +30,25 @@ _RATES = {
     "sm_100": _Rates(64, 128, 2048, 4096),
     "sm_120": _Rates(2, 128, 128, 256),
 }
-# What an H200 keeps up of these figures: in a copy, in long matrix products, and of the clock.
+# Shares of its peaks that an H200 sustains: bandwidth in a copy, multiply-adds in long matrix
+# products, clock.
 _COPY, _PRODUCTS, _CLOCK = 0.88, 0.76, 0.89
 
 
 @dataclass(frozen=True)
 class Chip:
-    """What limits are computed from.
+    """A GPU and its peak rates.
 
     Attributes
     ----------
+    name : str
+        Name that its maker gives it.
+    processor : Processor
+        What plans know of it.
     clock : float
-        Cycles a second, at most.
+        Highest cycles per second.
     bandwidth : float
-        Bytes a second that the memory moves, at most.
+        Highest bytes per second that its memory moves.
     """
 
     name: str
@@ -53,11 +58,11 @@ class Chip:
 
     @property
     def copy_rate(self) -> float:
-        """Bytes a second of a copy, those read and those written."""
+        """Bytes per second of a copy, read bytes and written bytes together."""
         return _COPY * self.bandwidth
 
     def seconds(self, cycles: float) -> float:
-        """Return the time of so many cycles."""
+        """Return the seconds that `cycles` take at the sustained clock."""
         return cycles / (_CLOCK * self.clock)
 
     @property
@@ -65,34 +70,34 @@ class Chip:
         return _RATES[self.processor.target]
 
     def _scalar(self, dtype: np.dtype) -> float:
-        """Return the multiply-adds a cycle of a multiprocessor without matrix units."""
+        """Return the multiply-adds per cycle and multiprocessor without Tensor Cores."""
         rate = self._rates.double if dtype.name in ("float64", "complex128") else self._rates.single
         return rate / 4 if dtype.kind == "c" else rate
 
     def scalar_slowness(self, dtype: np.dtype) -> float:
-        """Return how much longer a cycle's work in float32 of an H200 takes."""
+        """Return the cycles that this GPU takes for the float32 work of one cycle of an H200."""
         return _H200.single / self._scalar(dtype)
 
     def matrix_slowness(self, dtype: np.dtype) -> float:
-        """Return how much longer a cycle's work of an H200's matrix units takes."""
+        """Return the cycles that this GPU takes for one cycle's work of an H200's Tensor Cores."""
         if dtype.itemsize == 2:
             return max(1, _H200.half / self._rates.half)
         return max(1, _H200.tf32 / self._rates.tf32)
 
     def product_rate(self, dtype: np.dtype, precision: str) -> float | None:
-        """Return the multiply-adds a second of long matrix products; None for integers."""
+        """Return the multiply-adds per second of long matrix products, None for integers."""
         if dtype.kind in "iu":
             return None
-        units = 0.0
-        if dtype.name == "float32":
-            units = self._rates.tf32 / (3 if precision == "float32" else 1)
+        tensor_cores = 0.0
+        if dtype.name == "float32":  # full accuracy takes three TF32 products
+            tensor_cores = self._rates.tf32 / (3 if precision == "float32" else 1)
         elif dtype.itemsize == 2 and (dtype.name == "float16" or self._rates.tf32):
-            units = self._rates.half
+            tensor_cores = self._rates.half
         cycles = self.processor.multiprocessors * self.clock
-        return _PRODUCTS * max(units, self._scalar(dtype)) * cycles
+        return _PRODUCTS * max(tensor_cores, self._scalar(dtype)) * cycles
 
 
-# For each target a GPU that it is known by, with the figures of its maker.
+# A well-known GPU for each target.
 CHIPS = {
     chip.processor.target: chip
     for chip in (
@@ -114,9 +119,10 @@ def current() -> Chip:
     device = cupy.cuda.Device()
     processor = CupyDevice().processor()
     name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
-    facts: dict[str, Any] = device.attributes  # kHz and bits; two transfers a cycle
+    attributes: dict[str, Any] = device.attributes  # rates in kHz, the width of the bus in bits
     known = CHIPS[processor.target]
-    clock = 1e3 * facts.get("ClockRate", 0) or known.clock
-    bits = facts.get("GlobalMemoryBusWidth", 0)
-    bandwidth = 2e3 * facts.get("MemoryClockRate", 0) * bits / 8 or known.bandwidth
+    clock = 1e3 * attributes.get("ClockRate", 0) or known.clock
+    transfers = 2e3 * attributes.get("MemoryClockRate", 0)  # two per cycle
+    width = attributes.get("GlobalMemoryBusWidth", 0)
+    bandwidth = transfers * width / 8 or known.bandwidth
     return Chip(name, processor, clock, bandwidth)

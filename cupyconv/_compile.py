@@ -1,10 +1,9 @@
-"""Third room: a kernel instance to a `cupy.RawKernel`, once for each device.
+"""The compile layer: a kernel instance becomes a `cupy.RawKernel`, once for each device.
 
-CuPy keeps the binary on disk between processes, under a key of the source text and the options. So
-the text of the headers is put in the place of their ``#include`` lines: a changed header is then a
-changed source. And for all options that are new in a process CuPy compiles an empty file first, to
-know its compiler. So macros are a part of the text, and options are those of CuPy's own kernels,
-but for the target of those with wgmma.
+CuPy caches binaries on disk under a key of the source text and the options. The text of a header
+replaces its ``#include`` line, so that a changed header changes the key. Macros are part of the
+text rather than options, since CuPy compiles an empty file for each new set of options, to identify
+the compiler. The options are therefore the ones of CuPy's own kernels, plus a target for wgmma.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _INCLUDE = re.compile(r'^#include "(?P<name>[^"]+)"$', re.MULTILINE)
 
 @lru_cache(maxsize=1)
 def directory() -> Path:
-    """Return where the ``.cu`` files lie: in the installed package, or beside it in its source."""
+    """Return the folder of the ``.cu`` files, in the installed package or in the source tree."""
     here = Path(__file__).resolve().parent
     installed = here / "kernels"
     return installed if installed.is_dir() else here.parent / "kernels"
@@ -32,7 +31,7 @@ def directory() -> Path:
 
 @lru_cache(maxsize=64)
 def source(name: str) -> str:
-    """Return the text of kernel file `name`, each included header in its first place."""
+    """Return the text of kernel file `name` with the text of each header where it occurs first."""
     return _inlined(name, set())
 
 
@@ -55,8 +54,8 @@ def _inlined(name: str, seen: set[str]) -> str:
 def options(instance: Instance) -> tuple[str, ...]:
     """Return the compiler's options for `instance`.
 
-    wgmma needs the target that has the instructions of compute capability 9.0 alone; CuPy asks for
-    the one without them, and the more special of the two counts.
+    wgmma exists only for the target sm_90a. CuPy adds the option for sm_90, and the more specific
+    of the two takes effect.
     """
     always = instance.source in ("streaming_conv.cu", "pointwise_conv.cu", "pointwise16_conv.cu")
     wgmma = always or ("ENGINE", "WgmmaEngine") in instance.defines

@@ -1,4 +1,4 @@
-"""What the library finds on a machine, for bug reports."""
+"""A report on the machine and its software, for bug reports."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from pathlib import Path
 
 import numpy as np
 
-from . import _precision
+from . import __version__, _precision
 from ._device import CupyDevice
+from ._signatures import readable
 
 
+@readable
 def show_config() -> None:
-    """Print what the library finds on this machine: for bug reports.
+    """Print versions, devices and settings, for bug reports.
 
-    That is: versions, the devices with the target that kernels are compiled for, CuPy's cache of
-    compiled kernels, the precision in force, and what is missing, with what it would be good for.
+    For each device it names the target that kernels are compiled for. It also prints where CuPy
+    caches compiled kernels, the precision that is set, and what is not installed, with what that
+    would be needed for.
 
     See Also
     --------
-    explain : what a call would do.
+    explain : says what a call would do.
 
     Examples
     --------
@@ -33,14 +36,14 @@ def show_config() -> None:
     rows = [*_versions(missing), *_cuda(missing), ("precision", _precision.current())]
     rows += [("missing", what) for what in missing or ["nothing"]]
     width = max(len(name) for name, _ in rows)
-    print(f"cupyconv {_version('cupyconv') or 'that is not installed'}")
+    print(f"cupyconv {__version__}")
     for name, text in rows:
         print(f"  {name:{width}}  {text}")
 
 
 def _version(package: str) -> str | None:
     """Return the version of an installed package."""
-    from importlib import metadata  # takes longer to import than all of this library
+    from importlib import metadata  # takes longer to import than this library
 
     try:
         return metadata.version(package)
@@ -94,12 +97,12 @@ def _cuda(missing: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _dotted(version: int) -> str:
-    """Return a version that CUDA counts in thousands and tens."""
+    """Return CUDA's number of a version, 1000 * major + 10 * minor, with a dot."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _cache() -> str:
-    """Return where CuPy keeps compiled kernels, and how much lies there."""
+    """Return the folder in which CuPy caches compiled kernels, and its size."""
     folder = Path(os.environ.get("CUPY_CACHE_DIR", Path.home() / ".cupy" / "kernel_cache"))
     files = [path.stat().st_size for path in folder.glob("*") if path.is_file()]
     return f"{folder}, {len(files)} files, {sum(files) / 1e6:.1f} MB"

@@ -1,87 +1,15 @@
-"""Convolution and transposed convolution: one N-d implementation, thin names around it."""
+"""Convolution and transposed convolution: thin names around one N-d implementation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-import numpy as np
-
-from . import _arrays as arrays
-from . import _calls, _geometry, _precision
+from . import _geometry
 from ._arguments import IntOrSequence, Padding
-from ._arrays import AnyArray, Array, ArrayT, Convolution
-from ._geometry import ConvGeometry
-from ._paths import path_of
+from ._arrays import AnyArray, ArrayT
+from ._convolve import convolve
+from ._signatures import readable
 
 
-@dataclass
-class _Call:
-    """A call that was found right."""
-
-    geometry: ConvGeometry
-    kind: Callable[[tuple[int, ...], np.dtype], Array]  # of the result
-    dtype: np.dtype
-    precision: str
-    convolve: Convolution | None = None  # once it has been prepared
-
-
-def _checked(
-    name: str,
-    describe: Callable[..., ConvGeometry],
-    input: Array,
-    weight: Array,
-    bias: Array | None,
-    options: tuple[object, ...],
-    precision: str | None,
-    out: Array | None,
-) -> _Call:
-    """Return the call of these arguments, or raise what is wrong with them but for `out`."""
-    arrays.check(name, {"input": input, "weight": weight}, {"bias": bias, "out": out})
-    bias_shape = None if bias is None else bias.shape
-    geometry = describe(name, input.shape, weight.shape, bias_shape, *options)
-    dtype = arrays.result_dtype(name, input, weight)
-    arrays.check_bias(name, bias, dtype)
-    return _Call(geometry, arrays.kind_of(input), dtype, _precision.resolve(name, precision))
-
-
-def _run(
-    name: str,
-    describe: Callable[..., ConvGeometry],
-    input: ArrayT,
-    weight: Array,
-    bias: Array | None,
-    options: tuple[object, ...],
-    precision: str | None,
-    out: Array | None,
-) -> ArrayT:
-    """Return a convolution, whose geometry `describe` makes of the shapes and the `options`."""
-    path = path_of(input)
-    layouts = (
-        arrays.layout(input),
-        arrays.layout(weight),
-        () if bias is None else arrays.layout(bias),
-        () if out is None else arrays.layout(out),
-    )
-    key = _calls.key(name, path, layouts, (*options, precision))
-    call: _Call = _calls.kept.get(key) or _checked(
-        name, describe, input, weight, bias, options, precision, out
-    )
-    shape = call.geometry.out_shape
-    if out is not None:
-        inputs = {"input": input, "weight": weight, "bias": bias}
-        arrays.check_out(name, out, shape, call.dtype, inputs)
-    with arrays.on_device(input):
-        result: ArrayT = call.kind(shape, call.dtype) if out is None else out
-        if result.size:
-            if call.convolve is None:
-                operands = input, weight, bias, result
-                call.convolve = path.prepare(call.geometry, *operands, call.precision)
-                _calls.keep(key, call)
-            call.convolve(input, weight, bias, result)
-    return result
-
-
+@readable
 def conv(
     input: ArrayT,
     weight: AnyArray,
@@ -96,48 +24,52 @@ def conv(
 ) -> ArrayT:
     """N-dimensional convolution.
 
-    The number of spatial axes is taken from `weight`.
+    The number of spatial axes follows from `weight`. `conv1d`, `conv2d` and `conv3d` are the same
+    for one number of axes each.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, *spatial)`` or ``(C_in, *spatial)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
-        complex64, complex128 and the integers.
+        NumPy or CuPy array with any strides, with or without a batch axis. Its dtype is float16,
+        bfloat16, float32, float64, complex64, complex128 or an integer.
     weight : ndarray, shape ``(C_out, C_in/groups, *kernel)``
-        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
-        differ, as long as NumPy has a common one.
+        Kernel, which is not flipped (cross-correlation). It lies on the same device as `input`. The
+        two dtypes may differ, as long as NumPy has a common one.
     bias : ndarray, shape ``(C_out,)``, optional
         Added to each output channel before the one rounding at the end.
     stride : int or sequence of int, default 1
-        Distance of neighbouring outputs, in inputs, for all axes or for each.
+        Input positions between neighbouring outputs: one number for all axes, or one for each.
     padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
-        they contribute nothing, even to an infinite weight.
-        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
+        Positions added at both ends of the input: one number for all axes, one for each, or a pair
+        ``(before, after)`` for each. These positions are absent rather than zero: they contribute
+        nothing, even to an infinite weight. ``"valid"`` is 0; ``"same"`` gives an output of size
+        ``ceil(size / stride)``.
     dilation : int or sequence of int, default 1
-        Distance of neighbouring taps of the kernel, for all axes or for each.
+        Input positions between neighbouring taps of the kernel: one number for all axes, or one for
+        each.
     groups : int, default 1
-        Channels are divided into so many groups, each convolved on its own.
+        Number of groups that the channels are divided into. Each group is convolved separately.
     precision : {"float32", "tf32"}, optional
-        Accuracy asked of float32 arrays; by default that of the enclosing
-        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+        Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
+        block sets it; outside of any block it is ``"float32"``. Other dtypes ignore it.
     out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        Array that the result is written to: any writable view with the shape and dtype of the
+        result that shares no memory with an input or with itself.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, *spatial_out)``
-        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
-        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
-        integers are exact modulo 2**bits.
+        `out`, or a new array on the device of `input`; it has no batch axis if `input` has none.
+        Its dtype is NumPy's ``result_type`` of `input` and `weight`. 16-bit floats are accumulated
+        in float32. Integers are exact modulo ``2**bits``.
 
     Raises
     ------
     ValueError
-        For shapes and values that do not fit each other; nothing is written then.
+        If a value is out of range, or if shapes do not fit each other. Nothing is written then.
     TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
+        supported.
 
     See Also
     --------
@@ -145,12 +77,12 @@ def conv(
 
     Notes
     -----
-    Along one axis, with nothing where ``input`` has no element::
+    Along one axis, where positions outside of ``input`` contribute nothing::
 
         out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
         size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
 
-    The definition is that of [1]_.
+    The definition is from [1]_.
 
     References
     ----------
@@ -166,9 +98,10 @@ def conv(
     array([[-2., -2., -2.]])
     """
     options = (stride, padding, dilation, groups, None)
-    return _run("conv", _geometry.conv, input, weight, bias, options, precision, out)
+    return convolve("conv", _geometry.conv, (input, weight, bias), options, precision, out)
 
 
+@readable
 def conv1d(
     input: ArrayT,
     weight: AnyArray,
@@ -181,66 +114,26 @@ def conv1d(
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """1-D convolution.
+    """1-D convolution: `conv` with one spatial axis.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, L)`` or ``(C_in, L)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
-        complex64, complex128 and the integers.
+        As in `conv`.
     weight : ndarray, shape ``(C_out, C_in/groups, K)``
-        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
-        differ, as long as NumPy has a common one.
-    bias : ndarray, shape ``(C_out,)``, optional
-        Added to each output channel before the one rounding at the end.
-    stride : int or sequence of int, default 1
-        Distance of neighbouring outputs, in inputs, for all axes or for each.
-    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
-        they contribute nothing, even to an infinite weight.
-        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
-    dilation : int or sequence of int, default 1
-        Distance of neighbouring taps of the kernel, for all axes or for each.
-    groups : int, default 1
-        Channels are divided into so many groups, each convolved on its own.
-    precision : {"float32", "tf32"}, optional
-        Accuracy asked of float32 arrays; by default that of the enclosing
-        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
-    out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv`.
+    bias, stride, padding, dilation, groups, precision, out : optional
+        As in `conv`.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, L_out)``
-        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
-        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
-        integers are exact modulo 2**bits.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other; nothing is written then.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv`.
 
     See Also
     --------
+    conv : all parameters, the definition and the errors.
     conv_transpose1d : the transpose of this operation.
-
-    Notes
-    -----
-    Along one axis, with nothing where ``input`` has no element::
-
-        out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
-        size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
-
-    The definition is that of [1]_.
-
-    References
-    ----------
-    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
-       arXiv:1603.07285, 2016.
 
     Examples
     --------
@@ -251,9 +144,10 @@ def conv1d(
     array([[3., 6., 9., 7.]])
     """
     options = (stride, padding, dilation, groups, 1)
-    return _run("conv1d", _geometry.conv, input, weight, bias, options, precision, out)
+    return convolve("conv1d", _geometry.conv, (input, weight, bias), options, precision, out)
 
 
+@readable
 def conv2d(
     input: ArrayT,
     weight: AnyArray,
@@ -266,66 +160,26 @@ def conv2d(
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """2-D convolution.
+    """2-D convolution: `conv` with two spatial axes.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, H, W)`` or ``(C_in, H, W)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
-        complex64, complex128 and the integers.
+        As in `conv`.
     weight : ndarray, shape ``(C_out, C_in/groups, K_h, K_w)``
-        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
-        differ, as long as NumPy has a common one.
-    bias : ndarray, shape ``(C_out,)``, optional
-        Added to each output channel before the one rounding at the end.
-    stride : int or sequence of int, default 1
-        Distance of neighbouring outputs, in inputs, for all axes or for each.
-    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
-        they contribute nothing, even to an infinite weight.
-        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
-    dilation : int or sequence of int, default 1
-        Distance of neighbouring taps of the kernel, for all axes or for each.
-    groups : int, default 1
-        Channels are divided into so many groups, each convolved on its own.
-    precision : {"float32", "tf32"}, optional
-        Accuracy asked of float32 arrays; by default that of the enclosing
-        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
-    out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv`.
+    bias, stride, padding, dilation, groups, precision, out : optional
+        As in `conv`.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, H_out, W_out)``
-        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
-        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
-        integers are exact modulo 2**bits.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other; nothing is written then.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv`.
 
     See Also
     --------
+    conv : all parameters, the definition and the errors.
     conv_transpose2d : the transpose of this operation.
-
-    Notes
-    -----
-    Along one axis, with nothing where ``input`` has no element::
-
-        out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
-        size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
-
-    The definition is that of [1]_.
-
-    References
-    ----------
-    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
-       arXiv:1603.07285, 2016.
 
     Examples
     --------
@@ -338,9 +192,10 @@ def conv2d(
             [0., 0.]]])
     """
     options = (stride, padding, dilation, groups, 2)
-    return _run("conv2d", _geometry.conv, input, weight, bias, options, precision, out)
+    return convolve("conv2d", _geometry.conv, (input, weight, bias), options, precision, out)
 
 
+@readable
 def conv3d(
     input: ArrayT,
     weight: AnyArray,
@@ -353,66 +208,26 @@ def conv3d(
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """3-D convolution.
+    """3-D convolution: `conv` with three spatial axes.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, D, H, W)`` or ``(C_in, D, H, W)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
-        complex64, complex128 and the integers.
+        As in `conv`.
     weight : ndarray, shape ``(C_out, C_in/groups, K_d, K_h, K_w)``
-        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
-        differ, as long as NumPy has a common one.
-    bias : ndarray, shape ``(C_out,)``, optional
-        Added to each output channel before the one rounding at the end.
-    stride : int or sequence of int, default 1
-        Distance of neighbouring outputs, in inputs, for all axes or for each.
-    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
-        they contribute nothing, even to an infinite weight.
-        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
-    dilation : int or sequence of int, default 1
-        Distance of neighbouring taps of the kernel, for all axes or for each.
-    groups : int, default 1
-        Channels are divided into so many groups, each convolved on its own.
-    precision : {"float32", "tf32"}, optional
-        Accuracy asked of float32 arrays; by default that of the enclosing
-        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
-    out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv`.
+    bias, stride, padding, dilation, groups, precision, out : optional
+        As in `conv`.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
-        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
-        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
-        integers are exact modulo 2**bits.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other; nothing is written then.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv`.
 
     See Also
     --------
+    conv : all parameters, the definition and the errors.
     conv_transpose3d : the transpose of this operation.
-
-    Notes
-    -----
-    Along one axis, with nothing where ``input`` has no element::
-
-        out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
-        size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
-
-    The definition is that of [1]_.
-
-    References
-    ----------
-    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
-       arXiv:1603.07285, 2016.
 
     Examples
     --------
@@ -423,9 +238,10 @@ def conv3d(
     (1, 5, 2, 1, 1)
     """
     options = (stride, padding, dilation, groups, 3)
-    return _run("conv3d", _geometry.conv, input, weight, bias, options, precision, out)
+    return convolve("conv3d", _geometry.conv, (input, weight, bias), options, precision, out)
 
 
+@readable
 def conv_transpose(
     input: ArrayT,
     weight: AnyArray,
@@ -441,50 +257,57 @@ def conv_transpose(
 ) -> ArrayT:
     """N-dimensional transposed convolution.
 
-    The number of spatial axes is taken from `weight`.
+    The number of spatial axes follows from `weight`. `conv_transpose1d`, `conv_transpose2d` and
+    `conv_transpose3d` are the same for one number of axes each.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, *spatial)`` or ``(C_in, *spatial)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
-        complex64, complex128 and the integers.
+        NumPy or CuPy array with any strides, with or without a batch axis. Its dtype is float16,
+        bfloat16, float32, float64, complex64, complex128 or an integer.
     weight : ndarray, shape ``(C_in, C_out/groups, *kernel)``
-        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
-        differ, as long as NumPy has a common one.
+        Kernel, which is not flipped: the array that `conv` takes for the opposite direction. It
+        lies on the same device as `input`. The two dtypes may differ, as long as NumPy has a common
+        one.
     bias : ndarray, shape ``(C_out,)``, optional
         Added to each output channel before the one rounding at the end.
     stride : int or sequence of int, default 1
-        Distance of the outputs that neighbouring inputs begin at, for all axes or for each.
+        Output positions between the contributions of neighbouring inputs: one number for all axes,
+        or one for each.
     padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Outputs cut off at the borders, for all axes, for each, or as ``(before, after)`` for
-        each. ``"valid"`` is 0; ``"same"`` gives an output of ``size * stride``.
+        Positions cut off at both ends of the output: one number for all axes, one for each, or a
+        pair ``(before, after)`` for each. ``"valid"`` is 0; ``"same"`` gives an output of size
+        ``size * stride``.
     output_padding : int or sequence of int, default 0
-        Lengthens the output at its end, to tell apart the sizes that a strided convolution maps to
-        one; smaller than the stride or the dilation. It never enters an index.
+        Positions by which the output is longer at its end, smaller than the stride or the dilation.
+        It chooses among the input sizes that a strided `conv` maps to one output size, and never
+        enters an index.
     groups : int, default 1
-        Channels are divided into so many groups, each convolved on its own.
+        Number of groups that the channels are divided into. Each group is convolved separately.
     dilation : int or sequence of int, default 1
-        Distance of neighbouring taps of the kernel, for all axes or for each.
+        Output positions between neighbouring taps of the kernel: one number for all axes, or one
+        for each.
     precision : {"float32", "tf32"}, optional
-        Accuracy asked of float32 arrays; by default that of the enclosing
-        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
+        Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
+        block sets it; outside of any block it is ``"float32"``. Other dtypes ignore it.
     out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        Array that the result is written to: any writable view with the shape and dtype of the
+        result that shares no memory with an input or with itself.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, *spatial_out)``
-        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
-        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
-        integers are exact modulo 2**bits.
+        `out`, or a new array on the device of `input`; it has no batch axis if `input` has none.
+        Its dtype is NumPy's ``result_type`` of `input` and `weight`. 16-bit floats are accumulated
+        in float32. Integers are exact modulo ``2**bits``.
 
     Raises
     ------
     ValueError
-        For shapes and values that do not fit each other; nothing is written then.
+        If a value is out of range, or if shapes do not fit each other. Nothing is written then.
     TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
+        supported.
 
     See Also
     --------
@@ -492,14 +315,14 @@ def conv_transpose(
 
     Notes
     -----
-    The linear transpose of the convolution with the same weight array and arguments (for complex
-    arrays the adjoint is the one with ``conj(weight)``). Along one axis, by scatter-add::
+    The linear transpose of `conv` with the same weight array and arguments (for complex arrays, the
+    adjoint of `conv` takes ``conj(weight)``). Along one axis, by scatter-add::
 
         out[i*stride - pad_before + k*dilation] += input[c, i] * weight[c, k]
         size_out = (size_in - 1)*stride - pad_before - pad_after
                    + dilation*(kernel - 1) + output_padding + 1
 
-    Contributions outside of the output are dropped. The definition is that of [1]_.
+    Contributions outside of the output are dropped. The definition is from [1]_.
 
     References
     ----------
@@ -515,11 +338,11 @@ def conv_transpose(
     array([[1., 1., 3., 2., 5., 3., 3.]])
     """
     options = (stride, padding, output_padding, groups, dilation, None)
-    return _run(
-        "conv_transpose", _geometry.conv_transpose, input, weight, bias, options, precision, out
-    )
+    operands = input, weight, bias
+    return convolve("conv_transpose", _geometry.conv_transpose, operands, options, precision, out)
 
 
+@readable
 def conv_transpose1d(
     input: ArrayT,
     weight: AnyArray,
@@ -533,70 +356,26 @@ def conv_transpose1d(
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """1-D transposed convolution.
+    """1-D transposed convolution: `conv_transpose` with one spatial axis.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, L)`` or ``(C_in, L)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
-        complex64, complex128 and the integers.
+        As in `conv_transpose`.
     weight : ndarray, shape ``(C_in, C_out/groups, K)``
-        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
-        differ, as long as NumPy has a common one.
-    bias : ndarray, shape ``(C_out,)``, optional
-        Added to each output channel before the one rounding at the end.
-    stride : int or sequence of int, default 1
-        Distance of the outputs that neighbouring inputs begin at, for all axes or for each.
-    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Outputs cut off at the borders, for all axes, for each, or as ``(before, after)`` for
-        each. ``"valid"`` is 0; ``"same"`` gives an output of ``size * stride``.
-    output_padding : int or sequence of int, default 0
-        Lengthens the output at its end, to tell apart the sizes that a strided convolution maps to
-        one; smaller than the stride or the dilation. It never enters an index.
-    groups : int, default 1
-        Channels are divided into so many groups, each convolved on its own.
-    dilation : int or sequence of int, default 1
-        Distance of neighbouring taps of the kernel, for all axes or for each.
-    precision : {"float32", "tf32"}, optional
-        Accuracy asked of float32 arrays; by default that of the enclosing
-        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
-    out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv_transpose`.
+    bias, stride, padding, output_padding, groups, dilation, precision, out : optional
+        As in `conv_transpose`.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, L_out)``
-        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
-        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
-        integers are exact modulo 2**bits.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other; nothing is written then.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv_transpose`.
 
     See Also
     --------
+    conv_transpose : all parameters, the definition and the errors.
     conv1d : the transpose of this operation.
-
-    Notes
-    -----
-    The linear transpose of the convolution with the same weight array and arguments (for complex
-    arrays the adjoint is the one with ``conj(weight)``). Along one axis, by scatter-add::
-
-        out[i*stride - pad_before + k*dilation] += input[c, i] * weight[c, k]
-        size_out = (size_in - 1)*stride - pad_before - pad_after
-                   + dilation*(kernel - 1) + output_padding + 1
-
-    Contributions outside of the output are dropped. The definition is that of [1]_.
-
-    References
-    ----------
-    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
-       arXiv:1603.07285, 2016.
 
     Examples
     --------
@@ -607,11 +386,11 @@ def conv_transpose1d(
     array([[1. , 1.5, 2. , 2.5, 3. ]])
     """
     options = (stride, padding, output_padding, groups, dilation, 1)
-    return _run(
-        "conv_transpose1d", _geometry.conv_transpose, input, weight, bias, options, precision, out
-    )
+    operands = input, weight, bias
+    return convolve("conv_transpose1d", _geometry.conv_transpose, operands, options, precision, out)
 
 
+@readable
 def conv_transpose2d(
     input: ArrayT,
     weight: AnyArray,
@@ -625,70 +404,26 @@ def conv_transpose2d(
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """2-D transposed convolution.
+    """2-D transposed convolution: `conv_transpose` with two spatial axes.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, H, W)`` or ``(C_in, H, W)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
-        complex64, complex128 and the integers.
+        As in `conv_transpose`.
     weight : ndarray, shape ``(C_in, C_out/groups, K_h, K_w)``
-        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
-        differ, as long as NumPy has a common one.
-    bias : ndarray, shape ``(C_out,)``, optional
-        Added to each output channel before the one rounding at the end.
-    stride : int or sequence of int, default 1
-        Distance of the outputs that neighbouring inputs begin at, for all axes or for each.
-    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Outputs cut off at the borders, for all axes, for each, or as ``(before, after)`` for
-        each. ``"valid"`` is 0; ``"same"`` gives an output of ``size * stride``.
-    output_padding : int or sequence of int, default 0
-        Lengthens the output at its end, to tell apart the sizes that a strided convolution maps to
-        one; smaller than the stride or the dilation. It never enters an index.
-    groups : int, default 1
-        Channels are divided into so many groups, each convolved on its own.
-    dilation : int or sequence of int, default 1
-        Distance of neighbouring taps of the kernel, for all axes or for each.
-    precision : {"float32", "tf32"}, optional
-        Accuracy asked of float32 arrays; by default that of the enclosing
-        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
-    out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv_transpose`.
+    bias, stride, padding, output_padding, groups, dilation, precision, out : optional
+        As in `conv_transpose`.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, H_out, W_out)``
-        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
-        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
-        integers are exact modulo 2**bits.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other; nothing is written then.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv_transpose`.
 
     See Also
     --------
+    conv_transpose : all parameters, the definition and the errors.
     conv2d : the transpose of this operation.
-
-    Notes
-    -----
-    The linear transpose of the convolution with the same weight array and arguments (for complex
-    arrays the adjoint is the one with ``conj(weight)``). Along one axis, by scatter-add::
-
-        out[i*stride - pad_before + k*dilation] += input[c, i] * weight[c, k]
-        size_out = (size_in - 1)*stride - pad_before - pad_after
-                   + dilation*(kernel - 1) + output_padding + 1
-
-    Contributions outside of the output are dropped. The definition is that of [1]_.
-
-    References
-    ----------
-    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
-       arXiv:1603.07285, 2016.
 
     Examples
     --------
@@ -702,11 +437,11 @@ def conv_transpose2d(
             [3., 3., 4., 4.]]])
     """
     options = (stride, padding, output_padding, groups, dilation, 2)
-    return _run(
-        "conv_transpose2d", _geometry.conv_transpose, input, weight, bias, options, precision, out
-    )
+    operands = input, weight, bias
+    return convolve("conv_transpose2d", _geometry.conv_transpose, operands, options, precision, out)
 
 
+@readable
 def conv_transpose3d(
     input: ArrayT,
     weight: AnyArray,
@@ -720,70 +455,26 @@ def conv_transpose3d(
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """3-D transposed convolution.
+    """3-D transposed convolution: `conv_transpose` with three spatial axes.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, D, H, W)`` or ``(C_in, D, H, W)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
-        complex64, complex128 and the integers.
+        As in `conv_transpose`.
     weight : ndarray, shape ``(C_in, C_out/groups, K_d, K_h, K_w)``
-        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
-        differ, as long as NumPy has a common one.
-    bias : ndarray, shape ``(C_out,)``, optional
-        Added to each output channel before the one rounding at the end.
-    stride : int or sequence of int, default 1
-        Distance of the outputs that neighbouring inputs begin at, for all axes or for each.
-    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Outputs cut off at the borders, for all axes, for each, or as ``(before, after)`` for
-        each. ``"valid"`` is 0; ``"same"`` gives an output of ``size * stride``.
-    output_padding : int or sequence of int, default 0
-        Lengthens the output at its end, to tell apart the sizes that a strided convolution maps to
-        one; smaller than the stride or the dilation. It never enters an index.
-    groups : int, default 1
-        Channels are divided into so many groups, each convolved on its own.
-    dilation : int or sequence of int, default 1
-        Distance of neighbouring taps of the kernel, for all axes or for each.
-    precision : {"float32", "tf32"}, optional
-        Accuracy asked of float32 arrays; by default that of the enclosing
-        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
-    out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv_transpose`.
+    bias, stride, padding, output_padding, groups, dilation, precision, out : optional
+        As in `conv_transpose`.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
-        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
-        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
-        integers are exact modulo 2**bits.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other; nothing is written then.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv_transpose`.
 
     See Also
     --------
+    conv_transpose : all parameters, the definition and the errors.
     conv3d : the transpose of this operation.
-
-    Notes
-    -----
-    The linear transpose of the convolution with the same weight array and arguments (for complex
-    arrays the adjoint is the one with ``conj(weight)``). Along one axis, by scatter-add::
-
-        out[i*stride - pad_before + k*dilation] += input[c, i] * weight[c, k]
-        size_out = (size_in - 1)*stride - pad_before - pad_after
-                   + dilation*(kernel - 1) + output_padding + 1
-
-    Contributions outside of the output are dropped. The definition is that of [1]_.
-
-    References
-    ----------
-    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
-       arXiv:1603.07285, 2016.
 
     Examples
     --------
@@ -795,11 +486,11 @@ def conv_transpose3d(
     (1, 3, 8, 8, 8)
     """
     options = (stride, padding, output_padding, groups, dilation, 3)
-    return _run(
-        "conv_transpose3d", _geometry.conv_transpose, input, weight, bias, options, precision, out
-    )
+    operands = input, weight, bias
+    return convolve("conv_transpose3d", _geometry.conv_transpose, operands, options, precision, out)
 
 
+@readable
 def depthwise_conv2d(
     input: ArrayT,
     weight: AnyArray,
@@ -811,65 +502,29 @@ def depthwise_conv2d(
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """2-D depthwise convolution: each channel has kernels of its own.
+    """2-D depthwise convolution: each input channel has kernels to itself.
+
+    It is `conv2d` with as many groups as input channels.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, H, W)`` or ``(C_in, H, W)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64,
-        complex64, complex128 and the integers.
+        As in `conv`.
     weight : ndarray, shape ``(C_out, 1, K_h, K_w)``
-        Kernel; not flipped (cross-correlation). On the same device as `input`. Its dtype may
-        differ, as long as NumPy has a common one. ``C_out`` is a multiple of ``C_in``; output
-        channel ``c*multiplier + m`` belongs to input channel ``c``.
-    bias : ndarray, shape ``(C_out,)``, optional
-        Added to each output channel before the one rounding at the end.
-    stride : int or sequence of int, default 1
-        Distance of neighbouring outputs, in inputs, for all axes or for each.
-    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Absent inputs at the borders, for all axes, for each, or as ``(before, after)`` for each;
-        they contribute nothing, even to an infinite weight.
-        ``"valid"`` is 0; ``"same"`` gives an output of ``ceil(size / stride)``.
-    dilation : int or sequence of int, default 1
-        Distance of neighbouring taps of the kernel, for all axes or for each.
-    precision : {"float32", "tf32"}, optional
-        Accuracy asked of float32 arrays; by default that of the enclosing
-        `cupyconv.precision` block, else ``"float32"``. Other dtypes ignore it.
-    out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv`. ``C_out`` is a multiple of ``C_in``: output channel ``c*multiplier + m`` is
+        computed from input channel ``c``.
+    bias, stride, padding, dilation, precision, out : optional
+        As in `conv`.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, H_out, W_out)``
-        `out`, or a new array on the device of `input`; no batch axis where `input` has none. Its
-        dtype is NumPy's ``result_type`` of input and weight. 16-bit floats are summed in float32;
-        integers are exact modulo 2**bits.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other; nothing is written then.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv`.
 
     See Also
     --------
-    conv2d : the same with any number of groups.
-
-    Notes
-    -----
-    Along one axis, with nothing where ``input`` has no element::
-
-        out[o] = bias + sum over k of input[o*stride - pad_before + k*dilation] * weight[k]
-        size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
-
-    The definition is that of [1]_.
-
-    References
-    ----------
-    .. [1] V. Dumoulin and F. Visin, "A guide to convolution arithmetic for deep learning",
-       arXiv:1603.07285, 2016.
+    conv : all parameters, the definition and the errors.
+    conv2d : takes any number of groups.
 
     Examples
     --------
@@ -883,5 +538,5 @@ def depthwise_conv2d(
            [[13.]]])
     """
     options = (stride, padding, dilation, 2)
-    describe = _geometry.depthwise_conv
-    return _run("depthwise_conv2d", describe, input, weight, bias, options, precision, out)
+    operands = input, weight, bias
+    return convolve("depthwise_conv2d", _geometry.depthwise_conv, operands, options, precision, out)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
-from . import _compile, _early
+from . import _compile, _dependent_launch
 from ._arrays import Array
 from ._plan import SHARED, TARGETS, Instance, Launch, Processor
 
@@ -115,9 +115,11 @@ class CupyDevice:
         It holds for the device that is the current one now.
         """
         function = _function_of(launch.instance, self._runtime.getDevice())
-        early = _early.driver() if launch.early else None
+        early = _dependent_launch.driver() if launch.early else None
         if early:
-            return _early.launcher(early, function, launch.grid, launch.block, launch.shared)
+            return _dependent_launch.launcher(
+                early, function, launch.grid, launch.block, launch.shared
+            )
         start, pointer = function.linear_launch, self._pointer
         threads, block, shared = launch.grid * launch.block, launch.block, launch.shared
 

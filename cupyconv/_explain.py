@@ -51,6 +51,7 @@ from ._plan import (
     StreamingPlan,
 )
 from ._pooling import max_pool2d
+from ._signatures import readable
 from ._strides import laid_out, on_long_lines
 
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
@@ -358,6 +359,7 @@ def _tiles(plan: ConvPlan) -> object:
     return plan.layout
 
 
+@readable
 def explain(
     function: Callable[..., Array],
     /,
@@ -373,23 +375,24 @@ def explain(
     function : callable
         A function of this library that takes arrays, such as `conv2d`.
     *args
-        Its arguments. In the place of an array there may be its shape, a tuple of int. Arrays of
-        NumPy are taken as if they lay on the GPU. The precision is that of the argument or of the
-        enclosing `cupyconv.precision` block, as in the call itself.
+        Arguments of the function. A shape, which is a tuple of int, may stand for an array. NumPy
+        arrays are treated as if they were on the GPU. A `cupyconv.precision` block counts as it
+        does for the call itself.
     dtype : dtype or str, default "float32"
         Dtype of the arrays that are given as shapes.
     target : str, optional
-        GPU to explain the call for, by the target of its kernels; no GPU need be there. One of
+        GPU to explain the call for, by the target that its kernels are compiled for. One of
         ``"sm_75"``, ``"sm_80"``, ``"sm_86"``, ``"sm_89"``, ``"sm_90a"``, ``"sm_100"`` and
-        ``"sm_120"``, which stand for a T4, A100, RTX 3090, RTX 4090, H200, B200 and RTX 5090. By
-        default it is the device of the arrays, or the current one.
+        ``"sm_120"``, which stand for a T4, A100, RTX 3090, RTX 4090, H200, B200 and RTX 5090. The
+        machine needs no GPU for this. By default it is the device of the arrays, or the current
+        one.
     **kwargs
-        Its arguments by name.
+        Arguments of the function by name.
 
     Returns
     -------
     Explanation
-        What ``print`` shows, with a field for each of its parts: ``out_shape``, ``dtype``,
+        Description of the call, which ``print`` shows. Its fields are ``out_shape``, ``dtype``,
         ``kernel``, ``refused``, ``plans``, ``launches``, ``operations``, ``bytes``, ``limit_ms``,
         ``limited_by``, ``expected_ms``, ``expected_share``, ``workspace``, and ``function``,
         ``shapes``, ``gpu``, ``target``, ``multiprocessors``.
@@ -397,24 +400,25 @@ def explain(
     Raises
     ------
     ValueError
-        What the call itself would raise, and for an unknown target, or none where there is no GPU.
+        If the call itself would raise it, if `target` is unknown, or if there is neither a target
+        nor a GPU.
     TypeError
-        What the call itself would raise, and for a function that is not of this library.
+        If the call itself would raise it, or if `function` is not one of this library.
 
     See Also
     --------
-    show_config : what the library finds on this machine.
+    show_config : prints versions and devices.
 
     Notes
     -----
-    The limit is that of [1]_: no time is shorter than that of the bytes, each read or written once,
-    at the rate of a copy, nor than that of the operations at the rate of matrix products (float32
-    accuracy takes three products of TF32 each). Both rates follow from the maker's figures and
-    from the part of them that an H200 keeps up. Integers have no such rate: only bytes count.
+    The limit is the roofline of [1]_. A call takes at least as long as a copy that moves its bytes,
+    each read or written once, and at least as long as matrix products with as many operations
+    (float32 accuracy takes three TF32 products for each). Both rates are the maker's figures times
+    the share of them that an H200 sustains. Integers have no such rate: only their bytes count.
 
-    The expected time is the planner's own model, which was fitted on an H200, and 3 µs for each
-    launch. On three of four of the benchmark's convolutions it is right within a factor of two, and
-    mostly too short; the smaller a call, the farther it is.
+    The expected time comes from the planner's model, which was fitted on an H200, plus 3 µs for
+    each launch. For three of four convolutions of the benchmark it is right within a factor of two.
+    It is mostly too short, and less accurate the smaller the call is.
 
     References
     ----------

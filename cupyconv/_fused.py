@@ -15,11 +15,13 @@ from ._arrays import AnyArray, Array, ArrayT, Fused
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._normalization import check_eps, shapes
 from ._paths import Path, path_of
+from ._signatures import readable
 
 _NAME = "conv_transpose2d_batchnorm_tanh_maxpool_groupnorm"
 _REQUIRED = ("input", "kernel", "bn_weight", "bn_bias", "gn_weight", "gn_bias")
 
 
+@readable
 def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     input: ArrayT,
     kernel: AnyArray,
@@ -44,8 +46,8 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     Parameters
     ----------
     input : ndarray, shape ``(N, C_in, H, W)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64 and the
-        integers.
+        NumPy or CuPy array with any strides. Its dtype is float16, bfloat16, float32, float64 or an
+        integer.
     kernel : ndarray, shape ``(C_in, C_out/groups, K_h, K_w)``
         Weight of the transposed convolution.
     bn_weight, bn_bias : ndarray, shape ``(C_out,)``
@@ -54,37 +56,32 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
         Scale and shift of the group norm.
     num_groups : int
         Groups of the group norm; divides C_out.
-    stride : int or sequence of int, default 1
-        Of the transposed convolution, as in `conv_transpose2d`.
-    padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
-        Of the transposed convolution.
-    output_padding : int or sequence of int, default 0
-        Of the transposed convolution.
-    groups : int, default 1
-        Of the transposed convolution.
+    stride, padding, output_padding, groups : optional
+        Those of the transposed convolution, as in `conv_transpose`.
     mean, var : ndarray, shape ``(C_out,)``, optional
-        Statistics of the batch norm; without them those of the convolution's result are taken.
+        Mean and variance for the batch norm, as in `batch_norm`. By default they are computed from
+        the result of the convolution.
     eps : float, default 1e-5
         Added to the variances of both norms.
     precision : {"float32", "tf32"}, optional
-        Accuracy asked of the convolution of float32 arrays, as in `conv_transpose2d`.
+        That of the transposed convolution, as in `conv_transpose`.
     out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv`.
 
     Returns
     -------
     ndarray, shape ``(N, C_out, H_out // 2, W_out // 2)``
-        `out`, or a new array, where H_out and W_out are the convolution's. Its dtype is NumPy's
-        ``result_type`` of input and kernel (float64 for integers). 16-bit floats are rounded once,
-        at the end; until then the values are float32.
+        `out`, or a new array, where H_out and W_out are the sizes after the convolution. Its dtype
+        is NumPy's ``result_type`` of `input` and `kernel` (float64 for integers). 16-bit floats are
+        rounded once, at the end; until then the values are float32.
 
     Raises
     ------
     ValueError
-        For shapes and values that do not fit each other; nothing is written then.
+        If a value is out of range, or if shapes do not fit each other. Nothing is written then.
     TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
+        supported.
 
     See Also
     --------
@@ -157,17 +154,17 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
 
 @dataclass
 class _Call:
-    """A call that was found right."""
+    """A call with checked arguments."""
 
     convolution: ConvGeometry
     batch_norm: NormGeometry
     pooling: PoolGeometry
     group_norm: NormGeometry
     eps: float
-    kind: Callable[[tuple[int, ...], np.dtype], Array]  # of the result
+    kind: Callable[[tuple[int, ...], np.dtype], Array]  # the class of the result
     dtype: np.dtype
     precision: str
-    compute: Fused | None = None  # once it has been prepared
+    compute: Fused | None = None  # None until a call has prepared it
 
 
 def _checked(
@@ -178,19 +175,19 @@ def _checked(
     eps: float,
     precision: str | None,
 ) -> _Call:
-    """Return the call of these arguments, or raise what is wrong with them but for `out`."""
+    """Check all arguments except for the shape, dtype and memory of `out`."""
     arrays.check(_NAME, required, optional, arrays.NORMALISED)
     mean, var, _ = optional.values()
     if (mean is None) != (var is None):
         alone = "var" if mean is None else "mean"
         raise ValueError(f"{_NAME}: mean and var must be given together, got {alone} alone")
-    input, kernel = required["input"], required["kernel"]
-    if len(input.shape) != 4:
-        raise ValueError(f"{_NAME}: input must have 4 axes, got input of shape {input.shape}")
+    data, kernel = required["input"], required["kernel"]
+    if len(data.shape) != 4:
+        raise ValueError(f"{_NAME}: input must have 4 axes, got input of shape {data.shape}")
 
     convolution = _geometry.conv_transpose(
         _NAME,
-        input.shape,
+        data.shape,
         kernel.shape,
         None,
         *options,
@@ -198,7 +195,7 @@ def _checked(
         2,
         "kernel",
     )
-    call = f"input of shape {input.shape} with kernel of shape {kernel.shape}"
+    call = f"input of shape {data.shape} with kernel of shape {kernel.shape}"
     parameters = {name: required[name] for name in ("bn_weight", "bn_bias")}
     batch_norm = _geometry.batch_norm(
         _NAME,
@@ -219,29 +216,29 @@ def _checked(
     )
     eps = check_eps(_NAME, eps)
     precision = _precision.resolve(_NAME, precision)
-    dtype = arrays.floating(arrays.result_dtype(_NAME, input, kernel, "kernel"))
-    kind = arrays.kind_of(input)
+    dtype = arrays.floating(arrays.result_dtype(_NAME, data, kernel, "kernel"))
+    kind = arrays.kind_of(data)
     return _Call(convolution, batch_norm, pooling, group_norm, eps, kind, dtype, precision)
 
 
 def _compose(
     path: Path,
     call: _Call,
-    input: Array,
+    data: Array,
     kernel: Array,
     statistics: Sequence[Array | None],
     parameters: Sequence[Array],
     out: Array,
 ) -> None:
-    """Compute a call part by part, each of which drops what the one before has made."""
+    """Compute the fused operation part by part; each part frees the previous result."""
     (mean, var), (bn_weight, bn_bias, gn_weight, gn_bias) = statistics, parameters
     working = arrays.accumulator(call.dtype)
     values = path.workspace(call.convolution.out_shape, working)
-    input, kernel = path.cast(input, working), path.cast(kernel, working)
-    # Numbers of 16 bits are tf32 numbers as well.
+    data, kernel = path.cast(data, working), path.cast(kernel, working)
+    # TF32 holds float16 and bfloat16 numbers exactly.
     precision = "tf32" if call.dtype.itemsize == 2 else call.precision
-    convolve = path.prepare(call.convolution, input, kernel, None, values, precision)
-    convolve(input, kernel, None, values)
+    convolve = path.prepare(call.convolution, data, kernel, None, values, precision)
+    convolve(data, kernel, None, values)
     path.normalize(
         call.batch_norm, values, mean, var, bn_weight, bn_bias, call.eps, values, tanh=True
     )

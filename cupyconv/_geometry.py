@@ -1,48 +1,44 @@
-"""First room: arguments to a frozen description of the call. No arrays, only shapes.
+"""The geometry layer: arguments become a frozen description of the call. It sees no arrays.
 
-All validation of shapes and values happens here, and the output shape is computed here and nowhere
-else. Errors name the function, the argument, the rule and the values.
+All shapes and values are validated here, by the rules of `_arguments` and `_shape_rules` and where
+a rule needs the output's shape, which is computed here and nowhere else. Errors name the function,
+the argument, the rule and the values.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from . import _arguments as arguments
+from . import _shape_rules as rules
+from ._arguments import Pads
+from ._shape_rules import MAX_RANK as MAX_RANK
+from ._shape_rules import Shape
 from ._taps import AxisTaps, conv_taps, conv_transpose_taps
-
-Shape = tuple[int, ...]
-Pads = tuple[tuple[int, int], ...]
-
-# The most spatial axes of a convolution: as many as the kernels hold.
-MAX_RANK = 24
-
-_LARGEST_ITEM = 16  # bytes of a complex128
 
 
 @dataclass(frozen=True)
 class ConvGeometry:
-    """A convolution or transposed convolution, seen as ``groups`` independent ones.
+    """A convolution or transposed convolution, as ``groups`` independent ones.
 
     Attributes
     ----------
     transposed : bool
-        Direction.
+        Whether it is a transposed convolution.
     batched : bool
         Whether the caller's arrays have a batch axis.
     batch, groups : int
-        Samples and groups.
+        Number of samples and of groups.
     channels, rows : int
         Input and output channels of one group.
     axes : tuple of AxisTaps
-        One for each spatial axis.
+        The taps along each spatial axis.
     stride, dilation : tuple of int
-        As given.
+        Values of the caller, one for each axis.
     pads_before : tuple of int
-        Padding in front of each axis; what lies behind follows from the sizes.
+        Padding before each axis; the padding after it follows from the sizes.
     """
 
     transposed: bool
@@ -63,61 +59,37 @@ class ConvGeometry:
 
     @cached_property
     def out_shape(self) -> Shape:
-        """Shape of the result, without a batch axis where the input has none."""
+        """Shape of the result, without a batch axis if the input has none."""
         shape = (self.groups * self.rows, *(axis.size_out for axis in self.axes))
         return (self.batch, *shape) if self.batched else shape
 
 
-def _spatial_rank(name: str, weight_shape: Shape, rank: int | None, weight: str = "weight") -> int:
-    if rank is not None and len(weight_shape) != rank + 2:
-        raise ValueError(
-            f"{name}: {weight} must have {rank + 2} axes, got {weight} of shape {weight_shape}"
+def _extents(kernel: Shape, dilation: Shape) -> Shape:
+    """Return the positions from the first to the last tap on each axis, both included."""
+    return tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
+
+
+def _halved(total: Shape) -> Pads:
+    """Divide a total padding between both ends; the odd position goes to the end."""
+    return tuple((pads // 2, pads - pads // 2) for pads in total)
+
+
+def _before(padding: Pads) -> Shape:
+    return tuple(before for before, _ in padding)
+
+
+def _conv_pads(padding: Pads | str, size_in: Shape, stride: Shape, extents: Shape) -> Pads:
+    """Return the padding of a convolution in numbers."""
+    if not isinstance(padding, str):
+        return padding
+    if padding == "valid":
+        return ((0, 0),) * len(size_in)
+    return _halved(
+        tuple(
+            max((-(-size // s) - 1) * s + extent - size, 0)
+            for size, s, extent in zip(size_in, stride, extents, strict=True)
         )
-    if not 1 <= len(weight_shape) - 2 <= MAX_RANK:
-        raise ValueError(
-            f"{name}: {weight} must have 1 to {MAX_RANK} spatial axes after its two channel axes, "
-            f"got {weight} of shape {weight_shape}"
-        )
-    return len(weight_shape) - 2
-
-
-def _batched(name: str, input_shape: Shape, rank: int) -> bool:
-    if len(input_shape) not in (rank + 1, rank + 2):
-        raise ValueError(
-            f"{name}: input must have {rank + 2} axes, or {rank + 1} without a batch axis, "
-            f"got input of shape {input_shape}"
-        )
-    return len(input_shape) == rank + 2
-
-
-def _check_common(
-    name: str, weight: str, weight_shape: Shape, bias_shape: Shape | None, channels_out: int
-) -> None:
-    if 0 in weight_shape[2:]:
-        raise ValueError(
-            f"{name}: {weight} must have kernel axes of at least 1, "
-            f"got {weight} of shape {weight_shape}"
-        )
-    if bias_shape is not None and bias_shape != (channels_out,):
-        raise ValueError(
-            f"{name}: bias must have shape ({channels_out},), one value for each output channel, "
-            f"got bias of shape {bias_shape}"
-        )
-
-
-def _check_sizes(
-    name: str, call: str, shapes: Iterable[Shape], extents: Iterable[int] = ()
-) -> None:
-    """Raise where an array would have 2**63 bytes, or an axis of the padded input or output.
-
-    NumPy too leaves axes of no elements out when it asks whether an array is too large.
-    """
-    elements = max(math.prod(max(size, 1) for size in shape) for shape in shapes)
-    if max(elements * _LARGEST_ITEM, *extents, 0) >= arguments.SIZE_LIMIT:
-        raise ValueError(
-            f"{name}: sizes must stay below 2**63, counted in bytes at {_LARGEST_ITEM} an element, "
-            f"got {call}"
-        )
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -132,59 +104,40 @@ def _conv(
     groups: int,
 ) -> ConvGeometry:
     rank = len(stride)
-    batched = _batched(name, input_shape, rank)
-    batch = input_shape[0] if batched else 1
+    batched = rules.batched(name, input_shape, rank)
     channels_in, size_in = input_shape[-rank - 1], input_shape[-rank:]
     channels_out, channels, kernel = weight_shape[0], weight_shape[1], weight_shape[2:]
-    _check_common(name, "weight", weight_shape, bias_shape, channels_out)
-    if channels * groups != channels_in:
-        raise ValueError(
-            f"{name}: input must have groups * weight.shape[1] channels, got {channels_in} "
-            f"channels with groups={groups} and weight of shape {weight_shape}"
-        )
-    if channels_out % groups:
-        raise ValueError(
-            f"{name}: groups must divide the output channels, got groups={groups} and weight of "
-            f"shape {weight_shape}"
-        )
-    extent = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
-    if isinstance(padding, str):
-        total = tuple(
-            max((-(-size // s) - 1) * s + e - size, 0) if padding == "same" else 0
-            for size, s, e in zip(size_in, stride, extent, strict=True)
-        )
-        padding = tuple((t // 2, t - t // 2) for t in total)
-    padded = tuple(
-        size + before + after for size, (before, after) in zip(size_in, padding, strict=True)
-    )
+    rules.check_kernel_and_bias(name, "weight", weight_shape, bias_shape, channels_out)
+    rules.check_conv_channels(name, channels_in, weight_shape, groups)
+    extents = _extents(kernel, dilation)
+    padding = _conv_pads(padding, size_in, stride, extents)
+    padded = tuple(size + sum(pads) for size, pads in zip(size_in, padding, strict=True))
     call = (
         f"input of shape {input_shape} with weight of shape {weight_shape}, stride={stride}, "
         f"padding={padding}, dilation={dilation}"
     )
-    if any(p < e for p, e in zip(padded, extent, strict=True)):
+    if any(size < extent for size, extent in zip(padded, extents, strict=True)):
         raise ValueError(
             f"{name}: the kernel must not be larger than the padded input, got {call}: a kernel of "
-            f"extent {extent} on a padded input of size {padded}"
+            f"extent {extents} on a padded input of size {padded}"
         )
-    size_out = tuple((p - e) // s + 1 for p, e, s in zip(padded, extent, stride, strict=True))
+    size_out = tuple(
+        (size - extent) // s + 1 for size, extent, s in zip(padded, extents, stride, strict=True)
+    )
     geometry = ConvGeometry(
         transposed=False,
         batched=batched,
-        batch=batch,
+        batch=input_shape[0] if batched else 1,
         groups=groups,
         channels=channels,
         rows=channels_out // groups,
-        axes=tuple(map(conv_taps, size_in, size_out, kernel, stride, dilation, _first(padding))),
+        axes=tuple(map(conv_taps, size_in, size_out, kernel, stride, dilation, _before(padding))),
         stride=stride,
         dilation=dilation,
-        pads_before=_first(padding),
+        pads_before=_before(padding),
     )
-    _check_sizes(name, call, (input_shape, weight_shape, geometry.out_shape), padded)
+    rules.check_sizes(name, call, (input_shape, weight_shape, geometry.out_shape), padded)
     return geometry
-
-
-def _first(padding: Pads) -> Shape:
-    return tuple(before for before, _ in padding)
 
 
 def conv(
@@ -198,29 +151,17 @@ def conv(
     groups: object,
     rank: int | None,
 ) -> ConvGeometry:
-    """Return the geometry of a convolution; `rank` is taken from the weight where it is None."""
-    rank = _spatial_rank(name, weight_shape, rank)
+    """Return the geometry of a convolution. If `rank` is None, it follows from the weight."""
+    rank = rules.spatial_rank(name, weight_shape, rank)
     return _conv(
         name,
         input_shape,
         weight_shape,
         bias_shape,
         arguments.per_axis(name, "stride", stride, rank, minimum=1),
-        _padding(name, padding, rank),
+        arguments.padding(name, padding, rank),
         arguments.per_axis(name, "dilation", dilation, rank, minimum=1),
         arguments.positive(name, "groups", groups),
-    )
-
-
-def _padding(name: str, padding: object, rank: int) -> Pads | str:
-    if not isinstance(padding, str):
-        return arguments.pads(name, padding, rank)
-    for known in ("valid", "same"):
-        if padding == known:
-            return known
-    raise ValueError(
-        f"{name}: padding given by name must be 'valid' or 'same', got "
-        f"padding={arguments.shown(padding)}"
     )
 
 
@@ -235,20 +176,11 @@ def depthwise_conv(
     rank: int,
 ) -> ConvGeometry:
     """Return the geometry of a depthwise convolution: as many groups as input channels."""
-    _spatial_rank(name, weight_shape, rank)
-    _batched(name, input_shape, rank)
-    channels_in, channels_out = input_shape[-rank - 1], weight_shape[0]
-    if weight_shape[1] != 1:
-        raise ValueError(
-            f"{name}: weight must have shape (C_out, 1, *kernel), got weight of shape "
-            f"{weight_shape}"
-        )
-    if channels_out % channels_in if channels_in else channels_out:
-        raise ValueError(
-            f"{name}: weight.shape[0] must be a multiple of the input's channels, got weight of "
-            f"shape {weight_shape} with input of shape {input_shape}"
-        )
-    if not channels_in:  # nothing to divide into groups: a convolution of no channels
+    rules.spatial_rank(name, weight_shape, rank)
+    rules.batched(name, input_shape, rank)
+    channels_in = input_shape[-rank - 1]
+    rules.check_depthwise_channels(name, channels_in, input_shape, weight_shape)
+    if not channels_in:  # a single group without channels
         weight_shape = (0, 0, *weight_shape[2:])
     return conv(
         name,
@@ -261,6 +193,18 @@ def depthwise_conv(
         max(channels_in, 1),
         rank,
     )
+
+
+def _transpose_pads(
+    padding: Pads | str, output_padding: Shape, stride: Shape, extents: Shape
+) -> tuple[Pads, Shape]:
+    """Return padding and output padding of a transposed convolution in numbers."""
+    if not isinstance(padding, str):
+        return padding, output_padding
+    if padding == "valid":
+        return ((0, 0),) * len(stride), output_padding
+    surplus = tuple(extent - s for extent, s in zip(extents, stride, strict=True))
+    return _halved(tuple(max(n, 0) for n in surplus)), tuple(max(-n, 0) for n in surplus)
 
 
 @lru_cache(maxsize=4096)
@@ -277,46 +221,19 @@ def _conv_transpose(
     weight: str,
 ) -> ConvGeometry:
     rank = len(stride)
-    batched = _batched(name, input_shape, rank)
-    batch = input_shape[0] if batched else 1
+    batched = rules.batched(name, input_shape, rank)
     channels_in, size_in = input_shape[-rank - 1], input_shape[-rank:]
     rows, kernel = weight_shape[1], weight_shape[2:]
-    channels_out = rows * groups
-    _check_common(name, weight, weight_shape, bias_shape, channels_out)
-    if weight_shape[0] != channels_in:
-        raise ValueError(
-            f"{name}: input must have {weight}.shape[0] channels, got {channels_in} channels with "
-            f"{weight} of shape {weight_shape}"
-        )
-    if channels_in % groups:
-        raise ValueError(
-            f"{name}: groups must divide the input channels, got groups={groups} and input of "
-            f"shape {input_shape}"
-        )
-    if any(
-        extra >= max(s, d) for extra, s, d in zip(output_padding, stride, dilation, strict=True)
-    ):
-        raise ValueError(
-            f"{name}: output_padding must be smaller than stride or dilation on each axis, got "
-            f"output_padding={output_padding} with stride={stride}, dilation={dilation}"
-        )
-    extent = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
-    if isinstance(padding, str):
-        if padding == "same" and any(output_padding):
-            raise ValueError(
-                f"{name}: output_padding must be 0 with padding='same', got "
-                f"output_padding={output_padding}"
-            )
-        same = padding == "same"
-        total = tuple(max(e - s, 0) * same for e, s in zip(extent, stride, strict=True))
-        padding = tuple((t // 2, t - t // 2) for t in total)
-        if same:
-            output_padding = tuple(max(s - e, 0) for e, s in zip(extent, stride, strict=True))
+    rules.check_kernel_and_bias(name, weight, weight_shape, bias_shape, rows * groups)
+    rules.check_conv_transpose_channels(name, weight, input_shape, weight_shape, groups)
+    rules.check_output_padding(name, padding, output_padding, stride, dilation)
+    extents = _extents(kernel, dilation)
+    padding, output_padding = _transpose_pads(padding, output_padding, stride, extents)
     full = tuple(
-        (size - 1) * s + e + extra
-        for size, s, e, extra in zip(size_in, stride, extent, output_padding, strict=True)
+        (size - 1) * s + extent + extra
+        for size, s, extent, extra in zip(size_in, stride, extents, output_padding, strict=True)
     )
-    size_out = tuple(f - before - after for f, (before, after) in zip(full, padding, strict=True))
+    size_out = tuple(size - sum(pads) for size, pads in zip(full, padding, strict=True))
     call = (
         f"input of shape {input_shape} with {weight} of shape {weight_shape}, stride={stride}, "
         f"padding={padding}, output_padding={output_padding}, dilation={dilation}"
@@ -326,21 +243,23 @@ def _conv_transpose(
             f"{name}: every spatial size of the output must be at least 1, got {call}: output size "
             f"{size_out}"
         )
+    pads_before = _before(padding)
+    taps = map(conv_transpose_taps, size_in, size_out, kernel, stride, dilation, pads_before)
     geometry = ConvGeometry(
         transposed=True,
         batched=batched,
-        batch=batch,
+        batch=input_shape[0] if batched else 1,
         groups=groups,
         channels=channels_in // groups,
         rows=rows,
-        axes=tuple(
-            map(conv_transpose_taps, size_in, size_out, kernel, stride, dilation, _first(padding))
-        ),
+        axes=tuple(taps),
         stride=stride,
         dilation=dilation,
-        pads_before=_first(padding),
+        pads_before=pads_before,
     )
-    _check_sizes(name, call, (input_shape, weight_shape, geometry.out_shape), (*full, *extent))
+    rules.check_sizes(
+        name, call, (input_shape, weight_shape, geometry.out_shape), (*full, *extents)
+    )
     return geometry
 
 
@@ -357,18 +276,18 @@ def conv_transpose(
     rank: int | None,
     weight: str = "weight",
 ) -> ConvGeometry:
-    """Return the geometry of a transposed convolution; `rank` as for `conv`.
+    """Return the geometry of a transposed convolution. If `rank` is None, the weight tells it.
 
-    `weight` is what the function calls its weight.
+    `weight` is the name of the weight in the function's signature.
     """
-    rank = _spatial_rank(name, weight_shape, rank, weight)
+    rank = rules.spatial_rank(name, weight_shape, rank, weight)
     return _conv_transpose(
         name,
         input_shape,
         weight_shape,
         bias_shape,
         arguments.per_axis(name, "stride", stride, rank, minimum=1),
-        _padding(name, padding, rank),
+        arguments.padding(name, padding, rank),
         arguments.per_axis(name, "output_padding", output_padding, rank, minimum=0),
         arguments.positive(name, "groups", groups),
         arguments.per_axis(name, "dilation", dilation, rank, minimum=1),
@@ -378,7 +297,7 @@ def conv_transpose(
 
 @dataclass(frozen=True)
 class PoolAxis:
-    """One axis of a pooling window."""
+    """A pooling along one axis. The fields are the members of ``struct PoolAxis``, in order."""
 
     size_in: int
     size_out: int
@@ -389,24 +308,24 @@ class PoolAxis:
 
     @property
     def last(self) -> int:
-        """The last position of the last window."""
+        """Last position of the last window."""
         return (self.size_out - 1) * self.stride - self.pad + self.dilation * (self.kernel - 1)
 
     @property
     def is_inside(self) -> bool:
-        """Whether no window reaches out of the array."""
+        """Whether all windows lie in the array."""
         return self.pad <= 0 and self.last < self.size_in
 
     @property
     def taps(self) -> int:
-        """The most taps of one window that lie in the array."""
+        """Most taps of a window that lie in the array."""
         return min(self.kernel, -(-self.size_in // self.dilation))
 
     @property
     def trimmed(self) -> PoolAxis:
-        """The same windows without the taps and the positions that none of them has in the array.
+        """The same windows without taps that never lie in the array and inputs that none reads.
 
-        `pad` is negative where the first window then begins behind the first position.
+        `pad` is then negative if the first window begins after the first input.
         """
         last_start = (self.size_out - 1) * self.stride - self.pad
         first = max(0, -(last_start // self.dilation))
@@ -417,7 +336,7 @@ class PoolAxis:
 
 @dataclass(frozen=True)
 class PoolGeometry:
-    """A pooling over the last two axes; `lead` is the shape in front of them."""
+    """A pooling over the last two axes; `lead` is the shape before them."""
 
     lead: Shape
     axes: tuple[PoolAxis, PoolAxis]
@@ -447,14 +366,14 @@ def _pool_axis(
     reach = size + 2 * pad - extent
     size_out = (-(-reach // stride) if ceil_mode else reach // stride) + 1
     if ceil_mode and (size_out - 1) * stride >= size + pad:
-        size_out -= 1  # the last window would start behind the input
+        size_out -= 1  # the last window would start after the input
     if size_out < 1:
         raise ValueError(
             f"{name}: every spatial size of the output must be at least 1, got {call}: a window of "
             f"extent {extent} on a padded input of size {size + 2 * pad}"
         )
-    # Only a window that starts in the front padding can miss the input altogether: where the first
-    # of its positions behind the padding, which is its start modulo the dilation, is too far.
+    # A window holds no input only if it starts in the padding before the input and steps over the
+    # input: its first position outside of that padding is its start modulo the dilation.
     start, last = -pad, (size_out - 1) * stride - pad
     while start <= min(last, -1):
         first = start % dilation
@@ -463,7 +382,7 @@ def _pool_axis(
                 f"{name}: every window must hold at least one input, got {call}: the window at "
                 f"{start} holds none"
             )
-        start += -((first - size) // stride) * stride  # to the next one that could be too far
+        start += -((first - size) // stride) * stride  # skip windows that surely hold an input
     return PoolAxis(size, size_out, kernel, stride, dilation, pad)
 
 
@@ -489,7 +408,7 @@ def _pool(
         )
     )
     geometry = PoolGeometry(lead=input_shape[:-2], axes=(height, width))
-    _check_sizes(name, call, (input_shape, geometry.out_shape))
+    rules.check_sizes(name, call, (input_shape, geometry.out_shape))
     return geometry
 
 
@@ -505,7 +424,7 @@ def max_pool2d(
 ) -> PoolGeometry:
     """Return the geometry of a pooling; `stride` defaults to the kernel size.
 
-    `subject` is what errors call the pooled array.
+    Errors call the pooled array `subject`.
     """
     if len(input_shape) not in (3, 4):
         raise ValueError(
@@ -527,10 +446,10 @@ def max_pool2d(
 
 @dataclass(frozen=True)
 class NormGeometry:
-    """Sets of values that are normalised together.
+    """Sets of values that share a mean and a variance.
 
-    The channel ``c`` of sample ``n`` belongs to set ``n * sets_per_sample + c // channels``
-    (``sets_per_sample`` is 0 where a set runs over the batch).
+    Channel ``c`` of sample ``n`` belongs to set ``n * sets_per_sample + c // channels``.
+    ``sets_per_sample`` is 0 if a set extends over the batch.
     """
 
     shape: Shape
@@ -544,31 +463,6 @@ class NormGeometry:
         return math.prod(self.shape) // self.sets if self.sets else 0
 
 
-def _check_norm(
-    name: str,
-    subject: str,
-    input_shape: Shape,
-    parameters: dict[str, Shape | None],
-    values: Shape,
-) -> None:
-    if len(input_shape) < 2:
-        raise ValueError(
-            f"{name}: input must have a batch and a channel axis, got input of shape {input_shape}"
-        )
-    if 0 in values:
-        raise ValueError(
-            f"{name}: cannot normalise over no values, got {subject} of shape {input_shape}"
-        )
-    channels = input_shape[1]
-    for argument, shape in parameters.items():
-        if shape is not None and shape != (channels,):
-            raise ValueError(
-                f"{name}: {argument} must have shape ({channels},), one value for each channel, "
-                f"got {argument} of shape {shape}"
-            )
-    _check_sizes(name, f"{subject} of shape {input_shape}", (input_shape,))
-
-
 def batch_norm(
     name: str,
     input_shape: Shape,
@@ -577,12 +471,13 @@ def batch_norm(
     given: bool,
     subject: str = "input",
 ) -> NormGeometry:
-    """Return the sets of a batch norm: the channels; `given` statistics need no values.
+    """Return the geometry of a batch norm, whose sets are the channels.
 
-    `subject` is what errors call the normalised array.
+    If the statistics are `given`, the sets may be empty. Errors call the normalised array
+    `subject`.
     """
     values = () if given else input_shape[:1] + input_shape[2:]
-    _check_norm(name, subject, input_shape, parameters, values)
+    rules.check_norm(name, subject, input_shape, parameters, values)
     return NormGeometry(shape=input_shape, sets=input_shape[1], sets_per_sample=0, channels=1)
 
 
@@ -593,11 +488,11 @@ def group_norm(
     parameters: dict[str, Shape | None],
     subject: str = "input",
 ) -> NormGeometry:
-    """Return the sets of a group norm: each sample's groups of neighbouring channels.
+    """Return the geometry of a group norm, whose sets are groups of channels of one sample.
 
-    `subject` is what errors call the normalised array.
+    Errors call the normalised array `subject`.
     """
-    _check_norm(name, subject, input_shape, parameters, input_shape[1:])
+    rules.check_norm(name, subject, input_shape, parameters, input_shape[1:])
     groups = arguments.positive(name, "num_groups", num_groups)
     if input_shape[1] % groups:
         raise ValueError(

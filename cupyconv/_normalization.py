@@ -11,15 +11,16 @@ from . import _geometry
 from ._arguments import shown
 from ._arrays import AnyArray, Array, ArrayT
 from ._paths import path_of
+from ._signatures import readable
 
 
 def check_eps(name: str, eps: object) -> float:
-    """Return `eps` as a float; anything but a finite, non-negative number raises."""
+    """Return `eps` as a float; raise unless it is a finite number of at least 0."""
     if isinstance(eps, bool) or not isinstance(eps, Real):
         raise TypeError(f"{name}: eps must be a real number, got eps={shown(eps)}")
     try:
         value = float(eps)
-    except OverflowError:  # an integer or a fraction beyond all floats
+    except OverflowError:  # an integer or a fraction above the largest float
         value = math.inf
     if not 0 <= value < math.inf:
         raise ValueError(f"{name}: eps must be finite and not negative, got eps={shown(eps)}")
@@ -27,12 +28,13 @@ def check_eps(name: str, eps: object) -> float:
 
 
 def shapes(parameters: Mapping[str, Array | None]) -> dict[str, tuple[int, ...] | None]:
-    """Return the shape of each parameter, None where it was not given."""
+    """Return the shape of each parameter, None if it was not given."""
     return {
         argument: None if array is None else array.shape for argument, array in parameters.items()
     }
 
 
+@readable
 def batch_norm(
     input: ArrayT,
     mean: AnyArray | None = None,
@@ -43,41 +45,41 @@ def batch_norm(
     eps: float = 1e-5,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """Batch normalisation: each channel brought to mean 0 and variance 1, then scaled and shifted.
+    """Batch normalisation: bring each channel to mean 0 and variance 1, then scale and shift it.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C, *spatial)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64 and the
-        integers.
+        NumPy or CuPy array with any strides. Its dtype is float16, bfloat16, float32, float64 or an
+        integer.
     mean, var : ndarray, shape ``(C,)``, optional
-        Statistics of the channels. Without them those of `input` are taken, over all samples and
-        positions, the variance biased (divided by the number of values). One of the two alone is
-        an error.
+        Mean and variance of each channel, both or neither. By default they are computed from
+        `input`, over all samples and positions; the variance is biased (divided by the number of
+        values).
     weight, bias : ndarray, shape ``(C,)``, optional
-        Scale and shift of the channels; 1 and 0 where they are not given.
+        Scale and shift of each channel, by default 1 and 0.
     eps : float, default 1e-5
         Added to the variance.
     out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv`.
 
     Returns
     -------
     ndarray, shape ``(N, C, *spatial)``
-        `out`, or a new array of the dtype of `input` (float64 for integers). All arithmetic is in
-        float64, rounded once at the end.
+        `out`, or a new array with the dtype of `input` (float64 for integers). All arithmetic is in
+        float64 and rounded once, at the end.
 
     Raises
     ------
     ValueError
-        For shapes and values that do not fit each other; nothing is written then.
+        If a value is out of range, or if shapes do not fit each other. Nothing is written then.
     TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
+        supported.
 
     See Also
     --------
-    group_norm : the same over groups of channels of each sample.
+    group_norm : normalises groups of channels of each sample.
 
     Notes
     -----
@@ -113,6 +115,7 @@ def batch_norm(
     return result
 
 
+@readable
 def group_norm(
     input: ArrayT,
     num_groups: int,
@@ -122,44 +125,36 @@ def group_norm(
     *,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """Group normalisation: each sample's groups of channels brought to mean 0 and variance 1.
+    """Group normalisation: bring each sample's groups of channels to mean 0 and variance 1.
+
+    Each channel is scaled and shifted afterwards, as in `batch_norm`.
 
     Parameters
     ----------
     input : ndarray, shape ``(N, C, *spatial)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64 and the
-        integers.
+        As in `batch_norm`.
     num_groups : int
         Number of groups of neighbouring channels; divides C.
     weight, bias : ndarray, shape ``(C,)``, optional
-        Scale and shift of the channels; 1 and 0 where they are not given.
+        As in `batch_norm`.
     eps : float, default 1e-5
-        Added to the variance.
+        As in `batch_norm`.
     out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with an input or with itself.
+        As in `conv`.
 
     Returns
     -------
     ndarray, shape ``(N, C, *spatial)``
-        `out`, or a new array of the dtype of `input` (float64 for integers). All arithmetic is in
-        float64, rounded once at the end.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other; nothing is written then.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `batch_norm`.
 
     See Also
     --------
-    batch_norm : the same over single channels of all samples.
+    batch_norm : normalises single channels over all samples; has the errors.
 
     Notes
     -----
-    ``(input - mean) / sqrt(var + eps) * weight + bias`` with the statistics of the group, the
-    variance biased, see [1]_.
+    ``(input - mean) / sqrt(var + eps) * weight + bias`` with the mean and the biased variance of
+    the group, see [1]_.
 
     References
     ----------

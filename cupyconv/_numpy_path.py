@@ -1,9 +1,9 @@
 """The path for NumPy arrays: matrix products and strided adds.
 
-A convolution and a transposed convolution pair the same positions: along each axis the longer side
-is at ``short * stride - pad + tap * dilation``. So one loop over the taps serves both: it
-multiplies the matrix of the tap with a strided slice of the one side and adds into a slice of the
-other.
+A convolution and a transposed convolution pair the same positions. Along each axis, position
+``short`` of the one array is paired with position ``short * stride - pad + tap * dilation`` of the
+other array, the long side. So one loop over the taps serves both directions: it multiplies the
+matrix of a tap with a strided slice of the input and adds the product to a slice of the output.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import numpy as np
 from ._arrays import Convolution, accumulator
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 
-# As on a GPU, overflow, infinities and signalling NaN are results like others, without warnings.
+# As on a GPU, overflow, infinities and signalling NaN cause no warnings.
 _quiet = np.errstate(all="ignore")
 
-# Taps are added in segments of this many, so that rounding does not drift over long sums.
+# Taps in a partial sum. Adding up partial sums keeps the rounding errors of many taps low.
 _SEGMENT = 64
 
 
 def _pairs(taps: Sequence[int], axes: Sequence[tuple[int, int, int, int, int]]) -> tuple[Any, Any]:
-    """Return the indices of the long and the short side that `taps` pair.
+    """Return the slices of the long and of the short side whose positions `taps` pair.
 
-    Each of the `axes` is ``(stride, dilation, pad, long, short)``.
+    Each of the `axes` is ``(stride, dilation, pad, long, short)``, the last two being sizes.
     """
     long_side, short_side = [], []
     for tap, (stride, dilation, pad, long, short) in zip(taps, axes, strict=True):
@@ -55,11 +55,11 @@ def _product(matrix: np.ndarray, values: np.ndarray) -> Any:
 
 
 def _by_parts(multiply: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Any:
-    """Return ``multiply(a, b)``, for complex numbers from the products of their real parts.
+    """Return ``multiply(a, b)``, for complex arrays from products of real and imaginary parts.
 
-    A complex matrix product of BLAS ends in a multiplication by 1 + 0j, and 0 * inf is NaN. Of two
-    equal complex products of elements, NumPy may round one with multiply-adds and the other, left
-    over by its vectors, without.
+    BLAS multiplies a complex matrix product by 1 + 0j in the end, which makes NaN of infinities.
+    NumPy multiplies elements in vector instructions, with fused multiply-adds, and the rest one by
+    one, without: equal products may then round differently.
     """
     if a.dtype.kind != "c":
         return multiply(a, b)
@@ -77,28 +77,33 @@ def _statistics(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, 
 
 
 def _to_odd(values: np.ndarray) -> np.ndarray:
-    """Return float32 on the odd side of what it cannot hold.
+    """Return `values` in float32, rounded to odd.
 
-    Rounded to fewer bits it then gives what `values` themselves would give in one rounding;
-    ml_dtypes would make two.
+    Rounding the result to fewer bits is then the same as rounding `values` once, whereas ml_dtypes
+    rounds float64 to float32 and then to bfloat16.
     """
-    nearest = values.astype(np.float32)
-    beyond = np.abs(nearest) > np.abs(values)
-    nearest = np.where(beyond, np.nextafter(nearest, np.float32(0)), nearest)
-    bits: np.ndarray = nearest.view(np.uint32) | (np.abs(nearest) < np.abs(values))
+    rounded = values.astype(np.float32)
+    away = np.abs(rounded) > np.abs(values)
+    truncated = np.where(away, np.nextafter(rounded, np.float32(0)), rounded)
+    bits: np.ndarray = truncated.view(np.uint32) | (np.abs(truncated) < np.abs(values))
     return bits.view(np.float32)
 
 
 def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
-    """Return the maximum of each window along the last axis: its first one, or its first NaN."""
+    """Return the maximum of each window along the last axis.
+
+    Of equal elements, such as zeros of both signs, it is the first. It is the first NaN if there is
+    one.
+    """
     result = np.empty((*values.shape[:-1], axis.size_out), values.dtype)
     if axis.size_out < axis.kernel:  # window by window, else tap by tap
-        for o in range(axis.size_out):
-            start = o * axis.stride - axis.pad
+        for position in range(axis.size_out):
+            start = position * axis.stride - axis.pad
+            end = start + axis.dilation * (axis.kernel - 1) + 1
             inside = slice(start if start >= 0 else start % axis.dilation, None, axis.dilation)
-            window = values[..., : start + axis.dilation * (axis.kernel - 1) + 1][..., inside]
+            window = values[..., :end][..., inside]
             first = window.argmax(axis=-1, keepdims=True)
-            result[..., o] = np.take_along_axis(window, first, axis=-1)[..., 0]
+            result[..., position] = np.take_along_axis(window, first, axis=-1)[..., 0]
         return result
     seen = np.zeros(axis.size_out, bool)
     pairing = axis.stride, axis.dilation, axis.pad, axis.size_in, axis.size_out
@@ -126,65 +131,62 @@ class NumpyPath:
     def prepare(
         self,
         geometry: ConvGeometry,
-        input: np.ndarray,
+        data: np.ndarray,
         weight: np.ndarray,
         bias: np.ndarray | None,
         out: np.ndarray,
         precision: str,
     ) -> Convolution:
-        """Return the convolution of `geometry`, at full precision whatever `precision`."""
+        """Return a function that convolves, at full accuracy for any `precision`."""
         return partial(self._convolve, geometry)
 
     @_quiet
     def _convolve(
         self,
         geometry: ConvGeometry,
-        input: np.ndarray,
+        data: np.ndarray,
         weight: np.ndarray,
         bias: np.ndarray | None,
         out: np.ndarray,
     ) -> None:
-        g = geometry
         dtype = accumulator(out.dtype)
-        kernel = tuple(axis.kernel for axis in g.axes)
-        size_in = tuple(axis.size_in for axis in g.axes)
-        size_out = tuple(axis.size_out for axis in g.axes)
-        values = input.astype(dtype, order="C").reshape(g.batch, g.groups, g.channels, *size_in)
-        if g.transposed:
-            matrices = weight.astype(dtype, order="C").reshape(
-                g.groups, g.channels, g.rows, *kernel
-            )
-            matrices = matrices.swapaxes(1, 2)
+        groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
+        kernel = tuple(axis.kernel for axis in geometry.axes)
+        size_in = tuple(axis.size_in for axis in geometry.axes)
+        size_out = tuple(axis.size_out for axis in geometry.axes)
+        values = data.astype(dtype, order="C").reshape(geometry.batch, groups, channels, *size_in)
+        matrices = weight.astype(dtype, order="C")
+        if geometry.transposed:
+            matrices = matrices.reshape(groups, channels, rows, *kernel).swapaxes(1, 2)
         else:
-            matrices = weight.astype(dtype, order="C").reshape(
-                g.groups, g.rows, g.channels, *kernel
-            )
+            matrices = matrices.reshape(groups, rows, channels, *kernel)
 
-        sizes = (size_out, size_in) if g.transposed else (size_in, size_out)
-        axes = list(zip(g.stride, g.dilation, g.pads_before, *sizes, strict=True))
-        total = np.zeros((g.batch, g.groups, g.rows, *size_out), dtype)
-        segment = np.zeros_like(total) if math.prod(kernel) > _SEGMENT else total
+        sizes = (size_out, size_in) if geometry.transposed else (size_in, size_out)
+        steps = geometry.stride, geometry.dilation, geometry.pads_before
+        axes = list(zip(*steps, *sizes, strict=True))
+        total = np.zeros((geometry.batch, groups, rows, *size_out), dtype)
+        partial_sum = np.zeros_like(total) if math.prod(kernel) > _SEGMENT else total
         for count, tap in enumerate(itertools.product(*map(range, kernel)), 1):
             long, short = _pairs(tap, axes)
-            source, target = (short, long) if g.transposed else (long, short)
-            segment[target] += _product(matrices[(slice(None),) * 3 + tap], values[source])
-            if segment is not total and count % _SEGMENT == 0:
-                total += segment
-                segment[...] = 0
-        if segment is not total:
-            total += segment
+            source, target = (short, long) if geometry.transposed else (long, short)
+            partial_sum[target] += _product(matrices[(slice(None),) * 3 + tap], values[source])
+            if partial_sum is not total and count % _SEGMENT == 0:
+                total += partial_sum
+                partial_sum[...] = 0
+        if partial_sum is not total:
+            total += partial_sum
         if bias is not None:
-            total += bias.astype(dtype).reshape(g.groups, g.rows, *(1,) * g.rank)
+            total += bias.astype(dtype).reshape(groups, rows, *(1,) * geometry.rank)
         out[...] = total.reshape(out.shape)
 
     def fused(self, *_: Any) -> None:
-        """Leave the fused operation to its parts."""
+        """Return None: the fused operation is composed of its parts."""
 
     @_quiet
     def normalize(
         self,
         geometry: NormGeometry,
-        input: np.ndarray,
+        data: np.ndarray,
         mean: np.ndarray | None,
         var: np.ndarray | None,
         weight: np.ndarray | None,
@@ -193,10 +195,10 @@ class NumpyPath:
         out: np.ndarray,
         tanh: bool = False,
     ) -> None:
-        """Write the normalised `input` to `out`, computed in float64; tanh follows if asked for."""
+        """Normalise in float64, take tanh if asked to, and write the result to `out`."""
         shape = geometry.shape
         per_channel = (shape[1], *(1,) * (len(shape) - 2))
-        values = input.astype(np.float64, order="C")
+        values = data.astype(np.float64, order="C")
 
         def parameter(array: np.ndarray) -> np.ndarray:
             return array.astype(np.float64).reshape(per_channel)
@@ -220,8 +222,8 @@ class NumpyPath:
         out[...] = _to_odd(values) if out.dtype.name == "bfloat16" else values
 
     @_quiet
-    def max_pool2d(self, geometry: PoolGeometry, input: np.ndarray, out: np.ndarray) -> None:
-        """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
+    def max_pool2d(self, geometry: PoolGeometry, data: np.ndarray, out: np.ndarray) -> None:
+        """Write the maximum of each window to `out`; it is NaN if the window has a NaN."""
         height, width = geometry.axes
-        rows = _pooled(input, width)
+        rows = _pooled(data, width)
         out[...] = _pooled(rows.swapaxes(-1, -2), height).swapaxes(-1, -2)

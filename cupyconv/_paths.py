@@ -1,4 +1,4 @@
-"""Which path a call takes: the kernels for CuPy arrays, NumPy's own functions for NumPy arrays."""
+"""The path of a call: kernels for CuPy arrays, NumPy's functions for NumPy arrays."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ._launch import KernelPath
 
 
 class Path(Protocol):
-    """What a path computes; every function writes to `out`, which has elements."""
+    """The operations of a path. Each writes its result to `out`, which is not empty."""
 
     def prepare(
         self,
         geometry: ConvGeometry,
-        input: Array,
+        data: Array,
         weight: Array,
         bias: Array | None,
         out: Array,
         precision: str,
     ) -> Convolution:
-        """Return a convolution, for all arrays of the layouts of these."""
+        """Return a function that convolves arrays with the same layouts as these."""
 
     def normalize(
         self,
         geometry: NormGeometry,
-        input: Array,
+        data: Array,
         mean: Array | None,
         var: Array | None,
         weight: Array | None,
@@ -40,9 +40,9 @@ class Path(Protocol):
         out: Array,
         tanh: bool = False,
     ) -> None:
-        """Write a norm, and tanh of it where asked for."""
+        """Write a norm, or tanh of it."""
 
-    def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
+    def max_pool2d(self, geometry: PoolGeometry, data: Array, out: Array) -> None:
         """Write a max pooling."""
 
     def fused(
@@ -51,15 +51,15 @@ class Path(Protocol):
         pooling: PoolGeometry,
         group_norm: NormGeometry,
         precision: str,
-        input: Array,
+        data: Array,
         kernel: Array,
         given: bool,
         eps: float,
         out: Array,
     ) -> Fused | None:
-        """Return the fused operation for all arrays of the layouts of these.
+        """Return a function that runs the fused operation on arrays with these layouts.
 
-        None where it is composed of its parts.
+        Return None if the operation has to be composed of its parts.
         """
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
@@ -78,7 +78,7 @@ def _cupy_path() -> Path:
 
 
 def path_of(array: Array) -> Path:
-    """Return the path of `array`; it is for blocks in which its device is the current one."""
+    """Return the path of `array`, which must be used with its device as the current one."""
     if is_cupy(array):
         return _cupy_path()
     return array.path if isinstance(array, Blueprint) else numpy_path

@@ -7,8 +7,10 @@ from . import _geometry
 from ._arguments import IntOrSequence
 from ._arrays import AnyArray, ArrayT
 from ._paths import path_of
+from ._signatures import readable
 
 
+@readable
 def max_pool2d(
     input: ArrayT,
     kernel_size: IntOrSequence,
@@ -24,40 +26,40 @@ def max_pool2d(
     Parameters
     ----------
     input : ndarray, shape ``(N, C, H, W)`` or ``(C, H, W)``
-        NumPy or CuPy array of any strides. dtypes: float16, bfloat16, float32, float64 and the
-        integers.
+        NumPy or CuPy array with any strides. Its dtype is float16, bfloat16, float32, float64 or an
+        integer.
     kernel_size : int or sequence of int
-        Size of the window, for both axes or for each.
+        Positions of a window along an axis: one number for both axes, or one for each.
     stride : int or sequence of int, optional
-        Distance of neighbouring windows; the size of the window where it is not given.
+        Input positions between neighbouring windows, by default `kernel_size`.
     padding : int or sequence of int, default 0
-        Positions around the input at which windows may begin and end; at most half of the window's
-        extent. They take no part in the maximum.
+        Positions added at both ends of the input, at most half of the window's extent. They take no
+        part in the maximum.
     dilation : int or sequence of int, default 1
-        Distance of neighbouring positions in a window.
+        Input positions between neighbouring positions of a window.
     ceil_mode : bool, default False
-        Whether a last window that ends behind the padded input counts, as long as it begins inside
-        of the input or its front padding.
+        Whether to keep a last window that ends after the padded input, as long as it begins inside
+        the input or the padding before it.
     out : ndarray, optional
-        Where to write the result: any writable view of the right shape and dtype that shares no
-        memory with the input or with itself.
+        As in `conv`.
 
     Returns
     -------
     ndarray, shape ``(N, C, H_out, W_out)`` or ``(C, H_out, W_out)``
-        `out`, or a new array of the dtype of `input`. A NaN in a window is its maximum.
+        `out`, or a new array with the dtype of `input`. The maximum of a window with a NaN is NaN.
 
     Raises
     ------
     ValueError
-        For shapes and values that do not fit each other, and where a window would hold no input;
-        nothing is written then.
+        If a value is out of range, if shapes do not fit each other, or if a window would hold no
+        input. Nothing is written then.
     TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
+        supported.
 
     See Also
     --------
-    conv_transpose2d_batchnorm_tanh_maxpool_groupnorm : has one of 2x2 windows among its parts.
+    conv_transpose2d_batchnorm_tanh_maxpool_groupnorm : contains a pooling of 2x2 windows.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""The accuracy asked of float32 convolutions."""
+"""The accuracy of float32 convolutions: of a call, or of a block of code."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from ._arguments import shown
+from ._signatures import readable
 
 NAMES = ("float32", "tf32")
 
 _current: ContextVar[str] = ContextVar("cupyconv_precision", default="float32")
-current = _current.get  # of the enclosing block
+current = _current.get  # returns the precision of the enclosing block
 
 
 def _check(name: str, value: object) -> str:
@@ -24,22 +25,23 @@ def _check(name: str, value: object) -> str:
 
 
 def resolve(name: str, value: object) -> str:
-    """Return the precision of a call: its own, or that of the enclosing block."""
+    """Return the precision of a call: its argument, or the enclosing block's if None."""
     return _current.get() if value is None else _check(name, value)
 
 
+@readable
 @contextmanager
 def precision(name: str) -> Iterator[None]:
     """Set the precision of float32 convolutions for a block.
 
-    The setting is a context variable: it holds for this thread or task alone, and ends with the
-    block. A call's own ``precision`` argument goes before it.
+    The setting is a context variable: it holds for this thread or task only, and ends with the
+    block. The ``precision`` argument of a call takes precedence.
 
     Parameters
     ----------
     name : {"float32", "tf32"}
         ``"float32"`` (the default outside of any block) gives float32 accuracy. ``"tf32"`` allows
-        the matrix units' faster mode, which rounds float32 inputs to 10-bit mantissas. Other
+        the faster mode of Tensor Cores, which rounds float32 inputs to 10-bit mantissas. Other
         dtypes ignore the setting.
 
     Raises
@@ -51,7 +53,7 @@ def precision(name: str) -> Iterator[None]:
 
     See Also
     --------
-    conv : takes a precision as an argument as well.
+    conv : takes the precision of one call as an argument.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The tap table: one gather that carries both directions.
+"""The tap table: one gather that computes convolutions and transposed convolutions.
 
 Along one axis, the outputs ``o = phase + phases * q`` read the inputs ``q * step + offset`` for
-each ``(tap, offset)`` of a short table that depends on the phase alone:
+each ``(tap, offset)`` of a short table that depends on the phase only:
 
 - a convolution has one phase and ``step = stride``; tap ``k`` has offset ``k * dilation - pad``;
 - a transposed convolution has one phase for each residue modulo the stride and ``step = 1``; it
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 def _floor_sum(count: int, step: int, start: int, divisor: int) -> int:
     """Return the sum of ``(start + i*step) // divisor`` for all i below `count`.
 
-    It is the number of lattice points below a line, found in the steps of Euclid's algorithm.
+    It counts the integer points below a line, in the steps of Euclid's algorithm.
     """
     total = 0
     while count > 0:
@@ -35,16 +35,16 @@ def _floor_sum(count: int, step: int, start: int, divisor: int) -> int:
 
 
 def residues_below(limit: int, count: int, step: int, start: int, divisor: int) -> int:
-    """Return for how many i below `count` ``(start + i*step) % divisor`` is below `limit`.
+    """Return the number of i below `count` for which ``(start + i*step) % divisor < limit``.
 
-    An axis may have millions of phases, so plans count them so and never in a loop.
+    An axis may have millions of phases, too many for a loop over them in a plan.
     """
     return _floor_sum(count, step, start, divisor) - _floor_sum(count, step, start - limit, divisor)
 
 
 @dataclass(frozen=True)
 class AxisTaps:
-    """The taps of one axis as progressions; the field order is that of ``struct AxisTaps``."""
+    """The taps of one axis as progressions. Fields are the members of ``struct AxisTaps``."""
 
     size_in: int
     size_out: int
@@ -52,12 +52,12 @@ class AxisTaps:
     phases: int
     step: int
     origin: int  # phase + origin is the numerator of tap 0
-    divisor: int  # what the numerator is divided by to give an input offset
+    divisor: int  # an input offset is the numerator divided by this
     dilation: int
     gcd: int  # a phase has taps only where its numerator is divisible by this
     tap_step: int  # distance of neighbouring taps of one phase
     inverse: int  # of dilation / gcd modulo tap_step
-    offset_step: int  # distance of their input offsets
+    offset_step: int  # distance of the input offsets of neighbouring taps of one phase
 
     def positions(self, phase: int) -> int:
         """Return how many outputs belong to `phase`."""
@@ -74,17 +74,17 @@ class AxisTaps:
 
     @property
     def most_taps(self) -> int:
-        """Return how many taps the phase has that has most."""
+        """Most taps of a phase."""
         return -(-self.kernel // self.tap_step)
 
     @property
     def used_phases(self) -> range:
-        """Return the phases that have outputs."""
+        """Phases that have outputs."""
         return range(min(self.phases, self.size_out))
 
     @property
     def tap_counts(self) -> tuple[int, int, int]:
-        """Return the most and the fewest taps of a phase that has outputs, and those of all."""
+        """Most and fewest taps of a phase that has outputs, and the taps of all such phases."""
         if self.size_out >= self.phases:
             # Each tap belongs to one phase, and the first taps of phases are all different.
             fewest = self.kernel // self.tap_step if self.gcd == 1 else 0
@@ -104,7 +104,7 @@ class AxisTaps:
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """Return the least and the largest input offset of any tap: those of the first and last."""
+        """Least and largest input offset of any tap, which the first or the last tap has."""
         if self.kernel < 1:
             return 0, 0
         sign = 1 if self.offset_step > 0 else -1
@@ -116,7 +116,7 @@ class AxisTaps:
 
     @property
     def begins_odd(self) -> bool:
-        """Return whether the least input offset of some phase that has outputs is odd."""
+        """Whether the least input offset of some phase that has outputs is odd."""
         if self.offset_step > 0:
             return self.kernel > 0 and self.origin % 2 == 1
         # The last taps have the least offsets; an odd one is an odd number of strides away.
@@ -127,7 +127,7 @@ class AxisTaps:
 
     @property
     def reach(self) -> int:
-        """Return a bound of all coordinates that a kernel forms of the axis, whole tiles aside."""
+        """Bound of the coordinates along the axis that a kernel computes, tiles not included."""
         inputs = max(self.size_in, self.size_out * self.step)
         return inputs + self.size_out + self.phases + abs(self.origin)
 
@@ -179,10 +179,10 @@ def conv_transpose_taps(
     )
 
 
-# An axis that a call does not have: one input, one tap, one output.
+# Stands for an axis that a call does not have: one input, one tap, one output.
 NO_AXIS = conv_taps(1, 1, 1, 1, 1, 0)
 
 
 def on_three_axes(axes: tuple[AxisTaps, ...]) -> tuple[AxisTaps, ...]:
-    """Return the taps of z, y and x, where those that a convolution lacks have one element."""
+    """Return the taps of z, y and x; axes that the convolution lacks have one element."""
     return (NO_AXIS,) * (3 - len(axes)) + axes

@@ -1,4 +1,4 @@
-"""Views of arrays along their axes, as norms and poolings walk through them (kernels/view.cuh)."""
+"""Order in which norms and poolings walk through the axes of arrays (kernels/view.cuh)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._geometry import NormGeometry
 from ._packing import fields_of, lie_together, long_reciprocal, packed_words, zero_padded
 from ._plan import MAX_AXES, MOST_CHANNELS, PACK, UNROLL, PoolPass
 
-_LINE = 128  # bytes that neighbouring threads move together
+_LINE = 128  # bytes of a cache line, which neighbouring threads move together
 
 
 class _Axis(NamedTuple):
@@ -23,9 +23,9 @@ class _Axis(NamedTuple):
 
 
 def _view(shape: Sequence[int], *strides: Sequence[int]) -> tuple[_Axis, ...]:
-    """Return the axes that arrays are walked along together; there is at least one.
+    """Return the axes along which arrays are walked in step, at least one.
 
-    Neighbours are merged where they lie as one in each array.
+    Neighbouring axes are merged if they are contiguous with each other in each array.
     """
     axes: list[_Axis] = []
     for size, *steps in zip(shape, *strides, strict=True):
@@ -38,7 +38,7 @@ def _view(shape: Sequence[int], *strides: Sequence[int]) -> tuple[_Axis, ...]:
 
 
 def _packed_view(axes: Sequence[_Axis]) -> tuple[int, ...]:
-    """Return a packed ``struct View``."""
+    """Return the members of a ``struct View``."""
     axes = axes[::-1]
     sizes = [axis.size for axis in axes]
     arrays = zip(*(axis.strides for axis in axes), strict=True)
@@ -51,20 +51,20 @@ def _packed_view(axes: Sequence[_Axis]) -> tuple[int, ...]:
 
 
 def _packed_numbers(axes: Sequence[_Axis], width: int) -> tuple[int, ...]:
-    """Return a packed ``struct Walk`` whose starts are all values, one by one."""
+    """Return the members of a ``struct Walk`` that visits single values in order."""
     starts = [_Axis(axis.size, (*axis.strides, 0)) for axis in axes]
     none = (0,) * len(axes[0].strides)
     return width, math.prod(axis.size for axis in axes), 1, 1, *none, *_packed_view(starts)
 
 
 def _packed_walk(axes: Sequence[_Axis], width: int, line: int, still: int = 0) -> tuple[int, ...]:
-    """Return a packed ``struct Walk`` in steps of `width` neighbours.
+    """Return the members of a ``struct Walk`` in steps of `width` neighbours.
 
-    Its run is the longest axis along which the last arrays, `still` of them, do not grow. Where
-    that is the last axis, threads take turns on it, as many as there are steps in a `line`.
+    A thread runs along the longest axis on which the last `still` arrays have a stride of 0. If
+    that is the last axis, as many threads share a run as there are steps in a `line`.
     """
     *others, last = axes
-    axes = [*others, _Axis(last.size // width, tuple(width * own for own in last.strides))]
+    axes = [*others, _Axis(last.size // width, tuple(width * stride for stride in last.strides))]
     none = (0,) * len(last.strides)
     runs = [i for i, axis in enumerate(axes) if not any(axis.strides[len(none) - still :])]
     run = max(runs, key=lambda i: axes[i].size, default=len(axes))
@@ -72,10 +72,10 @@ def _packed_walk(axes: Sequence[_Axis], width: int, line: int, still: int = 0) -
     lanes = line if run == len(others) else 1
     tiles = -(-size // (lanes * UNROLL))
     lanes = -(-size // (tiles * UNROLL))
-    steps = tuple(lanes * own for own in strides)
+    steps = tuple(lanes * stride for stride in strides)
     starts = [_Axis(axis.size, (*axis.strides, 0)) for axis in axes]
     starts[run : run + 1] = [
-        _Axis(tiles, (*(UNROLL * own for own in steps), lanes * UNROLL)),
+        _Axis(tiles, (*(UNROLL * step for step in steps), lanes * UNROLL)),
         _Axis(lanes, (*strides, 1)),
     ]
     view = _view([axis.size for axis in starts], *zip(*(a.strides for a in starts), strict=True))
@@ -84,85 +84,94 @@ def _packed_walk(axes: Sequence[_Axis], width: int, line: int, still: int = 0) -
 
 
 class Placed(NamedTuple):
-    """How an array lies in memory: what there is to know of it but for its address."""
+    """The layout of an array, without its address."""
 
     strides: tuple[int, ...]  # in elements
     itemsize: int
-    past: int  # elements from the last address that is a multiple of so many
+    past: int  # elements from the last aligned address to the first element
 
 
 class _NormAxes(NamedTuple):
-    """The axes that a norm goes along, and where its sets begin in input and result."""
+    """The axes that a norm walks along, and the strides of samples and sets."""
 
-    values: tuple[_Axis, ...]  # of a set: input, number
-    places: tuple[_Axis, ...]  # of what is stored: where it comes from, result, channel, set
-    sample_strides: tuple[int, int]
-    set_strides: tuple[int, int]
+    values: tuple[_Axis, ...]  # values of a set; strides: in the input, of the value's number
+    places: tuple[_Axis, ...]  # results; strides: of the source, in the result, of channel and set
+    sample_strides: tuple[int, int]  # in the input and in the result
+    set_strides: tuple[int, int]  # in the input and in the result
 
 
 def _norm_axes(
-    geometry: NormGeometry, of_input: Sequence[int], of_out: Sequence[int], alone: bool
+    geometry: NormGeometry, in_strides: Sequence[int], out_strides: Sequence[int], alone: bool
 ) -> _NormAxes:
-    """Return the axes for a block that has a set `alone`, or for blocks that share all of them."""
-    g = geometry
-    samples, channels, *space = g.shape
+    """Return the axes for blocks that each have one set `alone`, or that share all sets."""
+    samples, channels, *space = geometry.shape
     none = (0,) * len(space)
-    shape: tuple[int, ...] = (g.channels, *space)
-    numbers = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    set_strides = of_input[1] * g.channels, of_out[1] * g.channels
+    shape: tuple[int, ...] = (geometry.channels, *space)
+    numbers = _c_strides(shape)
+    set_strides = in_strides[1] * geometry.channels, out_strides[1] * geometry.channels
     if alone:
-        values = _ordered(0, shape, of_input[1:], numbers)
-        places = _ordered(1, shape, numbers, of_out[1:], (1, *none), (0, *none))
-        return _NormAxes(values, places, (of_input[0], of_out[0]), set_strides)
-    if g.sets_per_sample:
-        values = _view(shape, of_input[1:], numbers)
-        sample_strides = of_input[0], of_out[0]
-    else:  # a set runs over the samples
+        values = _ordered(0, shape, in_strides[1:], numbers)
+        places = _ordered(1, shape, numbers, out_strides[1:], (1, *none), (0, *none))
+        return _NormAxes(values, places, (in_strides[0], out_strides[0]), set_strides)
+    if geometry.sets_per_sample:
+        values = _view(shape, in_strides[1:], numbers)
+        sample_strides = in_strides[0], out_strides[0]
+    else:  # a set extends over the samples
         shape = (samples, *space)
-        numbers = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        values = _view(shape, (of_input[0], *of_input[2:]), numbers)
+        values = _view(shape, (in_strides[0], *in_strides[2:]), _c_strides(shape))
         sample_strides = 0, 0
     places = _ordered(
         1,
-        # Channels as groups of them, so that the number of the set grows evenly along each axis.
-        (samples, channels // g.channels, g.channels, *space),
-        *((own[0], own[1] * g.channels, *own[1:]) for own in (of_input, of_out)),
-        (0, g.channels, 1, *none),
-        (g.sets_per_sample, 1, 0, *none),
+        # The channel axis is divided into groups, so that the set has a stride along each axis.
+        (samples, channels // geometry.channels, geometry.channels, *space),
+        *(
+            (strides[0], strides[1] * geometry.channels, *strides[1:])
+            for strides in (in_strides, out_strides)
+        ),
+        (0, geometry.channels, 1, *none),
+        (geometry.sets_per_sample, 1, 0, *none),
     )
     return _NormAxes(values, places, sample_strides, set_strides)
 
 
+def _c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a contiguous array in C order, in elements."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
 def _ordered(array: int, shape: Sequence[int], *strides: Sequence[int]) -> tuple[_Axis, ...]:
-    """Return a view in the order in which an array lies in memory."""
+    """Return a view in the memory order of one `array`, the largest stride first."""
     order = sorted(range(len(shape)), key=lambda axis: -abs(strides[array][axis]))
-    return _view([shape[a] for a in order], *([own[a] for a in order] for own in strides))
+    return _view(
+        [shape[axis] for axis in order],
+        *([array_strides[axis] for axis in order] for array_strides in strides),
+    )
 
 
 def _width(pack: int, axes: Sequence[_Axis], starts: Sequence[Sequence[int]]) -> int:
     """Return how many neighbours one instruction moves: a pack, half of one, or 1.
 
-    They lie together and aligned in each of the first arrays. Of these `starts` has where they
-    begin, and how far apart their parts do, in elements.
+    The neighbours are contiguous and aligned in each of the first arrays. For each of these,
+    `starts` has the elements from an aligned address to the first element, and between sets.
     """
     widths = [
-        lie_together(pack, [*own, *(axis.strides[array] for axis in axes)], axes[-1].size)
-        for array, own in enumerate(starts)
+        lie_together(pack, [*offsets, *(axis.strides[array] for axis in axes)], axes[-1].size)
+        for array, offsets in enumerate(starts)
     ]
     return width if (width := min(widths)) in (pack, pack // 2) else 1
 
 
 @lru_cache(maxsize=4096)
 def norm_layout(
-    geometry: NormGeometry, pack: int, alone: bool, input: Placed, out: Placed
+    geometry: NormGeometry, pack: int, alone: bool, data: Placed, out: Placed
 ) -> Arguments:
-    """Return the packed arguments of norms of arrays that lie so, but for those of each call.
+    """Return the packed arguments of a norm except for the members that a call sets.
 
-    A block has a set `alone`, or blocks share all of them.
+    Each block has one set `alone`, or blocks share all sets.
     """
-    g, line = geometry, _LINE // input.itemsize
-    axes = _norm_axes(g, input.strides, out.strides, alone)
-    starts = input.past, out.past
+    line = _LINE // data.itemsize
+    axes = _norm_axes(geometry, data.strides, out.strides, alone)
+    starts = data.past, out.past
     sets = list(zip(starts, axes.sample_strides, axes.set_strides, strict=True))
     values_width = _width(pack, axes.values, [sets[0], (0,)] if alone else sets[:1])
     width = _width(pack, axes.places, [(0,), sets[1]] if alone else [starts[:1], starts[1:]])
@@ -171,8 +180,9 @@ def norm_layout(
         width = 1 if alone else min(width, MOST_CHANNELS)
     return packed_words(
         (
-            *(g.shape[1], g.sets, g.sets_per_sample or g.sets, g.channels),
-            *(*axes.sample_strides, *axes.set_strides, g.elements),
+            *(geometry.shape[1], geometry.sets),
+            *(geometry.sets_per_sample or geometry.sets, geometry.channels),
+            *(*axes.sample_strides, *axes.set_strides, geometry.elements),
             values_width == pack and [axis.strides for axis in axes.values] == [(1, 1)],
             *(
                 _packed_walk(axes.values, values_width, line // values_width)
@@ -185,29 +195,29 @@ def norm_layout(
     )
 
 
-def lies_across(geometry: NormGeometry, input: Placed) -> bool:
-    """Whether the channels lie in packs, each a set of its own: those of a batch norm."""
-    (samples, channels, *space), (own, step, *steps) = geometry.shape, input.strides
-    pack = PACK // input.itemsize
-    axes = zip((samples, channels, *space), (own, 0, *steps), strict=True)
+def lies_across(geometry: NormGeometry, data: Placed) -> bool:
+    """Return whether a pack holds channels of a batch norm, each of which is a set."""
+    (samples, channels, *space), (sample_step, step, *steps) = geometry.shape, data.strides
+    pack = PACK // data.itemsize
+    axes = zip((samples, channels, *space), (sample_step, 0, *steps), strict=True)
     strides = [stride for size, stride in axes if size > 1]
     return (
         geometry.sets_per_sample == 0
         and step == 1
-        and math.gcd(pack, channels, input.past, *strides) == pack
+        and math.gcd(pack, channels, data.past, *strides) == pack
     )
 
 
 @lru_cache(maxsize=4096)
 def pool_layout(
-    one: PoolPass, lead: tuple[int, ...], input: Placed, of_out: tuple[int, ...]
+    one: PoolPass, lead: tuple[int, ...], data: Placed, out_strides: tuple[int, ...]
 ) -> Arguments:
-    """Return the packed arguments of a pass over arrays that lie so, but for their addresses.
+    """Return the packed arguments of a pass except for the addresses.
 
-    The kernel gets the axis that a warp shares as the last one.
+    The axis that the threads of a warp share comes last.
     """
     h, w = one.axes
-    *outer, line, step = input.strides
+    *outer, line, step = data.strides
     shared = one.lanes > 1
     inside = h.is_inside and w.is_inside and one.parts == 1
     none = (0,) * len(lead)
@@ -216,10 +226,10 @@ def pool_layout(
     outputs = _view(
         (*lead, h.size_out, w.size_out, one.parts),
         (*outer, h.stride * line, w.stride * step, one.part_step * (line, step)[one.along]),
-        (*of_out[:-1], of_out[-1] * one.parts, of_out[-1]),
-        *((0,) * len(own) if inside else own for own in starts[:: 1 if one.along else -1]),
+        (*out_strides[:-1], out_strides[-1] * one.parts, out_strides[-1]),
+        *((0,) * len(axis) if inside else axis for axis in starts[:: 1 if one.along else -1]),
     )
-    steps = (input.past, h.dilation * line, *(axis.strides[0] for axis in outputs))
+    steps = (data.past, h.dilation * line, *(axis.strides[0] for axis in outputs))
     pairs = (
         inside
         and h.kernel == w.kernel == 2
@@ -237,7 +247,7 @@ def pool_layout(
             *(
                 _packed_numbers(outputs, 1)
                 if shared
-                else _packed_walk(outputs, 1, _LINE // input.itemsize)
+                else _packed_walk(outputs, 1, _LINE // data.itemsize)
             ),
         )
     )

@@ -1,9 +1,9 @@
-"""Which inputs a stretch of outputs reads, along one axis, and how chunks hold them.
+"""The inputs that a range of outputs reads along one axis, and the chunks that hold them.
 
-Plain integers, for arrays that are divided into chunks (`cupyconv.dask`). Outputs ``start`` to
-``stop`` of a long axis are computed from a `Window` of its inputs. Padding is absence, so the
-window is padded only where the array itself ends: that is what makes the result that of the whole
-axis. (The windows of kernels/windows.cuh are ranges of exponents.)
+This is for arrays that are divided into chunks (`cupyconv.dask`). Outputs ``start`` to ``stop`` of
+a long axis are computed from a `Window` of its inputs. Padding is absence, so a window is padded
+only where the array itself ends: then the outputs are the same as for the undivided axis. (The
+windows of kernels/windows.cuh are something else, ranges of exponents.)
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from itertools import accumulate
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a convolution, of a transposed one, or of a pooling.
+    """One axis of a convolution, of a transposed convolution or of a pooling.
 
-    ``extent`` is ``dilation*(kernel - 1) + 1``, ``pad`` the padding in front.
+    ``extent`` is ``dilation*(kernel - 1) + 1``, ``pad`` is the padding before the first input.
     """
 
     size_in: int
@@ -30,7 +30,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Window:
-    """Inputs ``start`` to ``stop``, and the padding with which they give a stretch of outputs."""
+    """Inputs ``start`` to ``stop``, and the padding with which they give a range of outputs."""
 
     start: int
     stop: int
@@ -40,45 +40,45 @@ class Window:
 
 
 def conv_window(axis: Axis, start: int, stop: int) -> Window:
-    """Return what the outputs from `start` to `stop` of a convolution read.
+    """Return the window that the outputs `start` to `stop` of a convolution read.
 
-    Output ``o`` reads the positions from ``o*stride - pad`` on, ``extent`` of them. The last
-    outputs take what is left of the input as well, so that the window of a whole axis is the axis.
+    Output ``o`` reads ``extent`` positions from ``o*stride - pad`` on. The window of the last
+    outputs goes to the end of the input, so that the window of all outputs is the whole axis.
     """
     first = start * axis.stride - axis.pad
     last = (stop - 1) * axis.stride - axis.pad + axis.extent
     if stop == axis.size_out:
         last = max(last, axis.size_in)
     low, high = (min(max(end, 0), axis.size_in) for end in (first, last))
-    if low == high:  # they lie in the padding altogether
+    if low == high:  # the window lies entirely in the padding
         return Window(low, high, before=last - first)
     return Window(low, high, before=low - first, after=last - high)
 
 
 def conv_transpose_window(axis: Axis, start: int, stop: int) -> Window:
-    """Return what the outputs from `start` to `stop` of a transposed convolution read.
+    """Return the window that the outputs `start` to `stop` of a transposed convolution read.
 
-    Input ``i`` reaches the outputs from ``i*stride - pad`` on, ``extent`` of them. The window
-    begins with the first input that reaches `start` or something behind it, but not behind the
-    place of `start` itself: padding cuts outputs off and cannot add any in front. So where the
-    kernel is shorter than the stride, an input may be read that reaches none of the outputs. The
-    first and the last outputs take all inputs that the array has on their side, as above.
+    Input ``i`` contributes to ``extent`` outputs from ``i*stride - pad`` on. The window begins with
+    the first input that contributes to `start` or to a later output, but its first contribution is
+    never after `start`: padding cuts outputs off and cannot add any before them. So if the kernel
+    is shorter than the stride, the window may hold an input that contributes to none of the
+    outputs. Windows of the first and of the last outputs go to the end of the input on their side.
     """
-    place = start + axis.pad  # counted from where the first input begins
+    place = start + axis.pad  # of output `start`, from the first contribution of input 0
     low, high = 0, axis.size_in
     if start > 0:
-        reaching = -((axis.extent - 1 - place) // axis.stride)
-        low = max(min(reaching, place // axis.stride, axis.size_in - 1), 0)
+        contributing = -((axis.extent - 1 - place) // axis.stride)
+        low = max(min(contributing, place // axis.stride, axis.size_in - 1), 0)
     if stop < axis.size_out:
         high = min((stop - 1 + axis.pad) // axis.stride + 1, axis.size_in)
     before = place - low * axis.stride
-    own = (high - low - 1) * axis.stride + axis.extent - before  # outputs from `start` on
-    spare = own - (stop - start)
+    covered = (high - low - 1) * axis.stride + axis.extent - before  # outputs from `start` on
+    spare = covered - (stop - start)
     return Window(low, high, before, after=max(spare, 0), output_padding=max(-spare, 0))
 
 
 def conv_borders(axis: Axis, chunks: Sequence[int]) -> tuple[int, ...]:
-    """Return where the output's chunks begin and end, given the input's chunks.
+    """Return the borders of the output's chunks, given the sizes of the input's chunks.
 
     The output at ``o`` belongs to the chunk that holds the input at ``o*stride``.
     """
@@ -86,7 +86,7 @@ def conv_borders(axis: Axis, chunks: Sequence[int]) -> tuple[int, ...]:
 
 
 def conv_transpose_borders(axis: Axis, chunks: Sequence[int]) -> tuple[int, ...]:
-    """Return the same for a transposed convolution.
+    """Return the borders of the output's chunks of a transposed convolution.
 
     The output at ``o`` belongs to the chunk that holds the input at ``o // stride``.
     """
@@ -94,32 +94,32 @@ def conv_transpose_borders(axis: Axis, chunks: Sequence[int]) -> tuple[int, ...]
 
 
 def _borders(
-    axis: Axis, chunks: Sequence[int], first_behind: Callable[[int], int]
+    axis: Axis, chunks: Sequence[int], first_after: Callable[[int], int]
 ) -> tuple[int, ...]:
-    """`first_behind` is the first output that belongs behind an end of a chunk.
+    """Return the borders, where `first_after` gives the first output after the end of a chunk.
 
-    Outputs behind all inputs belong to the last chunk, and chunks of no output are left out.
+    Outputs after the last input belong to the last chunk. Chunks without an output are left out.
     """
-    inner = (first_behind(end) for end in accumulate(chunks) if end < axis.size_in)
+    inner = (first_after(end) for end in accumulate(chunks) if end < axis.size_in)
     return tuple(sorted({0, axis.size_out, *(min(border, axis.size_out) for border in inner)}))
 
 
 @dataclass(frozen=True)
 class Part:
-    """What a chunk holds of a window: where it lies in the chunk, and where in the window."""
+    """The part of a window that one chunk holds: its place in the chunk and in the window."""
 
     chunk: int
     inside: slice
     place: slice
-    whole: bool  # the part is all of the chunk
+    whole: bool  # whether the part is the entire chunk
 
 
 def parts(ends: Sequence[int], start: int, stop: int) -> list[Part]:
-    """Return where chunks with these `ends` hold the positions from `start` to `stop`.
+    """Return the parts of the window from `start` to `stop` in chunks with these `ends`.
 
-    There is always a part: an empty window has an empty one, of the first chunk.
+    There is always a part: an empty window gets an empty part of the first chunk.
     """
-    found = []
+    result = []
     for chunk in range(bisect_right(ends, start), len(ends)):
         begin, end = ends[chunk - 1] if chunk else 0, ends[chunk]
         if begin >= stop:
@@ -127,5 +127,5 @@ def parts(ends: Sequence[int], start: int, stop: int) -> list[Part]:
         low, high = max(start, begin), min(stop, end)
         if low < high:
             inside, place = slice(low - begin, high - begin), slice(low - start, high - start)
-            found.append(Part(chunk, inside, place, whole=(low, high) == (begin, end)))
-    return found or [Part(0, slice(0), slice(0), whole=ends[0] == 0)]
+            result.append(Part(chunk, inside, place, whole=(low, high) == (begin, end)))
+    return result or [Part(0, slice(0), slice(0), whole=ends[0] == 0)]

@@ -1,9 +1,10 @@
 """The functions of cupyconv on Dask arrays, whose chunks are CuPy or NumPy arrays.
 
-Arrays may be divided into chunks over the batch and over space, not over channels. A result is
-that of the whole array, computed block by block: each block reads the inputs that reach it, from
-as many chunks as it takes, and is padded only where the whole array ends. Nothing is computed
-before the result is asked for.
+An array may be divided into chunks along its batch and its spatial axes, but not along its channels
+(`max_pool2d` allows that as well). A result equals the one of the undivided array. It is computed
+block by block: a block reads the inputs that its outputs need, from as many chunks as hold them,
+and is padded only where the undivided array ends. Nothing is computed before the result is asked
+for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING
 from . import _blocks, _convolution, _geometry
 from ._arguments import IntOrSequence, Padding
 from ._arrays import Array
+from ._blocks import ArrayOrDask
+from ._dask_norms import batch_norm, group_norm, max_pool2d
+from ._signatures import readable
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -34,10 +38,11 @@ __all__ = [
 ]
 
 
+@readable
 def conv(
     input: da.Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: ArrayOrDask,
+    bias: ArrayOrDask | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
@@ -47,39 +52,37 @@ def conv(
 ) -> da.Array:
     """N-dimensional convolution of a Dask array.
 
-    The number of spatial axes is taken from `weight`.
-
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, *spatial)`` or ``(C_in, *spatial)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk;
-        dtypes as in `cupyconv.conv`.
+        Its chunks are NumPy or CuPy arrays, with all channels in one chunk and a dtype as in
+        `cupyconv.conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, *kernel)``
-        Kernel; not flipped. Each block of the result needs all of it.
+        As in `cupyconv.conv`. Each block of the result needs the whole kernel.
     bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
-        Added to each output channel.
-    stride, padding, dilation, groups
+        As in `cupyconv.conv`.
+    stride, padding, dilation, groups : optional
         As in `cupyconv.conv`.
     precision : {"float32", "tf32"}, optional
-        As in `cupyconv.conv`; by default that of the
-        `cupyconv.precision` block around this call.
+        As in `cupyconv.conv`. The `cupyconv.precision` block that counts is the one around this
+        call, not one around the computation.
 
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, *spatial_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o*stride``, or to the last one.
+        Array whose chunks are NumPy or CuPy arrays, as in `input`. The output at ``o`` belongs to
+        the chunk that holds the input at ``o*stride``, or to the last chunk.
 
     Raises
     ------
     ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
+        As from `cupyconv.conv`, and if the channels lie in several chunks.
     TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `cupyconv.conv`, and if `input` is not a Dask array.
 
     See Also
     --------
-    cupyconv.conv : the same on a whole array, with the definition.
+    cupyconv.conv : the same for one array, with the definition.
 
     Examples
     --------
@@ -94,15 +97,15 @@ def conv(
     array([[-2., -2., -2.]])
     """
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    return _blocks.convolve(
-        _convolution.conv, _geometry.conv, input, weight, bias, options, None, precision
-    )
+    operands = input, weight, bias
+    return _blocks.convolve(_convolution.conv, _geometry.conv, operands, options, None, precision)
 
 
+@readable
 def conv1d(
     input: da.Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: ArrayOrDask,
+    bias: ArrayOrDask | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
@@ -110,39 +113,26 @@ def conv1d(
     *,
     precision: str | None = None,
 ) -> da.Array:
-    """1-D convolution of a Dask array.
+    """1-D convolution of a Dask array: `conv` with one spatial axis.
 
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, L)`` or ``(C_in, L)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk;
-        dtypes as in `cupyconv.conv1d`.
+        As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K)``
-        Kernel; not flipped. Each block of the result needs all of it.
-    bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
-        Added to each output channel.
-    stride, padding, dilation, groups
-        As in `cupyconv.conv1d`.
-    precision : {"float32", "tf32"}, optional
-        As in `cupyconv.conv1d`; by default that of the
-        `cupyconv.precision` block around this call.
+        As in `conv`.
+    bias, stride, padding, dilation, groups, precision : optional
+        As in `conv`.
 
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, L_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o*stride``, or to the last one.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv`.
 
     See Also
     --------
-    cupyconv.conv1d : the same on a whole array, with the definition.
+    conv : the chunks, and the errors.
+    cupyconv.conv1d : the same for one array.
 
     Examples
     --------
@@ -154,15 +144,15 @@ def conv1d(
     array([[3., 6., 9., 7.]])
     """
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    return _blocks.convolve(
-        _convolution.conv1d, _geometry.conv, input, weight, bias, options, 1, precision
-    )
+    operands = input, weight, bias
+    return _blocks.convolve(_convolution.conv1d, _geometry.conv, operands, options, 1, precision)
 
 
+@readable
 def conv2d(
     input: da.Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: ArrayOrDask,
+    bias: ArrayOrDask | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
@@ -170,39 +160,26 @@ def conv2d(
     *,
     precision: str | None = None,
 ) -> da.Array:
-    """2-D convolution of a Dask array.
+    """2-D convolution of a Dask array: `conv` with two spatial axes.
 
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, H, W)`` or ``(C_in, H, W)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk;
-        dtypes as in `cupyconv.conv2d`.
+        As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_h, K_w)``
-        Kernel; not flipped. Each block of the result needs all of it.
-    bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
-        Added to each output channel.
-    stride, padding, dilation, groups
-        As in `cupyconv.conv2d`.
-    precision : {"float32", "tf32"}, optional
-        As in `cupyconv.conv2d`; by default that of the
-        `cupyconv.precision` block around this call.
+        As in `conv`.
+    bias, stride, padding, dilation, groups, precision : optional
+        As in `conv`.
 
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, H_out, W_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o*stride``, or to the last one.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv`.
 
     See Also
     --------
-    cupyconv.conv2d : the same on a whole array, with the definition.
+    conv : the chunks, and the errors.
+    cupyconv.conv2d : the same for one array.
 
     Examples
     --------
@@ -217,15 +194,15 @@ def conv2d(
     array([18., 18.])
     """
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    return _blocks.convolve(
-        _convolution.conv2d, _geometry.conv, input, weight, bias, options, 2, precision
-    )
+    operands = input, weight, bias
+    return _blocks.convolve(_convolution.conv2d, _geometry.conv, operands, options, 2, precision)
 
 
+@readable
 def conv3d(
     input: da.Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: ArrayOrDask,
+    bias: ArrayOrDask | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
@@ -233,39 +210,26 @@ def conv3d(
     *,
     precision: str | None = None,
 ) -> da.Array:
-    """3-D convolution of a Dask array.
+    """3-D convolution of a Dask array: `conv` with three spatial axes.
 
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, D, H, W)`` or ``(C_in, D, H, W)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk;
-        dtypes as in `cupyconv.conv3d`.
+        As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_d, K_h, K_w)``
-        Kernel; not flipped. Each block of the result needs all of it.
-    bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
-        Added to each output channel.
-    stride, padding, dilation, groups
-        As in `cupyconv.conv3d`.
-    precision : {"float32", "tf32"}, optional
-        As in `cupyconv.conv3d`; by default that of the
-        `cupyconv.precision` block around this call.
+        As in `conv`.
+    bias, stride, padding, dilation, groups, precision : optional
+        As in `conv`.
 
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, D_out, H_out, W_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o*stride``, or to the last one.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv`.
 
     See Also
     --------
-    cupyconv.conv3d : the same on a whole array, with the definition.
+    conv : the chunks, and the errors.
+    cupyconv.conv3d : the same for one array.
 
     Examples
     --------
@@ -280,31 +244,29 @@ def conv3d(
     27.0
     """
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
-    return _blocks.convolve(
-        _convolution.conv3d, _geometry.conv, input, weight, bias, options, 3, precision
-    )
+    operands = input, weight, bias
+    return _blocks.convolve(_convolution.conv3d, _geometry.conv, operands, options, 3, precision)
 
 
 def _transposed(
     function: Callable[..., Array],
-    input: da.Array,
-    weight: Array,
-    bias: Array | None,
-    steps: tuple[object, ...],
     rank: int | None,
+    operands: _blocks.Operands,
+    steps: tuple[object, ...],
     precision: str | None,
 ) -> da.Array:
-    """Return a transposed convolution; `steps` are its arguments behind the arrays, in order."""
+    """Return a transposed convolution; `steps` are its options in the order of `conv_transpose`."""
     names = ("stride", "padding", "output_padding", "groups", "dilation")
     options = dict(zip(names, steps, strict=True))
     describe = _geometry.conv_transpose
-    return _blocks.convolve(function, describe, input, weight, bias, options, rank, precision)
+    return _blocks.convolve(function, describe, operands, options, rank, precision)
 
 
+@readable
 def conv_transpose(
     input: da.Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: ArrayOrDask,
+    bias: ArrayOrDask | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     output_padding: IntOrSequence = 0,
@@ -315,39 +277,37 @@ def conv_transpose(
 ) -> da.Array:
     """N-dimensional transposed convolution of a Dask array.
 
-    The number of spatial axes is taken from `weight`.
-
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, *spatial)`` or ``(C_in, *spatial)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk;
-        dtypes as in `cupyconv.conv_transpose`.
+        Its chunks are NumPy or CuPy arrays, with all channels in one chunk and a dtype as in
+        `cupyconv.conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, *kernel)``
-        Kernel; not flipped. Each block of the result needs all of it.
+        As in `cupyconv.conv_transpose`. Each block of the result needs the whole kernel.
     bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
-        Added to each output channel.
-    stride, padding, output_padding, groups, dilation
+        As in `cupyconv.conv_transpose`.
+    stride, padding, output_padding, groups, dilation : optional
         As in `cupyconv.conv_transpose`.
     precision : {"float32", "tf32"}, optional
-        As in `cupyconv.conv_transpose`; by default that of the
-        `cupyconv.precision` block around this call.
+        As in `cupyconv.conv_transpose`. The `cupyconv.precision` block that counts is the one
+        around this call, not one around the computation.
 
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, *spatial_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o // stride``, or to the last one.
+        Array whose chunks are NumPy or CuPy arrays, as in `input`. The output at ``o`` belongs to
+        the chunk that holds the input at ``o // stride``, or to the last chunk.
 
     Raises
     ------
     ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
+        As from `cupyconv.conv_transpose`, and if the channels lie in several chunks.
     TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `cupyconv.conv_transpose`, and if `input` is not a Dask array.
 
     See Also
     --------
-    cupyconv.conv_transpose : the same on a whole array, with the definition.
+    cupyconv.conv_transpose : the same for one array, with the definition.
 
     Examples
     --------
@@ -362,13 +322,15 @@ def conv_transpose(
     array([[1., 1., 3., 2., 5., 3., 3.]])
     """
     steps = stride, padding, output_padding, groups, dilation
-    return _transposed(_convolution.conv_transpose, input, weight, bias, steps, None, precision)
+    operands = input, weight, bias
+    return _transposed(_convolution.conv_transpose, None, operands, steps, precision)
 
 
+@readable
 def conv_transpose1d(
     input: da.Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: ArrayOrDask,
+    bias: ArrayOrDask | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     output_padding: IntOrSequence = 0,
@@ -377,39 +339,26 @@ def conv_transpose1d(
     *,
     precision: str | None = None,
 ) -> da.Array:
-    """1-D transposed convolution of a Dask array.
+    """1-D transposed convolution of a Dask array: `conv_transpose` with one spatial axis.
 
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, L)`` or ``(C_in, L)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk;
-        dtypes as in `cupyconv.conv_transpose1d`.
+        As in `conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, K)``
-        Kernel; not flipped. Each block of the result needs all of it.
-    bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
-        Added to each output channel.
-    stride, padding, output_padding, groups, dilation
-        As in `cupyconv.conv_transpose1d`.
-    precision : {"float32", "tf32"}, optional
-        As in `cupyconv.conv_transpose1d`; by default that of the
-        `cupyconv.precision` block around this call.
+        As in `conv_transpose`.
+    bias, stride, padding, output_padding, groups, dilation, precision : optional
+        As in `conv_transpose`.
 
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, L_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o // stride``, or to the last one.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv_transpose`.
 
     See Also
     --------
-    cupyconv.conv_transpose1d : the same on a whole array, with the definition.
+    conv_transpose : the chunks, and the errors.
+    cupyconv.conv_transpose1d : the same for one array.
 
     Examples
     --------
@@ -424,13 +373,15 @@ def conv_transpose1d(
     array([[ 10., 102.,  20., 203.,  30., 300.]])
     """
     steps = stride, padding, output_padding, groups, dilation
-    return _transposed(_convolution.conv_transpose1d, input, weight, bias, steps, 1, precision)
+    operands = input, weight, bias
+    return _transposed(_convolution.conv_transpose1d, 1, operands, steps, precision)
 
 
+@readable
 def conv_transpose2d(
     input: da.Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: ArrayOrDask,
+    bias: ArrayOrDask | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     output_padding: IntOrSequence = 0,
@@ -439,39 +390,26 @@ def conv_transpose2d(
     *,
     precision: str | None = None,
 ) -> da.Array:
-    """2-D transposed convolution of a Dask array.
+    """2-D transposed convolution of a Dask array: `conv_transpose` with two spatial axes.
 
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, H, W)`` or ``(C_in, H, W)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk;
-        dtypes as in `cupyconv.conv_transpose2d`.
+        As in `conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, K_h, K_w)``
-        Kernel; not flipped. Each block of the result needs all of it.
-    bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
-        Added to each output channel.
-    stride, padding, output_padding, groups, dilation
-        As in `cupyconv.conv_transpose2d`.
-    precision : {"float32", "tf32"}, optional
-        As in `cupyconv.conv_transpose2d`; by default that of the
-        `cupyconv.precision` block around this call.
+        As in `conv_transpose`.
+    bias, stride, padding, output_padding, groups, dilation, precision : optional
+        As in `conv_transpose`.
 
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, H_out, W_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o // stride``, or to the last one.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv_transpose`.
 
     See Also
     --------
-    cupyconv.conv_transpose2d : the same on a whole array, with the definition.
+    conv_transpose : the chunks, and the errors.
+    cupyconv.conv_transpose2d : the same for one array.
 
     Examples
     --------
@@ -488,13 +426,15 @@ def conv_transpose2d(
     64.0
     """
     steps = stride, padding, output_padding, groups, dilation
-    return _transposed(_convolution.conv_transpose2d, input, weight, bias, steps, 2, precision)
+    operands = input, weight, bias
+    return _transposed(_convolution.conv_transpose2d, 2, operands, steps, precision)
 
 
+@readable
 def conv_transpose3d(
     input: da.Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: ArrayOrDask,
+    bias: ArrayOrDask | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     output_padding: IntOrSequence = 0,
@@ -503,39 +443,26 @@ def conv_transpose3d(
     *,
     precision: str | None = None,
 ) -> da.Array:
-    """3-D transposed convolution of a Dask array.
+    """3-D transposed convolution of a Dask array: `conv_transpose` with three spatial axes.
 
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, D, H, W)`` or ``(C_in, D, H, W)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk;
-        dtypes as in `cupyconv.conv_transpose3d`.
+        As in `conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, K_d, K_h, K_w)``
-        Kernel; not flipped. Each block of the result needs all of it.
-    bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
-        Added to each output channel.
-    stride, padding, output_padding, groups, dilation
-        As in `cupyconv.conv_transpose3d`.
-    precision : {"float32", "tf32"}, optional
-        As in `cupyconv.conv_transpose3d`; by default that of the
-        `cupyconv.precision` block around this call.
+        As in `conv_transpose`.
+    bias, stride, padding, output_padding, groups, dilation, precision : optional
+        As in `conv_transpose`.
 
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, D_out, H_out, W_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o // stride``, or to the last one.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv_transpose`.
 
     See Also
     --------
-    cupyconv.conv_transpose3d : the same on a whole array, with the definition.
+    conv_transpose : the chunks, and the errors.
+    cupyconv.conv_transpose3d : the same for one array.
 
     Examples
     --------
@@ -548,13 +475,15 @@ def conv_transpose3d(
     ((1,), (20, 20, 20), (20, 20), (40,))
     """
     steps = stride, padding, output_padding, groups, dilation
-    return _transposed(_convolution.conv_transpose3d, input, weight, bias, steps, 3, precision)
+    operands = input, weight, bias
+    return _transposed(_convolution.conv_transpose3d, 3, operands, steps, precision)
 
 
+@readable
 def depthwise_conv2d(
     input: da.Array,
-    weight: Array,
-    bias: Array | None = None,
+    weight: ArrayOrDask,
+    bias: ArrayOrDask | None = None,
     stride: IntOrSequence = 1,
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
@@ -566,34 +495,21 @@ def depthwise_conv2d(
     Parameters
     ----------
     input : dask.array.Array, shape ``(N, C_in, H, W)`` or ``(C_in, H, W)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk. dtypes as in
-        `cupyconv.depthwise_conv2d`.
+        As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, 1, K_h, K_w)``
-        Kernel; not flipped. ``C_out`` is a multiple of ``C_in``.
-    bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
-        Added to each output channel.
-    stride, padding, dilation
         As in `cupyconv.depthwise_conv2d`.
-    precision : {"float32", "tf32"}, optional
-        As in `cupyconv.depthwise_conv2d`; by default that of the `cupyconv.precision` block around
-        this call.
+    bias, stride, padding, dilation, precision : optional
+        As in `conv`.
 
     Returns
     -------
     dask.array.Array, shape ``(N, C_out, H_out, W_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o*stride``, or to the last one.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
+        As from `conv`.
 
     See Also
     --------
-    cupyconv.depthwise_conv2d : the same on a whole array, with the definition.
+    conv : the chunks, and the errors.
+    cupyconv.depthwise_conv2d : the same for one array.
 
     Examples
     --------
@@ -607,170 +523,7 @@ def depthwise_conv2d(
     <BLANKLINE>
            [[13.]]])
     """
-    return _blocks.convolve(
-        _convolution.depthwise_conv2d,
-        _geometry.depthwise_conv,
-        input,
-        weight,
-        bias,
-        {"stride": stride, "padding": padding, "dilation": dilation},
-        2,
-        precision,
-    )
-
-
-def batch_norm(
-    input: da.Array,
-    mean: Array,
-    var: Array,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    *,
-    eps: float = 1e-5,
-) -> da.Array:
-    """Batch normalisation of a Dask array, with given statistics.
-
-    Parameters
-    ----------
-    input : dask.array.Array, shape ``(N, C, *spatial)``
-        Chunks are NumPy or CuPy arrays, with all channels in one chunk. dtypes as in
-        `cupyconv.batch_norm`.
-    mean, var : ndarray or dask.array.Array, shape ``(C,)``
-        Statistics of the channels. Those of `input` itself are reductions of Dask, see the
-        example.
-    weight, bias : ndarray or dask.array.Array, shape ``(C,)``, optional
-        Scale and shift of the channels; 1 and 0 where they are not given.
-    eps : float, default 1e-5
-        Added to the variance.
-
-    Returns
-    -------
-    dask.array.Array, shape ``(N, C, *spatial)``
-        In the chunks of `input`.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and for channels in several chunks.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
-
-    See Also
-    --------
-    cupyconv.batch_norm : the same on a whole array, with the definition.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> import cupyconv.dask
-    >>> x = da.arange(8.0, chunks=8).reshape(4, 1, 2).rechunk((1, -1, -1))
-    >>> mean, var = x.mean(axis=(0, 2)), x.var(axis=(0, 2))
-    >>> y = cupyconv.dask.batch_norm(x, mean, var, eps=0.0)
-    >>> float(y.std())
-    1.0
-    """
-    return _blocks.batch_norm(input, mean, var, weight, bias, eps)
-
-
-def group_norm(
-    input: da.Array,
-    num_groups: int,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: float = 1e-5,
-) -> da.Array:
-    """Group normalisation of a Dask array that is divided along its batch alone.
-
-    Parameters
-    ----------
-    input : dask.array.Array, shape ``(N, C, *spatial)``
-        Chunks are NumPy or CuPy arrays, with each sample in one chunk. dtypes as in
-        `cupyconv.group_norm`.
-    num_groups : int
-        Number of groups of neighbouring channels; divides C.
-    weight, bias : ndarray or dask.array.Array, shape ``(C,)``, optional
-        Scale and shift of the channels; 1 and 0 where they are not given.
-    eps : float, default 1e-5
-        Added to the variance.
-
-    Returns
-    -------
-    dask.array.Array, shape ``(N, C, *spatial)``
-        In the chunks of `input`.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and for samples in several chunks.
-    TypeError
-        For arrays of another kind, mixed NumPy and CuPy arrays and unsupported dtypes.
-
-    See Also
-    --------
-    cupyconv.group_norm : the same on a whole array, with the definition.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> import numpy as np
-    >>> import cupyconv.dask
-    >>> x = da.from_array(np.array([[1.0, 3.0, 10.0, 30.0]] * 2), chunks=(1, -1))
-    >>> cupyconv.dask.group_norm(x, 2, eps=0.0).compute()
-    array([[-1.,  1., -1.,  1.],
-           [-1.,  1., -1.,  1.]])
-    """
-    return _blocks.group_norm(input, num_groups, weight, bias, eps)
-
-
-def max_pool2d(
-    input: da.Array,
-    kernel_size: IntOrSequence,
-    stride: IntOrSequence | None = None,
-    padding: IntOrSequence = 0,
-    dilation: IntOrSequence = 1,
-    ceil_mode: bool = False,
-) -> da.Array:
-    """2-D max pooling of a Dask array.
-
-    Parameters
-    ----------
-    input : dask.array.Array, shape ``(N, C, H, W)`` or ``(C, H, W)``
-        Chunks are NumPy or CuPy arrays; here channels may be divided, too. dtypes as in
-        `cupyconv.max_pool2d`.
-    kernel_size, stride, padding, dilation, ceil_mode
-        As in `cupyconv.max_pool2d`.
-
-    Returns
-    -------
-    dask.array.Array, shape ``(N, C, H_out, W_out)``
-        Its chunks are NumPy or CuPy arrays, as those of `input`. The output at ``o`` belongs to
-        the chunk that holds the input at ``o*stride``, or to the last one.
-
-    Raises
-    ------
-    ValueError
-        For shapes and values that do not fit each other, and where a window would hold no input.
-    TypeError
-        For arrays of another kind and unsupported dtypes.
-
-    See Also
-    --------
-    cupyconv.max_pool2d : the same on a whole array.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> import cupyconv.dask
-    >>> x = da.arange(16, chunks=16).reshape(1, 4, 4).rechunk((1, 3, 1))
-    >>> cupyconv.dask.max_pool2d(x, 2).compute()
-    array([[[ 5,  7],
-            [13, 15]]])
-    """
-    options = {
-        "kernel_size": kernel_size,
-        "stride": stride,
-        "padding": padding,
-        "dilation": dilation,
-        "ceil_mode": ceil_mode,
-    }
-    return _blocks.max_pool2d(input, options)
+    function, describe = _convolution.depthwise_conv2d, _geometry.depthwise_conv
+    options = {"stride": stride, "padding": padding, "dilation": dilation}
+    operands = input, weight, bias
+    return _blocks.convolve(function, describe, operands, options, 2, precision)

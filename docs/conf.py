@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import matplotlib
+
+import cupyconv
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -17,7 +18,7 @@ import make_pictures  # noqa: E402, the folder must be on the path first
 project = "cupyconv"
 author = "The cupyconv developers"
 copyright = author
-release = metadata.version("cupyconv")
+release = cupyconv.__version__
 
 extensions = [
     "sphinx.ext.autodoc",

@@ -650,9 +650,11 @@ def test_functions_are_those_of_whole_arrays(name: str) -> None:
 
 
 def test_examples_of_the_module_run() -> None:
-    failures, attempted = doctest.testmod(cupyconv.dask, optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert failures == 0
-    assert attempted > 5 * len(cupyconv.dask.__all__)
+    for name in cupyconv.dask.__all__:
+        (example,) = doctest.DocTestFinder().find(getattr(cupyconv.dask, name), name, globs={})
+        result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example)
+        assert result.failed == 0
+        assert result.attempted > 3, name
 
 
 # A cluster: two processes on this machine ----------------------------------------------------

@@ -76,7 +76,8 @@ def test_nothing_is_made_for_a_call_of_any_size() -> None:
 
 def test_every_function_that_takes_arrays_can_be_explained() -> None:
     def annotations(function: Any) -> dict[str, Any]:
-        return {n: str(p.annotation) for n, p in inspect.signature(function).parameters.items()}
+        parameters = inspect.signature(function).parameters
+        return {n: inspect.unwrap(function).__annotations__[n] for n in parameters}
 
     functions = [getattr(cupyconv, name) for name in cupyconv.__all__]
     takers = [f for f in functions if any("Array" in a for a in annotations(f).values())]

@@ -153,6 +153,10 @@ def test_wheel_contents(wheel):
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"cupyconv"}
 
 
+def test_version(wheel):
+    assert wheel.name.split("-")[:2] == ["cupyconv", cupyconv.__version__]
+
+
 def test_all_is_complete():
     public = {
         name

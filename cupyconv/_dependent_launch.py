@@ -1,9 +1,8 @@
-"""Launches of kernels that may begin before the one in front of them has ended.
+"""Programmatic dependent launches: a kernel may begin before the previous kernel has ended.
 
-So the time that a kernel takes to begin passes while the other one still runs. CuPy has no call for
-it, which NVIDIA's programming guide calls a programmatic dependent launch: this one goes to the
-driver itself. The kernel waits, where it needs what the other one writes (``wait_for_grids`` in
-``kernels/ptx.cuh``).
+The latency of its start then overlaps with the previous kernel. CuPy has no call for such a launch,
+so this module calls the driver itself. The kernel waits before it reads what the previous kernel
+writes (``wait_for_grids`` in ``kernels/ptx.cuh``).
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-_DRIVER = 12040  # since then, such launches may be captured into graphs
+_SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+_DRIVER = 12040  # the first driver that captures such launches into graphs
 
 
 class _Attribute(ctypes.Structure):  # CUlaunchAttribute
@@ -41,31 +40,34 @@ class _Config(ctypes.Structure):  # CUlaunchConfig
 
 @lru_cache(maxsize=1)
 def driver() -> Callable[..., int] | None:
-    """Return the driver's launch with attributes, None where it has none that serves."""
+    """Return the driver's cuLaunchKernelEx, None if there is none or the driver is too old."""
     from cupy.cuda import runtime
 
     try:
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        start: Any = library.cuLaunchKernelEx
+        launch: Any = library.cuLaunchKernelEx
     except (OSError, AttributeError):
         return None
-    start.argtypes = (
+    launch.argtypes = (
         ctypes.POINTER(_Config),
         ctypes.c_void_p,
         ctypes.POINTER(ctypes.c_void_p),
         ctypes.c_void_p,
     )
-    start.restype = ctypes.c_int
-    return start if runtime.driverGetVersion() >= _DRIVER else None
+    launch.restype = ctypes.c_int
+    return launch if runtime.driverGetVersion() >= _DRIVER else None
 
 
 def launcher(
-    start: Callable[..., int], function: Any, grid: int, block: int, shared: int
+    launch: Callable[..., int], function: Any, grid: int, block: int, shared: int
 ) -> Callable[[array[int]], None]:
-    """Return what puts a function of CuPy's, with its packed arguments, on the current stream."""
+    """Return a function that launches CuPy's `function` on the current stream by `launch`.
+
+    It takes the packed arguments of the kernel.
+    """
     from cupy import cuda
 
-    attribute = _Attribute(_EARLY, value=1)
+    attribute = _Attribute(_SERIALIZATION, value=1)
     sizes = (grid, 1, 1), (block, 1, 1), shared
 
     @lru_cache(maxsize=16)
@@ -75,7 +77,7 @@ def launcher(
     def run(arguments: array[int]) -> None:
         parameter = ctypes.c_void_p(arguments.buffer_info()[0])
         stream = cuda.get_current_stream().ptr
-        status = start(config(stream), function.ptr, ctypes.byref(parameter), None)
+        status = launch(config(stream), function.ptr, ctypes.byref(parameter), None)
         if status:
             raise cuda.driver.CUDADriverError(status)
 

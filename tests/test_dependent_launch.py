@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from cupy import cuda
 
-from cupyconv import _early
+from cupyconv import _dependent_launch
 from cupyconv._plan import MatrixPlan, Processor, plan_conv
 from test_plan import conv
 
 
 def test_structures_are_those_of_the_driver() -> None:
     """The offsets of CUlaunchAttribute and CUlaunchConfig in cuda.h, with pointers of 8 bytes."""
-    attribute, config = _early._Attribute, _early._Config
+    attribute, config = _dependent_launch._Attribute, _dependent_launch._Config
     assert (ctypes.sizeof(attribute), attribute.value.offset) == (72, 8)
     offsets = [getattr(config, name).offset for name, _ in config._fields_]
     assert offsets == [0, 12, 24, 32, 40, 48]
@@ -37,7 +37,7 @@ def test_what_the_driver_is_handed(monkeypatch: pytest.MonkeyPatch) -> None:
         return 0
 
     monkeypatch.setattr(cuda, "get_current_stream", lambda: SimpleNamespace(ptr=77))
-    run = _early.launcher(start, SimpleNamespace(ptr=5), 132, 512, 4096)
+    run = _dependent_launch.launcher(start, SimpleNamespace(ptr=5), 132, 512, 4096)
     run(array("q", [3, -1, 2**40]))
     assert calls == [
         ([132, 1, 1], [512, 1, 1], 4096, 77, 1),
@@ -58,7 +58,7 @@ def test_where_there_is_none(lacks: str, monkeypatch: pytest.MonkeyPatch) -> Non
     version = 12030 if lacks == "version" else 12040
     monkeypatch.setattr(ctypes, "CDLL", library)
     monkeypatch.setattr(cuda.runtime, "driverGetVersion", lambda: version)
-    found = _early.driver.__wrapped__()
+    found = _dependent_launch.driver.__wrapped__()
     assert found is (start if lacks == "nothing" else None)
 
 
@@ -76,11 +76,11 @@ def test_which_kernels_begin_early(target: str, dtype: str) -> None:
 @pytest.mark.gpu
 def test_the_driver_of_a_gpu() -> None:
     """It has the launch, and says what is wrong with one that it refuses."""
-    start = _early.driver()
+    start = _dependent_launch.driver()
     if cuda.runtime.driverGetVersion() < 12040:
         assert start is None
         return
     assert start
-    run = _early.launcher(start, SimpleNamespace(ptr=0), 1, 1, 0)
+    run = _dependent_launch.launcher(start, SimpleNamespace(ptr=0), 1, 1, 0)
     with pytest.raises(cuda.driver.CUDADriverError):
         run(array("q", [0]))

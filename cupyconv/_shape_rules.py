@@ -1,0 +1,166 @@
+"""Rules for the shapes of the arrays of a call, with errors that repeat the caller's values.
+
+Functions begin with the name of the public function, which begins each message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from ._arguments import SIZE_LIMIT, Pads
+
+Shape: TypeAlias = tuple[int, ...]
+
+# Most spatial axes of a convolution: the arguments of kernels have room for as many.
+MAX_RANK = 24
+
+_LARGEST_ITEM = 16  # bytes of complex128
+
+
+def spatial_rank(name: str, weight_shape: Shape, rank: int | None, weight: str = "weight") -> int:
+    """Return the number of spatial axes of a weight, which must be `rank` unless that is None."""
+    if rank is not None and len(weight_shape) != rank + 2:
+        raise ValueError(
+            f"{name}: {weight} must have {rank + 2} axes, got {weight} of shape {weight_shape}"
+        )
+    if not 1 <= len(weight_shape) - 2 <= MAX_RANK:
+        raise ValueError(
+            f"{name}: {weight} must have 1 to {MAX_RANK} spatial axes after its two channel axes, "
+            f"got {weight} of shape {weight_shape}"
+        )
+    return len(weight_shape) - 2
+
+
+def batched(name: str, input_shape: Shape, rank: int) -> bool:
+    """Return whether an input with `rank` spatial axes has a batch axis."""
+    if len(input_shape) not in (rank + 1, rank + 2):
+        raise ValueError(
+            f"{name}: input must have {rank + 2} axes, or {rank + 1} without a batch axis, "
+            f"got input of shape {input_shape}"
+        )
+    return len(input_shape) == rank + 2
+
+
+def check_kernel_and_bias(
+    name: str, weight: str, weight_shape: Shape, bias_shape: Shape | None, channels_out: int
+) -> None:
+    """Raise if the kernel has an axis of no taps, or if the bias does not fit the output."""
+    if 0 in weight_shape[2:]:
+        raise ValueError(
+            f"{name}: {weight} must have kernel axes of at least 1, "
+            f"got {weight} of shape {weight_shape}"
+        )
+    if bias_shape is not None and bias_shape != (channels_out,):
+        raise ValueError(
+            f"{name}: bias must have shape ({channels_out},), one value for each output channel, "
+            f"got bias of shape {bias_shape}"
+        )
+
+
+def check_conv_channels(name: str, channels_in: int, weight_shape: Shape, groups: int) -> None:
+    """Raise unless the channels of a convolution fit its weight and its groups."""
+    if weight_shape[1] * groups != channels_in:
+        raise ValueError(
+            f"{name}: input must have groups * weight.shape[1] channels, got {channels_in} "
+            f"channels with groups={groups} and weight of shape {weight_shape}"
+        )
+    if weight_shape[0] % groups:
+        raise ValueError(
+            f"{name}: groups must divide the output channels, got groups={groups} and weight of "
+            f"shape {weight_shape}"
+        )
+
+
+def check_depthwise_channels(
+    name: str, channels_in: int, input_shape: Shape, weight_shape: Shape
+) -> None:
+    """Raise unless each input channel has its kernels in the weight."""
+    if weight_shape[1] != 1:
+        raise ValueError(
+            f"{name}: weight must have shape (C_out, 1, *kernel), got weight of shape "
+            f"{weight_shape}"
+        )
+    channels_out = weight_shape[0]
+    if channels_out % channels_in if channels_in else channels_out:
+        raise ValueError(
+            f"{name}: weight.shape[0] must be a multiple of the input's channels, got weight of "
+            f"shape {weight_shape} with input of shape {input_shape}"
+        )
+
+
+def check_conv_transpose_channels(
+    name: str, weight: str, input_shape: Shape, weight_shape: Shape, groups: int
+) -> None:
+    """Raise unless the channels of a transposed convolution fit its weight and its groups."""
+    channels_in = input_shape[1 - len(weight_shape)]
+    if weight_shape[0] != channels_in:
+        raise ValueError(
+            f"{name}: input must have {weight}.shape[0] channels, got {channels_in} channels with "
+            f"{weight} of shape {weight_shape}"
+        )
+    if channels_in % groups:
+        raise ValueError(
+            f"{name}: groups must divide the input channels, got groups={groups} and input of "
+            f"shape {input_shape}"
+        )
+
+
+def check_output_padding(
+    name: str, padding: Pads | str, output_padding: Shape, stride: Shape, dilation: Shape
+) -> None:
+    """Raise unless the output padding is small enough, and 0 with padding="same"."""
+    limits = map(max, stride, dilation)
+    if any(extra >= limit for extra, limit in zip(output_padding, limits, strict=True)):
+        raise ValueError(
+            f"{name}: output_padding must be smaller than stride or dilation on each axis, got "
+            f"output_padding={output_padding} with stride={stride}, dilation={dilation}"
+        )
+    if padding == "same" and any(output_padding):
+        raise ValueError(
+            f"{name}: output_padding must be 0 with padding='same', got "
+            f"output_padding={output_padding}"
+        )
+
+
+def check_norm(
+    name: str,
+    subject: str,
+    input_shape: Shape,
+    parameters: dict[str, Shape | None],
+    values: Shape,
+) -> None:
+    """Raise unless a norm can be taken of an input of this shape with these `parameters`.
+
+    `values` are the sizes whose product is the number of values that share a mean.
+    """
+    if len(input_shape) < 2:
+        raise ValueError(
+            f"{name}: input must have a batch and a channel axis, got input of shape {input_shape}"
+        )
+    if 0 in values:
+        raise ValueError(
+            f"{name}: cannot normalise over no values, got {subject} of shape {input_shape}"
+        )
+    channels = input_shape[1]
+    for argument, shape in parameters.items():
+        if shape is not None and shape != (channels,):
+            raise ValueError(
+                f"{name}: {argument} must have shape ({channels},), one value for each channel, "
+                f"got {argument} of shape {shape}"
+            )
+    check_sizes(name, f"{subject} of shape {input_shape}", (input_shape,))
+
+
+def check_sizes(name: str, call: str, shapes: Iterable[Shape], extents: Iterable[int] = ()) -> None:
+    """Raise if an array would have 2**63 bytes, or an axis as many positions with its padding.
+
+    Axes without elements do not count for the bytes of an array, as in NumPy.
+    """
+    elements = max(math.prod(max(size, 1) for size in shape) for shape in shapes)
+    if max(elements * _LARGEST_ITEM, *extents, 0) >= SIZE_LIMIT:
+        raise ValueError(
+            f"{name}: sizes must stay below 2**63, counted in bytes at {_LARGEST_ITEM} an element, "
+            f"got {call}"
+        )

@@ -14,10 +14,11 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike
 
 import cupyconv
+from bounds import assert_same_bits
 from cupyconv import _calls, _paths, _plan
 from emulator.device import EmulatedDevice, EmulatedPath
 from reference import Array, Shape
-from strategies import Case, poison
+from strategies import Case, lay_out, poison
 
 
 class NumpyBackend:
@@ -113,6 +114,17 @@ def without_bulk_copies() -> Iterator[None]:
             forget()
 
 
+def check_lines(backend: NumpyBackend, case: Case) -> None:
+    """Assert that lines that begin at multiples of 16 bytes, and end within, change no bit."""
+    result = backend.compute(case)
+    rng = np.random.default_rng(0)
+    for layout in ("aligned", "interleaved", "cropped"):
+        arrays = case.map(lambda a, layout=layout: backend.asarray(lay_out(rng, a, layout))).arrays
+        out = backend.asarray(lay_out(rng, poison(np.empty_like(result)), layout))
+        backend.call(case.function, **arrays, **case.options, out=out)
+        assert_same_bits(backend.to_numpy(out), result)
+
+
 # Each test runs on all of these; another backend is one more line.
 BACKENDS = [
     pytest.param(NumpyBackend(), id="numpy"),
@@ -144,6 +156,9 @@ POINTWISE = [
         CupyBackend("pointwise"), id="cupy-pointwise", marks=[pytest.mark.gpu, pytest.mark.wgmma]
     ),
 ]
+
+# Kernels for the Tensor Core instructions of compute capability 9.0.
+WGMMA = ("streaming", "pointwise", "spans", "hopper")
 
 # Two kernels whose sums have the same order.
 STREAMING_AND_POINTWISE = [

@@ -10,7 +10,7 @@ from hypothesis import given
 
 import cupyconv
 import reference
-from backends import NumpyBackend, every_backend, every_matrix_kernel, examples
+from backends import NumpyBackend, check_lines, every_backend, every_matrix_kernel, examples
 from bounds import assert_normalized, assert_same_bits, fused_error
 from strategies import BFLOAT16, FUSED, Case, floating, fused_operations, values
 
@@ -70,6 +70,8 @@ EXAMPLES = [
     fused_case((1, 1, 1, 1), (1, 65_538, 2, 2), num_groups=2),
     fused_case((0, 2, 3, 3), (2, 4, 2, 2), num_groups=2, given=True),
     fused_case((2, 0, 3, 3), (0, 4, 2, 2), num_groups=2),
+    fused_case((2, 6, 0, 5), (6, 8, 5, 3), num_groups=4, stride=(2, 1)),
+    fused_case((2, 6, 5, 0), (6, 8, 3, 5), np.float16, num_groups=2, given=True),
 ]
 
 
@@ -77,6 +79,12 @@ EXAMPLES = [
 @examples(EXAMPLES)
 def test_definition_on_examples(backend: NumpyBackend, case: Case) -> None:
     check(backend, case)
+
+
+@every_matrix_kernel
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, dtype: Any) -> None:
+    check_lines(backend, fused_case((2, 6, 5, 42), (6, 8, 3, 3), dtype, num_groups=4, padding=1))
 
 
 @every_matrix_kernel

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 import reference
-from backends import NumpyBackend, every_backend, marked
+from backends import NumpyBackend, check_lines, every_backend, marked
 from bounds import assert_normalized, assert_same_bits, norm_error
 from strategies import BFLOAT16, Case, batch_norms, floating, group_norms, values
 
@@ -66,6 +66,19 @@ def test_examples(backend: NumpyBackend, name: str) -> None:
     check(backend, Case("batch_norm", arrays, {"eps": eps}))
     check(backend, Case("group_norm", arrays, {"eps": eps, "num_groups": 2}))
     check(backend, Case("group_norm", arrays, {"eps": eps, "num_groups": 1}))
+
+
+@every_backend
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(3, 4, 5, 6), (2, 8, 20), (3, 12), (2, 4, 3, 7)])
+def test_lines_that_are_no_whole_chunks(
+    backend: NumpyBackend, shape: tuple[int, ...], dtype: Any
+) -> None:
+    x = values(np.random.default_rng(0), shape, dtype)
+    mean, var = np.zeros(shape[1], np.float32), np.ones(shape[1], np.float32)
+    check_lines(backend, Case("batch_norm", {"input": x}, {}))
+    check_lines(backend, Case("batch_norm", {"input": x, "mean": mean, "var": var}, {}))
+    check_lines(backend, Case("group_norm", {"input": x}, {"num_groups": 2}))
 
 
 @every_backend

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import cupyconv
 import reference
-from backends import NumpyBackend, every_backend, examples
+from backends import NumpyBackend, check_lines, every_backend, examples
 from bounds import assert_close, assert_same_bits
 from cupyconv import _geometry, _plan
 from reference import Array
@@ -140,6 +140,13 @@ EXAMPLES = [
 @examples(EXAMPLES)
 def test_definition_on_examples(backend: NumpyBackend, case: Case) -> None:
     check(backend, case)
+
+
+@every_backend
+@pytest.mark.parametrize("width", [6, 7, 12])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, width: int, dtype: Any) -> None:
+    check_lines(backend, pool(8 * noise(2, 3, 5, width), 2, dtype=dtype))
 
 
 @every_backend

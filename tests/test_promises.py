@@ -275,6 +275,10 @@ VIEWS = {
         lambda shape: (*(n + 2 for n in shape[:-1]), 3 * shape[-1] + 2),
         lambda b, shape: b[(*(slice(1, 1 + n) for n in shape[:-1]), slice(1, -1, 3))],
     ),
+    "padded": View(
+        lambda shape: (*shape[:-1], (shape[-1] // 16 + 1) * 16),
+        lambda b, shape: b[..., : shape[-1]],
+    ),
     "reversed": View(lambda shape: shape, lambda b, shape: b[..., ::-1]),
     "transposed": View(lambda shape: shape[::-1], lambda b, shape: b.T),
     "channels last": View(

@@ -31,23 +31,22 @@ from ._convolution import (
     conv_transpose3d,
     depthwise_conv2d,
 )
-from ._device import Arguments
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._kernels.gather_conv import GatherPlan
+from ._kernels.launches import Launch, Processor
 from ._launch import KernelPath
 from ._normalization import batch_norm, group_norm
+from ._packing import Arguments
 from ._plan import (
     ConvPlan,
     DepthwisePlan,
     DirectPlan,
-    GatherPlan,
-    Launch,
     MatrixPlan,
     NormPlan,
     PlainPlan,
     Pointwise16Plan,
     PointwisePlan,
-    Processor,
     StreamingPlan,
 )
 from ._pooling import max_pool2d

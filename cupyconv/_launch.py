@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
 
@@ -16,10 +15,14 @@ import numpy as np
 
 from . import _depthwise, _plain, _pointwise, _pointwise16, _streaming
 from ._arrays import Array, Convolution, Fused, floating
-from ._device import Arguments, Device
+from ._device import Device
 from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
+from ._kernels import gather_conv
+from ._kernels.gather_conv import GatherPlan
+from ._kernels.question import Question
 from ._matrix import MOST_FOLDS, MOST_ORDERED, Sum
 from ._packing import (
+    Arguments,
     fields_of,
     lie_together,
     long_reciprocal,
@@ -32,7 +35,6 @@ from ._plan import (
     PACK,
     DepthwisePlan,
     DirectPlan,
-    GatherPlan,
     MatrixPlan,
     NormPlan,
     PlainPlan,
@@ -63,13 +65,6 @@ def _pitches(
         line += (stride - line) % chunk
         pitches.append(line)
     return pitches
-
-
-def _lie_without_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether elements lie in C order; axes of one element may have any stride."""
-    pitches = itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)
-    places = zip(reversed(sizes), reversed(strides), pitches, strict=True)
-    return all(size == 1 or stride == pitch for size, stride, pitch in places)
 
 
 def _words(members: bytes, room: int) -> Iterator[int]:
@@ -211,7 +206,8 @@ class KernelPath:
         elif isinstance(plan, DepthwisePlan):
             convolve = self._depthwise(plan, geometry, strides, bias, out)
         elif isinstance(plan, GatherPlan):
-            convolve = self._gather(plan, geometry, strides, bias)
+            question = Question(geometry, out.dtype, precision, self.device.processor())
+            convolve = gather_conv.bind(plan, question, strides, bias, self.device)
         elif isinstance(plan, PlainPlan):
             convolve = self._plain(geometry, strides, bias, out.dtype)
         elif isinstance(plan, StreamingPlan):
@@ -368,64 +364,6 @@ class KernelPath:
             aligned = pairs and result % (2 * itemsize) == 0
             addresses = packed_words((source, address(weight), result, term))
             launch(addresses + own + packed_words((aligned,)))
-
-        return convolve
-
-    def _gather(
-        self, plan: GatherPlan, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
-    ) -> Convolution:
-        g, layout = geometry, plan.layout
-        lead = (0,) * (3 - g.rank)
-        inputs, weights = (*lead, *strides.input_axes), (*lead, *strides.weight_axes)
-        fields = [
-            value
-            for axis, input, weight, out, pitch in zip(
-                layout.axes,
-                inputs,
-                weights,
-                (*lead, *strides.out_axes),
-                layout.pitches,
-                strict=True,
-            )
-            for value in (
-                *(axis.size_in, axis.size_out, axis.kernel),
-                *(axis.step, axis.offsets[0], abs(axis.offset_step)),
-                input,
-                *((0, weight) if axis.offset_step > 0 else ((axis.kernel - 1) * weight, -weight)),
-                *(out, pitch),
-            )
-        ]
-        sizes, taps = zip(*((axis.size_in, axis.kernel) for axis in layout.axes), strict=True)
-        dense = _lie_without_gaps(sizes, inputs)
-        joined = layout.whole and _lie_without_gaps((g.groups, *sizes), (strides.input[1], *inputs))
-        # Of conv the rows of all groups are one axis, of conv_transpose they may be.
-        group, row = strides.weight[:2]
-        weight_rows = (1, row, 0) if group == g.rows * row else (g.rows, group, row)
-        weights_joined = (
-            weight_rows[0] == 1
-            and all(axis.offset_step > 0 for axis in layout.axes)
-            and _lie_without_gaps((g.groups * g.rows, *taps), (row, *weights))
-        )
-        constants = packed_words(
-            (
-                *parameter_fields(bias),
-                *(g.groups * g.rows, g.rows),
-                *(*strides.input[:2], strides.out[0], strides.out[2]),
-                *weight_rows,
-                *fields,
-                *(layout.band, layout.tile, layout.tiles, layout.positions, layout.lines),
-                *(layout.channels, layout.channel_tiles),
-                *map(long_reciprocal, (layout.tiles, layout.channel_tiles)),
-                layout.room,
-                *(math.prod(taps), dense, dense and layout.bulk, joined, weights_joined),
-            )
-        )
-        launch = self.device.launcher(plan.launch)
-        address = self.device.address
-
-        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-            term = 0 if bias is None else address(bias)
-            launch(packed_words((address(input), address(weight), address(out), term)) + constants)
 
         return convolve
 

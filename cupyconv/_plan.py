@@ -17,23 +17,34 @@ from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from . import _depthwise, _gather, _matrix, _plain, _pointwise, _pointwise16, _streaming
+from . import _depthwise, _matrix, _plain, _pointwise, _pointwise16, _streaming
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._kernels import gather_conv
+from ._kernels.gather_conv import GatherPlan
+from ._kernels.launches import (
+    BULK_COPIES,
+    ELEMENTS,
+    FLOATS,
+    INT32_LIMIT,
+    MAX_GRID,
+    SHARED,
+    SIGNED,
+    SINGLES,
+    TARGETS,
+    Instance,
+    Launch,
+    Processor,
+    storage,
+)
+from ._kernels.question import (
+    LARGE,
+    MANY_AXES,
+    Question,
+    Refusal,
+    fits_32_bits,
+    not_one_channel,
+)
 from ._matrix import SLAB_ROWS, Mode, Sum, Tiling
-from ._taps import AxisTaps
-
-# Compute capabilities that the kernels are built for, and the shared memory of a block in bytes.
-SHARED = {
-    "sm_75": 64 * 1024,
-    "sm_80": 163 * 1024,
-    "sm_86": 99 * 1024,
-    "sm_89": 99 * 1024,
-    "sm_90a": 227 * 1024,
-    "sm_100": 227 * 1024,
-    "sm_120": 99 * 1024,
-}
-TARGETS = tuple(SHARED)
-_BULK_COPIES = ("sm_90a", "sm_100", "sm_120")  # those that have them
 
 # The kernels for convolutions: for everything, for one input channel in each group, for the same
 # with strides or on small and oddly wide images, for few products of an output, for one tap and for
@@ -45,76 +56,15 @@ KERNELS = (
     *("spans", "portable", "hopper"),
 )
 
-MAX_GRID = 2**31 - 1
-INT32_LIMIT = 2**31
-
 # The most axes of a view (view.cuh): a batch, groups and their channels, those of space, and lanes.
 MAX_AXES = 28
 
-# Device types of elements. Signed integers are summed as unsigned ones, modulo 2**bits.
-_ELEMENTS = {
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "float32": "float",
-    "float64": "double",
-    "complex64": "complex<float>",
-    "complex128": "complex<double>",
-    "uint8": "unsigned char",
-    "uint16": "unsigned short",
-    "uint32": "unsigned",
-    "uint64": "unsigned long long",
-}
-_SIGNED = {
-    "int8": "signed char",
-    "int16": "short",
-    "int32": "int",
-    "int64": "long long",
-}
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
-_SINGLES = _FLOATS[:3]  # whose sums are in float32
 # A norm keeps its input's dtype; the fused operation rounds from float32 only at its end.
 _NORM_DTYPES = (
-    *((name, name) for name in _FLOATS),
+    *((name, name) for name in FLOATS),
     ("float32", "float16"),
     ("float32", "bfloat16"),
 )
-
-
-@dataclass(frozen=True)
-class Instance:
-    """A kernel of a ``.cu`` file with its macros."""
-
-    source: str
-    function: str
-    defines: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
-        macros = ", ".join(f"{name}={value}" for name, value in self.defines)
-        return f"{self.source}:{self.function} [{macros}]"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch."""
-
-    instance: Instance
-    grid: int
-    block: int
-    shared: int = 0  # bytes of a block, beside what the kernel declares
-    unit: int = 1  # any multiple of this would do as well for a grid
-    early: bool = False  # whether it may begin before the one in front of it has ended
-
-    def __str__(self) -> str:
-        shared = f" and {self.shared} bytes" if self.shared else ""
-        return f"{self.instance}, {self.grid} blocks of {self.block} threads{shared}"
-
-
-@dataclass(frozen=True)
-class Processor:
-    """What plans know of a GPU: the target that its kernels are built for, and its size."""
-
-    target: str
-    multiprocessors: int
 
 
 _forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
@@ -178,7 +128,7 @@ def _direct_conv(dtype: str, rank: int, tile: Tile) -> Instance:
         "direct_conv.cu",
         "direct_conv",
         (
-            ("ELEMENT", _ELEMENTS[dtype]),
+            ("ELEMENT", ELEMENTS[dtype]),
             ("RANK", str(rank)),
             ("ROW_THREADS", str(tile.row_threads)),
             ("THREAD_ROWS", str(tile.thread_rows)),
@@ -271,10 +221,6 @@ class _TiledPlan(Generic[LayoutT]):
 
 class DepthwisePlan(_TiledPlan[_depthwise.Layout]):
     """How a convolution runs by depthwise_conv.cu."""
-
-
-class GatherPlan(_TiledPlan[_gather.Layout]):
-    """How a convolution runs by gather_conv.cu."""
 
 
 @dataclass(frozen=True)
@@ -371,25 +317,6 @@ ConvPlan: TypeAlias = (
     | Pointwise16Plan
     | MatrixPlan
 )
-# Why a kernel does not take a call, in words that go on from "not this one: ".
-Refusal: TypeAlias = str
-
-
-def _fits_32_bits(geometry: ConvGeometry) -> bool:
-    """Whether every coordinate and the number of products stay below 2**31."""
-
-    def reach(axis: AxisTaps) -> int:
-        # A single tap is no further from another one, and axes may have been joined without it.
-        span = axis.dilation * axis.kernel if axis.kernel > 1 else 1
-        return max(axis.size_in + axis.step, axis.size_out * axis.step + abs(axis.origin) + span)
-
-    products = math.prod(axis.kernel for axis in geometry.axes) * (geometry.channels + 8)
-    return max(products, *map(reach, geometry.axes)) < INT32_LIMIT
-
-
-def storage(dtype: np.dtype) -> str:
-    """Return the name of the dtype as which sums of `dtype` are computed."""
-    return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
 
 
 def _engine(processor: Processor) -> str:
@@ -432,7 +359,7 @@ def candidates(
         return
     if kernel in (None, "gather"):
         staged = _better_staged(geometry, dtype, processor) if kernel is None else None
-        yield "gather", staged or _plan_gather(geometry, dtype, processor)
+        yield "gather", staged or gather_conv.plan(Question(geometry, dtype, precision, processor))
     if kernel in (None, "depthwise"):
         yield "depthwise", _plan_depthwise(geometry, dtype, processor)
     if kernel in (None, "pointwise"):
@@ -466,7 +393,7 @@ def _depthwise_conv(dtype: str, shape: _depthwise.Shape) -> Instance:
         "depthwise_conv.cu",
         "depthwise_conv",
         (
-            ("ELEMENT", _ELEMENTS[dtype]),
+            ("ELEMENT", ELEMENTS[dtype]),
             ("TAPS", str(shape.taps)),
             ("LINES", str(shape.lines)),
             ("RESIDENT", str(shape.resident)),
@@ -475,83 +402,32 @@ def _depthwise_conv(dtype: str, shape: _depthwise.Shape) -> Instance:
     )
 
 
-_MANY_AXES = "it has more than three spatial axes"
-_LARGE = "its sizes exceed 32 bits"
-
-
-def _not_one_channel(geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:
-    """Return why it is not for kernels of one input channel in each group, None where it may be."""
-    g = geometry
-    if g.channels != 1:
-        return f"its groups have {g.channels} input channels"
-    if dtype.name not in _FLOATS:
-        return f"it is not for {dtype}"
-    if g.rank > 3:
-        return _MANY_AXES
-    if not _fits_32_bits(g) or g.groups * g.rows >= INT32_LIMIT:
-        return _LARGE
-    return None
-
-
 def _plan_depthwise(
     geometry: ConvGeometry, dtype: np.dtype, processor: Processor
 ) -> DepthwisePlan | Refusal:
     """Return the plan for one input channel in each group, or why there is none."""
     g = geometry
-    other = _not_one_channel(g, dtype)
+    other = not_one_channel(g, dtype)
     if other:
         return other
     shared = SHARED[processor.target]
     layout = _depthwise.layout(
         *(g, dtype.itemsize, shared, processor.multiprocessors),
         matrix_units=processor.target != "sm_75",
-        bulk_copies=processor.target in _BULK_COPIES,
+        bulk_copies=processor.target in BULK_COPIES,
     )
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
     if layout.count > MAX_GRID // 2:
-        return _LARGE
+        return LARGE
     instance = _depthwise_conv(dtype.name, layout.shape)
     return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
-
-
-def _gather_conv(dtype: str, shape: _gather.Shape) -> Instance:
-    defines = (
-        ("ELEMENT", _ELEMENTS[dtype]),
-        ("TAPS", str(shape.taps)),
-        ("HEIGHT", str(shape.height)),
-        ("STEP", str(shape.step)),
-        ("LINES", str(shape.lines)),
-    )
-    return Instance("gather_conv.cu", "gather_conv", defines)
-
-
-def _plan_gather(
-    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
-) -> GatherPlan | Refusal:
-    """Return the plan by which threads gather what an output needs, or why there is none."""
-    g = geometry
-    other = _not_one_channel(g, dtype)
-    if other:
-        return other
-    if not _gather.suits(g):
-        return "its kernel is not 3, 5 or 7 wide, or it is transposed with a stride"
-    shared = SHARED[processor.target]
-    bulk_copies = processor.target in _BULK_COPIES
-    layout = _gather.layout(g, dtype.itemsize, shared, processor.multiprocessors, bulk_copies)
-    if layout is None:
-        return "its kernel, or its stride, is too large for tiles"
-    if layout.count > MAX_GRID // 2:
-        return _LARGE
-    blocks = layout.count
-    instance = _gather_conv(dtype.name, layout.shape)
-    return GatherPlan(Launch(instance, blocks, layout.threads, layout.shared, blocks), layout)
 
 
 _LONG_LINE = 224  # bytes, from which on the depthwise kernel may copy whole lines
 
 
-def _gathering(gather: _gather.Layout, staged: _depthwise.Layout, itemsize: int) -> float:
+def _gathering(gather: gather_conv.Layout, staged: _depthwise.Layout, itemsize: int) -> float:
     """Return what gathering may take of the depthwise kernel's time, by their models."""
     if not staged.slides:
         return 1.4
@@ -567,7 +443,7 @@ def _gathering(gather: _gather.Layout, staged: _depthwise.Layout, itemsize: int)
 def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Refusal | None:
     """Return why inputs are better staged with a halo, None where they are not."""
     g = replace(geometry, batch=_NOMINAL_BATCH)
-    gather = _plan_gather(g, dtype, processor)
+    gather = gather_conv.plan(Question(g, dtype, "float32", processor))
     if isinstance(gather, str):
         return None  # which is said by its own plan
     staged = _plan_depthwise(g, dtype, processor)
@@ -581,7 +457,7 @@ def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor
 
 def _plain_instances(dtype: str, shape: _plain.Shape) -> tuple[Instance, Instance]:
     """Return the kernels that pack weights and that convolve."""
-    element = ("ELEMENT", _ELEMENTS[dtype])
+    element = ("ELEMENT", ELEMENTS[dtype])
     shaped = (
         ("POSITIONS", str(shape.positions)),
         ("COLUMNS", str(shape.columns)),
@@ -599,19 +475,19 @@ def plan_plain(
 ) -> PlainPlan | Refusal:
     """Return the plan by plain multiply-adds, or why there is none."""
     g = geometry
-    if dtype.name not in _SINGLES:
+    if dtype.name not in SINGLES:
         return f"it is not for {dtype}"
     if g.rank > 3:
-        return _MANY_AXES
-    if not _fits_32_bits(g) or g.rows >= INT32_LIMIT // 2:
-        return _LARGE
+        return MANY_AXES
+    if not fits_32_bits(g) or g.rows >= INT32_LIMIT // 2:
+        return LARGE
     shared = SHARED[processor.target]
-    bulk_copies = processor.target in _BULK_COPIES
+    bulk_copies = processor.target in BULK_COPIES
     layout = _plain.layout(g, dtype.itemsize, shared, processor.multiprocessors, bulk_copies)
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
     if max(layout.count, layout.units) > MAX_GRID // 2:
-        return _LARGE
+        return LARGE
     pack, convolve = _plain_instances(dtype.name, layout.shape)
     slabs = g.groups * layout.slabs * layout.phases
     blocks = -(-layout.count // layout.tiles_of_block)
@@ -694,7 +570,7 @@ def _too_many(
         all(axis.kernel == 1 for axis in g.axes)
         and math.prod(axis.size_out for axis in g.axes) >= _plain.MOST_POSITIONS
     ):
-        return _LARGE
+        return LARGE
     engine = _engine(processor)
     mode = _matrix.mode(dtype.name, precision, engine, g, False)
     if mode is None or _too_few(g, mode, processor):
@@ -738,7 +614,7 @@ def _plan_streaming(
     if not _streaming.suits(g):
         return "it has phases, many taps, or more products than tables are made of"
     if g.rank > 3:
-        return _MANY_AXES
+        return MANY_AXES
     if processor.target != "sm_90a":
         return f"{processor.target} has not the instructions"
     layout = _streaming.layout(g, mode, SHARED[processor.target], processor.multiprocessors)
@@ -746,8 +622,8 @@ def _plan_streaming(
         return "registers have no room for its channels, or shared memory for weights of 64 rows"
     size = math.prod(axis.size_out for axis in g.axes)
     largest = max(size, g.batch, g.rows, layout.tiles, layout.units)
-    if not _fits_32_bits(g) or largest >= INT32_LIMIT // 2:
-        return _LARGE
+    if not fits_32_bits(g) or largest >= INT32_LIMIT // 2:
+        return LARGE
     blocks = min(layout.tiles, max(1, processor.multiprocessors // layout.units))
     launch = Launch(
         _streaming_conv(mode, layout.shape),
@@ -807,7 +683,7 @@ def _pointwise16_conv(dtype: str, shape: _pointwise16.Shape) -> Instance:
         "pointwise16_conv.cu",
         "pointwise16_conv",
         (
-            *(("ELEMENT", _ELEMENTS[dtype]), ("PARTS", "1")),
+            *(("ELEMENT", ELEMENTS[dtype]), ("PARTS", "1")),
             *(("TEAMS", str(shape.teams)), ("SLABS", str(shape.slabs))),
             *(("BLOCKS", str(shape.blocks)), ("RESIDENT", str(shape.resident))),
         ),
@@ -827,7 +703,7 @@ def _plan_pointwise(
     if not _streaming.has_one_tap(g):
         return "its outputs have several taps, or some have none"
     if g.rank > 3:
-        return _MANY_AXES
+        return MANY_AXES
     if not g.channels:
         return "it has no input channels"
     if processor.target != "sm_90a":
@@ -842,8 +718,8 @@ def _plan_pointwise(
     # Of the packing kernel, which divides them, by whichever shape: the batch must not count.
     slabs = g.groups * -(-g.rows // SLAB_ROWS)
     steps = 6 * SLAB_ROWS * slabs * (g.channels // mode.block + 4)
-    if not _fits_32_bits(g) or max(size, g.rows, layout.tiles, steps) >= INT32_LIMIT // 8:
-        return _LARGE
+    if not fits_32_bits(g) or max(size, g.rows, layout.tiles, steps) >= INT32_LIMIT // 8:
+        return LARGE
     pack, splits = _packing(sum, layout.units * shape.rows, g.batch, multiprocessors)
     launch = Launch(
         _pointwise_conv(mode, shape),
@@ -864,8 +740,8 @@ def _plan_pointwise16(
     layout = _pointwise16.layout(g, SHARED[processor.target], processor.multiprocessors)
     shape = layout.shape
     size = math.prod(axis.size_out for axis in g.axes)
-    if not _fits_32_bits(g) or max(size, g.rows, layout.blocks) >= INT32_LIMIT // 8:
-        return _LARGE
+    if not fits_32_bits(g) or max(size, g.rows, layout.blocks) >= INT32_LIMIT // 8:
+        return LARGE
     launch = Launch(
         _pointwise16_conv(dtype.name, shape),
         layout.sharing * layout.units,
@@ -1003,7 +879,7 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
     """
     g = geometry
     if g.rank > 3:
-        return _MANY_AXES
+        return MANY_AXES
     place = g.channels * g.rows * math.prod(axis.kernel / axis.phases for axis in g.axes)
     if place < _DENSE_PLACE:
         return f"a group has {place:g} products at each place, fewer than {_DENSE_PLACE}"
@@ -1229,19 +1105,19 @@ def _plan_matrix(
     if not capable[engine]:
         return f"{processor.target} has not the instructions"
     if g.rank > 3:
-        return _MANY_AXES
+        return MANY_AXES
     if not g.channels:
         return "it has no input channels"
     # Room for what folding and whole tiles add to coordinates.
     reach = max(axis.size_out + axis.phases + axis.step for axis in g.axes)
-    if not _fits_32_bits(g) or reach >= INT32_LIMIT // 2:
-        return _LARGE
+    if not fits_32_bits(g) or reach >= INT32_LIMIT // 2:
+        return LARGE
     sum = _matrix_sum(replace(g, batch=_NOMINAL_BATCH), mode, processor, engine, window, spans)
     if (
         g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
         >= INT32_LIMIT // 8
     ):
-        return _LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
+        return LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
     tiling = _tiling(sum, g.batch, g.groups, processor, engine, window)
     if tiling is None:
         return "no tile fits shared memory"
@@ -1259,7 +1135,7 @@ def _plan_matrix(
     blocks = multiprocessors if by_phase else max(1, blocks // sum.phases)
     blocks = min(tiles, blocks) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
-        return _LARGE
+        return LARGE
     if tiling.resident and tiling.stores_most and 1 < tiling.tiles[-1] < blocks < tiles // 32:
         # Where the same blocks always have the ends of rows, they fall behind. Then neighbours
         # write parts of a sector so long after each other that memory reads and writes it twice.
@@ -1306,7 +1182,7 @@ def _plan_direct(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) 
         tile = small
     tiles, row_tiles, position_tiles = divided(tile)
     # One spatial axis takes the kernel for two.
-    rank = max(2, g.rank) if g.rank <= 3 and _fits_32_bits(g) else 0
+    rank = max(2, g.rank) if g.rank <= 3 and fits_32_bits(g) else 0
     instance = _direct_conv(storage(dtype), rank, tile)
     return DirectPlan(
         Launch(instance, min(tiles, MAX_GRID), Tile.THREADS), phases, row_tiles, position_tiles
@@ -1319,7 +1195,7 @@ _MOST_SPREAD = 4  # products for one of an input, up to which those with zeros c
 
 
 def _pooled_norm(function: str, dtype: str) -> Instance:
-    return Instance("pooled_norm.cu", function, (("OUTPUT", _ELEMENTS[dtype]),))
+    return Instance("pooled_norm.cu", function, (("OUTPUT", ELEMENTS[dtype]),))
 
 
 def plan_fused(
@@ -1382,7 +1258,7 @@ def _plan_fused(
         instance = _pooled_norm("normalize", dtype.name)
         normalize = Launch(instance, blocks, threads, 4 * values, unit=blocks)
     if blocks > MAX_GRID:
-        return _LARGE
+        return LARGE
     return FusedPlan(plan, combine, normalize, apart)
 
 
@@ -1436,8 +1312,8 @@ def _norm(function: str, input_dtype: str, output_dtype: str) -> Instance:
         "normalize.cu",
         function,
         (
-            ("INPUT", _ELEMENTS[input_dtype]),
-            ("OUTPUT", _ELEMENTS[output_dtype]),
+            ("INPUT", ELEMENTS[input_dtype]),
+            ("OUTPUT", ELEMENTS[output_dtype]),
             (function.upper(), "1"),
         ),
     )
@@ -1488,7 +1364,7 @@ def plan_norm(
 
 
 def _max_pool2d(dtype: str) -> Instance:
-    element = _SIGNED.get(dtype) or _ELEMENTS[dtype]
+    element = SIGNED.get(dtype) or ELEMENTS[dtype]
     return Instance("max_pool2d.cu", "max_pool2d", (("ELEMENT", element),))
 
 
@@ -1505,21 +1381,21 @@ def instances(target: str) -> tuple[Instance, ...]:
         raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
     convolutions = (
         _direct_conv(dtype, rank, tile)
-        for dtype, rank in itertools.product(_ELEMENTS, (2, 3, 0))
+        for dtype, rank in itertools.product(ELEMENTS, (2, 3, 0))
         for tile in _tiles(dtype)
     )
     depthwise = (
         _depthwise_conv(dtype, shape)
-        for dtype in _FLOATS
+        for dtype in FLOATS
         for shape in (
             *_depthwise.SHAPES[8 if dtype == "float64" else 4],
             *((_depthwise.MATRIX_SHAPE,) if "16" in dtype and target != "sm_75" else ()),
         )
     )
-    gather = (_gather_conv(dtype, shape) for dtype in _FLOATS for shape in _gather.SHAPES)
+    gather = gather_conv.instances(target)
     plain = (
         instance
-        for dtype in _SINGLES
+        for dtype in SINGLES
         for shape in _plain.SHAPES
         for instance in _plain_instances(dtype, shape)
     )
@@ -1550,9 +1426,9 @@ def instances(target: str) -> tuple[Instance, ...]:
         if function != "given" or dtypes[0] == dtypes[1]  # the fused operation ends in a group norm
     )
     norms_with_tanh = (_norm("normalize_tanh", name, name) for name in ("float32", "float64"))
-    norms_across = (_norm("statistics_across", name, name) for name in _FLOATS)
-    unsigned = (name for name in _ELEMENTS if name.startswith("uint"))
-    pools = (_max_pool2d(dtype) for dtype in (*_FLOATS, *unsigned, *_SIGNED))
+    norms_across = (_norm("statistics_across", name, name) for name in FLOATS)
+    unsigned = (name for name in ELEMENTS if name.startswith("uint"))
+    pools = (_max_pool2d(dtype) for dtype in (*FLOATS, *unsigned, *SIGNED))
     engines = {"sm_75": (), "sm_90a": ("portable", "hopper")}.get(target, ("portable",))
     matrix = (
         instance

@@ -16,14 +16,14 @@ import numpy as np
 from . import _depthwise, _plain, _pointwise, _pointwise16, _streaming
 from ._arrays import Array, Convolution, Fused, floating
 from ._device import Device
-from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
-from ._kernels import gather_conv
+from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._kernels import direct_conv, gather_conv
+from ._kernels.direct_conv import DirectPlan
 from ._kernels.gather_conv import GatherPlan
 from ._kernels.question import Question
 from ._matrix import MOST_FOLDS, MOST_ORDERED, Sum
 from ._packing import (
     Arguments,
-    fields_of,
     lie_together,
     long_reciprocal,
     packed_words,
@@ -34,7 +34,6 @@ from ._packing import (
 from ._plan import (
     PACK,
     DepthwisePlan,
-    DirectPlan,
     MatrixPlan,
     NormPlan,
     PlainPlan,
@@ -47,7 +46,7 @@ from ._plan import (
     plan_pool,
 )
 from ._strides import ConvStrides, conv_strides, laid_out, lines_of, on_long_lines, strides_of
-from ._taps import NO_AXIS, on_three_axes
+from ._taps import on_three_axes
 from ._views import Placed, lies_across, norm_layout, pool_layout
 
 
@@ -200,13 +199,14 @@ class KernelPath:
         It holds no address, and nothing that comes from the contents of an array.
         """
         geometry, strides = laid_out(geometry, input, weight, out)
-        plan = plan_conv(geometry, out.dtype, precision, self.device.processor())
+        processor = self.device.processor()
+        plan = plan_conv(geometry, out.dtype, precision, processor)
+        question = Question(geometry, out.dtype, precision, processor)
         if isinstance(plan, DirectPlan):
-            convolve = self._direct(plan, geometry, strides, bias)
+            convolve = direct_conv.bind(plan, question, strides, bias, self.device)
         elif isinstance(plan, DepthwisePlan):
             convolve = self._depthwise(plan, geometry, strides, bias, out)
         elif isinstance(plan, GatherPlan):
-            question = Question(geometry, out.dtype, precision, self.device.processor())
             convolve = gather_conv.bind(plan, question, strides, bias, self.device)
         elif isinstance(plan, PlainPlan):
             convolve = self._plain(geometry, strides, bias, out.dtype)
@@ -222,37 +222,6 @@ class KernelPath:
         if input.dtype == weight.dtype == dtype:
             return convolve
         return lambda input, weight, *rest: convolve(cast(input, dtype), cast(weight, dtype), *rest)
-
-    def _direct(
-        self, plan: DirectPlan, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
-    ) -> Convolution:
-        g = geometry
-        rank = int(dict(plan.launch.instance.defines)["RANK"])
-        length = rank or MAX_RANK
-        missing = max(0, rank - g.rank)  # axes in front
-        lead = (0,) * missing
-        constants = packed_words(
-            (
-                *parameter_fields(bias),
-                *(g.rank, g.batch, g.groups, g.channels, g.rows),
-                *strides.input,
-                *strides.weight,
-                *strides.out,
-                *(plan.phases, plan.row_tiles, plan.position_tiles),
-                *fields_of((NO_AXIS,) * missing + g.axes, length),
-                *zero_padded((*lead, *strides.input_axes), length),
-                *zero_padded((*lead, *strides.weight_axes), length),
-                *zero_padded((*lead, *strides.out_axes), length),
-            )
-        )
-        launch = self.device.launcher(plan.launch)
-        address = self.device.address
-
-        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-            term = 0 if bias is None else address(bias)
-            launch(packed_words((address(input), address(weight), address(out), term)) + constants)
-
-        return convolve
 
     def _depthwise(
         self,

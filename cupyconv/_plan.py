@@ -6,7 +6,6 @@ plan can ask for.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,8 @@ import numpy as np
 
 from . import _depthwise, _matrix, _plain, _pointwise, _pointwise16, _streaming
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._kernels import gather_conv
+from ._kernels import direct_conv, gather_conv
+from ._kernels.direct_conv import DirectPlan
 from ._kernels.gather_conv import GatherPlan
 from ._kernels.launches import (
     BULK_COPIES,
@@ -34,7 +34,6 @@ from ._kernels.launches import (
     Instance,
     Launch,
     Processor,
-    storage,
 )
 from ._kernels.question import (
     LARGE,
@@ -81,87 +80,6 @@ def forced(kernel: str | None) -> Iterator[None]:
         yield
     finally:
         _forced.reset(token)
-
-
-@dataclass(frozen=True)
-class Tile:
-    """How a block of direct_conv.cu divides rows and positions among its threads."""
-
-    row_threads: int
-    thread_rows: int
-    thread_positions: int
-    depth: int
-    resident: int  # blocks that a multiprocessor shall hold
-
-    THREADS = 128
-
-    @property
-    def rows(self) -> int:
-        """Output channels of a block."""
-        return self.row_threads * self.thread_rows
-
-    @property
-    def positions(self) -> int:
-        """Output positions of a block."""
-        return self.THREADS // self.row_threads * self.thread_positions
-
-
-# By the accumulator's size: a thread holds a sum and a total for each of its outputs in registers.
-_WIDE = {4: Tile(8, 8, 8, 8, 2), 8: Tile(8, 8, 4, 8, 2), 16: Tile(8, 4, 4, 8, 2)}
-# For groups of few output channels: each thread computes all rows of its positions.
-_NARROW = {4: Tile(1, 8, 4, 4, 4), 8: Tile(1, 4, 4, 4, 4), 16: Tile(1, 4, 2, 4, 4)}
-_NARROW_ROWS = 16
-# For calls that do not fill the GPU, and mostly wait for memory: a thread has one output, a slice
-# many steps. Up to so many blocks for each multiprocessor take less time than narrow ones, and half
-# as many than wide ones.
-_SMALL = Tile(8, 1, 1, 32, 4)
-_SMALL_TILES = 16
-
-
-def _tiles(dtype: str) -> tuple[Tile, Tile, Tile]:
-    size = max(4, np.dtype(dtype).itemsize) if dtype != "bfloat16" else 4
-    return _WIDE[size], _NARROW[size], _SMALL
-
-
-def _direct_conv(dtype: str, rank: int, tile: Tile) -> Instance:
-    return Instance(
-        "direct_conv.cu",
-        "direct_conv",
-        (
-            ("ELEMENT", ELEMENTS[dtype]),
-            ("RANK", str(rank)),
-            ("ROW_THREADS", str(tile.row_threads)),
-            ("THREAD_ROWS", str(tile.thread_rows)),
-            ("THREAD_POSITIONS", str(tile.thread_positions)),
-            ("DEPTH", str(tile.depth)),
-            ("RESIDENT", str(tile.resident)),
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class DirectPlan:
-    """How a convolution runs by direct_conv.cu.
-
-    Attributes
-    ----------
-    launch : Launch
-        The kernel.
-    phases : int
-        Phases that have outputs.
-    row_tiles, position_tiles : int
-        Tiles along the rows of a group and along the positions of its largest phase.
-    """
-
-    launch: Launch
-    phases: int
-    row_tiles: int
-    position_tiles: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.launch}: {self.phases} phases of {self.row_tiles} x {self.position_tiles} tiles"
-        )
 
 
 @dataclass(frozen=True)
@@ -355,7 +273,7 @@ def candidates(
     reads nothing.
     """
     if any(axis.size_in == 0 for axis in geometry.axes):
-        yield "direct", _plan_direct(geometry, dtype, processor)
+        yield "direct", direct_conv.plan(Question(geometry, dtype, precision, processor))
         return
     if kernel in (None, "gather"):
         staged = _better_staged(geometry, dtype, processor) if kernel is None else None
@@ -381,7 +299,7 @@ def candidates(
             yield engine, _no_mode(dtype)
         else:
             yield engine, few or _plan_matrix(geometry, mode, processor, engine)
-    yield "direct", _plan_direct(geometry, dtype, processor)
+    yield "direct", direct_conv.plan(Question(geometry, dtype, precision, processor))
 
 
 def _no_mode(dtype: np.dtype) -> Refusal:
@@ -856,14 +774,6 @@ def _too_slow(
 # one sample.
 _DENSE_PLACE = 40
 _DENSE_PRODUCTS = 2**18
-# What the direct kernel makes of its multiply-adds a cycle, in rows of which a thread has eight.
-_DIRECT_RATE = 64
-_DIRECT_ROWS = 8
-
-
-def direct_rate(geometry: ConvGeometry) -> float:
-    """Return the multiply-adds a cycle that a multiprocessor makes by the direct kernel."""
-    return _DIRECT_RATE * min(1, geometry.rows / _DIRECT_ROWS)
 
 
 def _small(products: float) -> Refusal | None:
@@ -889,7 +799,7 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
     shared = SHARED[processor.target]
     folds = _matrix.folds_of(g, mode)
     useful = max(_matrix.sum_of(g, mode, shared, counts).efficiency for counts in folds)
-    if useful * mode.rate / mode.products < direct_rate(g):
+    if useful * mode.rate / mode.products < direct_conv.rate(g):
         return f"only {useful:.1%} of the matrix units' products would be its own"
     return None
 
@@ -1167,28 +1077,6 @@ def _plan_matrix(
     )
 
 
-def _plan_direct(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> DirectPlan:
-    g = geometry
-    phases = math.prod(len(axis.used_phases) for axis in g.axes)
-    largest_phase = g.batch * math.prod(axis.positions(0) for axis in g.axes)
-
-    def divided(tile: Tile) -> tuple[int, int, int]:
-        row_tiles, position_tiles = -(-g.rows // tile.rows), -(-largest_phase // tile.positions)
-        return phases * row_tiles * position_tiles * g.groups, row_tiles, position_tiles
-
-    wide, narrow, small = _tiles(storage(dtype))
-    tile, most = (wide, _SMALL_TILES // 2) if g.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
-    if divided(small)[0] <= most * processor.multiprocessors:
-        tile = small
-    tiles, row_tiles, position_tiles = divided(tile)
-    # One spatial axis takes the kernel for two.
-    rank = max(2, g.rank) if g.rank <= 3 and fits_32_bits(g) else 0
-    instance = _direct_conv(storage(dtype), rank, tile)
-    return DirectPlan(
-        Launch(instance, min(tiles, MAX_GRID), Tile.THREADS), phases, row_tiles, position_tiles
-    )
-
-
 _THREADS = 256  # of the kernels in pooled_norm.cu, normalize.cu and max_pool2d.cu
 _NORM_WARPS = 8  # of a block in pooled_norm.cu
 _MOST_SPREAD = 4  # products for one of an input, up to which those with zeros cost less than parts
@@ -1379,11 +1267,7 @@ def instances(target: str) -> tuple[Instance, ...]:
     """Return all kernel instances that plans can ask for on `target`, such as ``"sm_90a"``."""
     if target not in TARGETS:
         raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
-    convolutions = (
-        _direct_conv(dtype, rank, tile)
-        for dtype, rank in itertools.product(ELEMENTS, (2, 3, 0))
-        for tile in _tiles(dtype)
-    )
+    direct = direct_conv.instances(target)
     depthwise = (
         _depthwise_conv(dtype, shape)
         for dtype in FLOATS
@@ -1462,7 +1346,7 @@ def instances(target: str) -> tuple[Instance, ...]:
     )
     norm_kernels = (*norms, *norms_with_tanh, *norms_across)
     found = (
-        *convolutions,
+        *direct,
         *depthwise,
         *gather,
         *plain,

@@ -149,6 +149,13 @@ def fits_32_bits(geometry: ConvGeometry) -> bool:
     return max(products, *map(reach, geometry.axes)) < INT32_LIMIT
 
 
+def multiply_adds(geometry: ConvGeometry) -> float:
+    """Return the multiply-adds of a convolution, including those with the padding."""
+    g = geometry
+    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in g.axes)
+    return g.batch * g.groups * g.rows * g.channels * taps
+
+
 def not_one_channel(geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:
     """Return why a call is not for kernels of one input channel in each group, or None."""
     g = geometry

@@ -33,6 +33,7 @@ from ._convolution import (
 )
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._kernels.depthwise_conv import DepthwisePlan
 from ._kernels.gather_conv import GatherPlan
 from ._kernels.launches import Launch, Processor
 from ._kernels.question import multiply_adds
@@ -41,7 +42,6 @@ from ._normalization import batch_norm, group_norm
 from ._packing import Arguments
 from ._plan import (
     ConvPlan,
-    DepthwisePlan,
     MatrixPlan,
     NormPlan,
     PlainPlan,

@@ -13,11 +13,12 @@ from dataclasses import astuple
 
 import numpy as np
 
-from . import _depthwise, _plain, _pointwise, _pointwise16, _streaming
+from . import _plain, _pointwise, _pointwise16, _streaming
 from ._arrays import Array, Convolution, Fused, floating
 from ._device import Device
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._kernels import direct_conv, gather_conv
+from ._kernels import depthwise_conv, direct_conv, gather_conv
+from ._kernels.depthwise_conv import DepthwisePlan
 from ._kernels.direct_conv import DirectPlan
 from ._kernels.gather_conv import GatherPlan
 from ._kernels.question import Question
@@ -33,7 +34,6 @@ from ._packing import (
 )
 from ._plan import (
     PACK,
-    DepthwisePlan,
     MatrixPlan,
     NormPlan,
     PlainPlan,
@@ -205,7 +205,7 @@ class KernelPath:
         if isinstance(plan, DirectPlan):
             convolve = direct_conv.bind(plan, question, strides, bias, self.device)
         elif isinstance(plan, DepthwisePlan):
-            convolve = self._depthwise(plan, geometry, strides, bias, out)
+            convolve = depthwise_conv.bind(plan, question, strides, bias, self.device)
         elif isinstance(plan, GatherPlan):
             convolve = gather_conv.bind(plan, question, strides, bias, self.device)
         elif isinstance(plan, PlainPlan):
@@ -222,119 +222,6 @@ class KernelPath:
         if input.dtype == weight.dtype == dtype:
             return convolve
         return lambda input, weight, *rest: convolve(cast(input, dtype), cast(weight, dtype), *rest)
-
-    def _depthwise(
-        self,
-        plan: DepthwisePlan,
-        geometry: ConvGeometry,
-        strides: ConvStrides,
-        bias: Array | None,
-        out: Array,
-    ) -> Convolution:
-        g, layout, itemsize = geometry, plan.layout, out.dtype.itemsize
-        z, y, x = layout.axes
-        taps = z.kernel * y.kernel * x.kernel
-        lead = (0,) * (3 - g.rank)
-        inputs, weights, outs = (
-            (*lead, *axes) for axes in (strides.input_axes, strides.weight_axes, strides.out_axes)
-        )
-        depth, height, _ = layout.extent
-        chunk = _depthwise.CHUNK // itemsize
-        apart = (strides.input[1], *inputs)
-        if layout.shape.matrix:  # whole chunks in every sample
-            vectors = lie_together(chunk, (strides.input[0], *apart)) == chunk
-            line = layout.pitch
-            plane, channel = line * height, line * height * depth
-        else:  # pairs of neighbours need what separates lines, planes and channels to be even
-            vectors = lie_together(2, apart) == 2
-            runs = layout.vectors if vectors else layout.elements
-            width = chunk if vectors else 1
-            line, plane, channel = _pitches(
-                runs.chunks * runs.count * width,
-                (height, depth),
-                (inputs[1], inputs[0], strides.input[1]),
-                width,
-            )
-        fields = [
-            value
-            for axis, *rest in zip(
-                layout.axes,
-                layout.low,
-                (abs(axis.offset_step) for axis in layout.axes),
-                layout.tile,
-                layout.tiles,
-                layout.extent,
-                (plane, line, 1),
-                inputs,
-                weights,
-                outs,
-                strict=True,
-            )
-            for value in (*astuple(axis), *rest)
-        ]
-        section = layout.section
-        further = section // x.phases * x.step  # inputs from one section to the next
-        lines = (
-            (section * outs[2], 0, further, further)
-            if section
-            else (y.phases * outs[1], y.step, 0, y.step * line)
-        )
-        strips, planes = layout.strips, layout.tile[0]
-
-        def packed(vectors: int, whole: bool) -> Arguments:
-            runs = layout.vectors if vectors else layout.elements
-            return packed_words(
-                (
-                    *parameter_fields(bias),
-                    *(g.groups, g.rows, *strides.input[:2], *strides.weight[:2], *strides.out),
-                    *fields,
-                    *(layout.count, layout.row_tiles, layout.channel_tiles),
-                    *(layout.rows, layout.channels, channel),
-                    *(layout.staged * runs.count, layout.items, taps),
-                    *(layout.inputs, runs.chunks, runs.count),
-                    *(vectors, layout.staged if whole else 0, layout.slides),
-                    *(layout.low[2] % chunk, layout.columns, strips, section, *lines),
-                    *map(
-                        long_reciprocal,
-                        (layout.row_tiles, *reversed(layout.tiles), layout.channel_tiles),
-                    ),
-                    *map(
-                        reciprocal,
-                        (
-                            runs.chunks,
-                            runs.count,
-                            depth,
-                            height,
-                            layout.columns,
-                            strips,
-                            strips * y.phases,
-                        )
-                        + (planes, planes * z.phases, layout.channels, x.phases)
-                        + (x.kernel, y.kernel, taps + 1, section or 1),
-                    ),
-                )
-            )
-
-        whole = layout.whole and lie_together(chunk, (strides.input[0], *apart)) == chunk
-        # Where lines, or the first input, are not aligned: chunks from anywhere, or elements.
-        anywhere = _depthwise.ANYWHERE if layout.shape.matrix and inputs[2] == 1 else 0
-        constants = packed(_depthwise.ALIGNED if vectors else anywhere, whole and vectors)
-        unaligned = packed(anywhere if layout.shape.matrix else vectors, False)
-        # Neighbouring outputs are a thread's own where taps slide.
-        pairs = layout.slides and lie_together(2, (*strides.out, *outs)) == 2
-        launch = self.device.launcher(plan.launch)
-        address = self.device.address
-
-        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-            result = address(out)
-            source = address(input)
-            term = 0 if bias is None else address(bias)
-            own = constants if source % _depthwise.CHUNK == 0 else unaligned
-            aligned = pairs and result % (2 * itemsize) == 0
-            addresses = packed_words((source, address(weight), result, term))
-            launch(addresses + own + packed_words((aligned,)))
-
-        return convolve
 
     def _plain(
         self, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None, dtype: np.dtype

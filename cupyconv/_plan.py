@@ -16,9 +16,10 @@ from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from . import _depthwise, _matrix, _plain, _pointwise, _pointwise16, _streaming
+from . import _matrix, _plain, _pointwise, _pointwise16, _streaming
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._kernels import direct_conv, gather_conv
+from ._kernels import depthwise_conv, depthwise_tiles, direct_conv, gather_conv
+from ._kernels.depthwise_conv import DepthwisePlan
 from ._kernels.direct_conv import DirectPlan
 from ._kernels.gather_conv import GatherPlan
 from ._kernels.launches import (
@@ -41,7 +42,6 @@ from ._kernels.question import (
     Question,
     Refusal,
     fits_32_bits,
-    not_one_channel,
 )
 from ._matrix import SLAB_ROWS, Mode, Sum, Tiling
 
@@ -135,10 +135,6 @@ class _TiledPlan(Generic[LayoutT]):
 
     def __str__(self) -> str:
         return f"{self.launch}: {self.layout}"
-
-
-class DepthwisePlan(_TiledPlan[_depthwise.Layout]):
-    """How a convolution runs by depthwise_conv.cu."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +275,7 @@ def candidates(
         staged = _better_staged(geometry, dtype, processor) if kernel is None else None
         yield "gather", staged or gather_conv.plan(Question(geometry, dtype, precision, processor))
     if kernel in (None, "depthwise"):
-        yield "depthwise", _plan_depthwise(geometry, dtype, processor)
+        yield "depthwise", depthwise_conv.plan(Question(geometry, dtype, precision, processor))
     if kernel in (None, "pointwise"):
         few = _few_channels(geometry, dtype, precision, processor) if kernel is None else None
         yield "pointwise", few or _plan_pointwise(geometry, dtype, precision, processor)
@@ -306,54 +302,18 @@ def _no_mode(dtype: np.dtype) -> Refusal:
     return f"matrix units do not multiply {dtype}"
 
 
-def _depthwise_conv(dtype: str, shape: _depthwise.Shape) -> Instance:
-    return Instance(
-        "depthwise_conv.cu",
-        "depthwise_conv",
-        (
-            ("ELEMENT", ELEMENTS[dtype]),
-            ("TAPS", str(shape.taps)),
-            ("LINES", str(shape.lines)),
-            ("RESIDENT", str(shape.resident)),
-            *((("MATRIX", "1"),) if shape.matrix else ()),
-        ),
-    )
-
-
-def _plan_depthwise(
-    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
-) -> DepthwisePlan | Refusal:
-    """Return the plan for one input channel in each group, or why there is none."""
-    g = geometry
-    other = not_one_channel(g, dtype)
-    if other:
-        return other
-    shared = SHARED[processor.target]
-    layout = _depthwise.layout(
-        *(g, dtype.itemsize, shared, processor.multiprocessors),
-        matrix_units=processor.target != "sm_75",
-        bulk_copies=processor.target in BULK_COPIES,
-    )
-    if layout is None:
-        return "its kernel, or its stride, is too large for tiles"
-    if layout.count > MAX_GRID // 2:
-        return LARGE
-    instance = _depthwise_conv(dtype.name, layout.shape)
-    return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
-
-
 _LONG_LINE = 224  # bytes, from which on the depthwise kernel may copy whole lines
 
 
-def _gathering(gather: gather_conv.Layout, staged: _depthwise.Layout, itemsize: int) -> float:
+def _gathering(gather: gather_conv.Layout, staged: depthwise_tiles.Layout, itemsize: int) -> float:
     """Return what gathering may take of the depthwise kernel's time, by their models."""
     if not staged.slides:
         return 1.4
     if not gather.shape.height:
         return 1.2
     width = staged.axes[2].size_in
-    whole = width * itemsize % _depthwise.CHUNK == 0
-    if staged.shape.matrix:
+    whole = width * itemsize % depthwise_tiles.CHUNK == 0
+    if staged.shape.tensor_cores:
         return 0.7 if whole else 1.4 if width % 2 else 1.0
     return 0.7 if whole and width * itemsize >= _LONG_LINE else 0.95
 
@@ -361,10 +321,11 @@ def _gathering(gather: gather_conv.Layout, staged: _depthwise.Layout, itemsize: 
 def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Refusal | None:
     """Return why inputs are better staged with a halo, None where they are not."""
     g = replace(geometry, batch=_NOMINAL_BATCH)
-    gather = gather_conv.plan(Question(g, dtype, "float32", processor))
+    question = Question(g, dtype, "float32", processor)
+    gather = gather_conv.plan(question)
     if isinstance(gather, str):
         return None  # which is said by its own plan
-    staged = _plan_depthwise(g, dtype, processor)
+    staged = depthwise_conv.plan(question)
     if isinstance(staged, str):
         return None
     most = _gathering(gather.layout, staged.layout, dtype.itemsize) * staged.layout.cycles
@@ -1268,14 +1229,7 @@ def instances(target: str) -> tuple[Instance, ...]:
     if target not in TARGETS:
         raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
     direct = direct_conv.instances(target)
-    depthwise = (
-        _depthwise_conv(dtype, shape)
-        for dtype in FLOATS
-        for shape in (
-            *_depthwise.SHAPES[8 if dtype == "float64" else 4],
-            *((_depthwise.MATRIX_SHAPE,) if "16" in dtype and target != "sm_75" else ()),
-        )
-    )
+    depthwise = depthwise_conv.instances(target)
     gather = gather_conv.instances(target)
     plain = (
         instance

@@ -7,7 +7,7 @@ sequence. What is known at the call alone, such as an address, is `CALL` in the 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final, TypeAlias
 
@@ -26,15 +26,13 @@ Member: TypeAlias = "int | _Call | Mapping[str, Member] | Sequence[Member]"
 Members: TypeAlias = Mapping[str, Member]
 
 
-def _words(member: Member) -> Iterator[int | _Call]:
-    if isinstance(member, Mapping):
-        for one in member.values():
-            yield from _words(one)
-    elif isinstance(member, Sequence):
-        for one in member:
-            yield from _words(one)
+def _append(words: list[int | _Call], member: Member) -> None:
+    """Append the words of a member; most are numbers, so these are looked for first."""
+    if isinstance(member, (int, _Call)):
+        words.append(member)
     else:
-        yield member
+        for one in member.values() if isinstance(member, Mapping) else member:
+            _append(words, one)
 
 
 class Template:
@@ -46,15 +44,25 @@ class Template:
 
     def __init__(self, source: str, members: Members) -> None:
         self.source, self.members = source, members
-        words = list(_words(members))
-        self._places = tuple(i for i, word in enumerate(words) if isinstance(word, _Call))
-        self._words = array("q", (0 if isinstance(word, _Call) else word for word in words))
+        words: list[int | _Call] = []
+        _append(words, members)
+        places = [i for i, word in enumerate(words) if isinstance(word, _Call)]
+        # Most structs begin with addresses, which a call puts in their places all at once.
+        self._first = sum(place == i for i, place in enumerate(places))
+        self._others = tuple((place, i) for i, place in enumerate(places) if place != i)
+        self._values = len(places)
+        constants = (0 if isinstance(word, _Call) else word for word in words[self._first :])
+        self._constants = array("q", constants)
 
     def __call__(self, *values: int) -> Arguments:
         """Return the arguments with these values in the places of `CALL`."""
-        words = self._words[:]
-        for place, value in zip(self._places, values, strict=True):
-            words[place] = value
+        if len(values) != self._values:
+            raise ValueError(f"{self.source} takes {self._values} values, got {len(values)}")
+        if not self._others:
+            return array("q", values) + self._constants
+        words = array("q", values[: self._first]) + self._constants
+        for place, i in self._others:
+            words[place] = values[i]
         return words
 
 

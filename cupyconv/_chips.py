@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ._device import CupyDevice
-from ._plan import Processor
+from ._kernels.launches import Processor
 
 
 class _Rates(NamedTuple):

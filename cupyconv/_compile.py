@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ._plan import Instance
+from ._kernels.launches import Instance
 
 if TYPE_CHECKING:
     import cupy

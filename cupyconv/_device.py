@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from . import _compile, _dependent_launch
 from ._arrays import Array
-from ._plan import SHARED, TARGETS, Instance, Launch, Processor
+from ._kernels.launches import SHARED, TARGETS, Instance, Launch, Processor
+from ._packing import Arguments
 
 if TYPE_CHECKING:
     from cupy.cuda.function import Function
-
-# What a kernel is given, 64 bits each.
-Arguments: TypeAlias = "array[int]"
 
 
 class Device(Protocol):

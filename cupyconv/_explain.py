@@ -31,23 +31,22 @@ from ._convolution import (
     conv_transpose3d,
     depthwise_conv2d,
 )
-from ._device import Arguments
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._kernels.depthwise_conv import DepthwisePlan
+from ._kernels.gather_conv import GatherPlan
+from ._kernels.launches import Launch, Processor
+from ._kernels.question import multiply_adds
 from ._launch import KernelPath
 from ._normalization import batch_norm, group_norm
+from ._packing import Arguments
 from ._plan import (
     ConvPlan,
-    DepthwisePlan,
-    DirectPlan,
-    GatherPlan,
-    Launch,
     MatrixPlan,
     NormPlan,
     PlainPlan,
     Pointwise16Plan,
     PointwisePlan,
-    Processor,
     StreamingPlan,
 )
 from ._pooling import max_pool2d
@@ -248,7 +247,7 @@ class _NotingPath(KernelPath):
         self.plans.append(str(plan))
         self.seconds += max(nbytes / self.chip.copy_rate, self.chip.seconds(cycles))
 
-    def _cycles(self, plan: ConvPlan, geometry: ConvGeometry, dtype: np.dtype) -> float:
+    def _cycles(self, plan: ConvPlan, dtype: np.dtype) -> float:
         """Return the cycles that the planner's model gives a convolution.
 
         Its rates are those of an H200; where others multiply more slowly it takes longer.
@@ -260,8 +259,7 @@ class _NotingPath(KernelPath):
             return plan.layout.cycles * self.chip.matrix_slowness(dtype)
         if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan):
             return plan.layout.cycles
-        products = _products(geometry) / self.chip.processor.multiprocessors
-        return products / _plan.direct_rate(geometry) * self.chip.scalar_slowness(dtype)
+        return plan.cycles * self.chip.scalar_slowness(dtype)
 
     def prepare(
         self,
@@ -274,14 +272,14 @@ class _NotingPath(KernelPath):
     ) -> Convolution:
         """Return what notes the launches of a convolution."""
         seen, strides = laid_out(geometry, input, weight, out)
-        self.products += _products(seen)
+        self.products += multiply_adds(seen)
         nbytes = sum(map(_bytes, (input, weight, out)))
         processor, forced = self.chip.processor, _plan.forced_kernel()
         for kernel, plan in _plan.candidates(seen, out.dtype, precision, processor, forced):
             if isinstance(plan, PlainPlan):
                 plan, *_ = on_long_lines(seen, strides, out.dtype, processor)
             if not isinstance(plan, str):
-                self._note(kernel, _tiles(plan), nbytes, self._cycles(plan, seen, out.dtype))
+                self._note(kernel, _tiles(plan), nbytes, self._cycles(plan, out.dtype))
                 break
             self.refused[kernel] = plan
         return super().prepare(geometry, input, weight, bias, out, precision)
@@ -329,8 +327,8 @@ class _NotingPath(KernelPath):
         if isinstance(plan, str):
             self.refused["fused"] = plan
             return None
-        self.products += _products(convolution)
-        cycles = self._cycles(plan.convolution, convolution, out.dtype)
+        self.products += multiply_adds(convolution)
+        cycles = self._cycles(plan.convolution, out.dtype)
         self._note("fused", plan.convolution.tiling, 3 * 4 * out.size, cycles)
         return super().fused(
             convolution, pooling, group_norm, precision, input, kernel, given, eps, out
@@ -343,19 +341,10 @@ def _bytes(array: Array) -> int:
     return math.prod(sizes) * array.dtype.itemsize if array.size else 0
 
 
-def _products(geometry: ConvGeometry) -> float:
-    """Return the multiply-adds of a convolution, those with the padding included."""
-    g = geometry
-    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in g.axes)
-    return g.batch * g.groups * g.rows * g.channels * taps
-
-
 def _tiles(plan: ConvPlan) -> object:
     """Return the part of a plan that is not about launches."""
     if isinstance(plan, MatrixPlan):
         return plan.tiling
-    if isinstance(plan, DirectPlan):
-        return f"{plan.phases} phases of {plan.row_tiles} x {plan.position_tiles} tiles"
     return plan.layout
 
 

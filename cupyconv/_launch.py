@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
 
 import numpy as np
 
-from . import _depthwise, _plain, _pointwise, _pointwise16, _streaming
+from . import _plain, _pointwise, _pointwise16, _streaming
 from ._arrays import Array, Convolution, Fused, floating
-from ._device import Arguments, Device
-from ._geometry import MAX_RANK, ConvGeometry, NormGeometry, PoolGeometry
+from ._device import Device
+from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._kernels import depthwise_conv, direct_conv, gather_conv
+from ._kernels.depthwise_conv import DepthwisePlan
+from ._kernels.direct_conv import DirectPlan
+from ._kernels.gather_conv import GatherPlan
+from ._kernels.question import Question
 from ._matrix import MOST_FOLDS, MOST_ORDERED, Sum
 from ._packing import (
-    fields_of,
+    Arguments,
     lie_together,
     long_reciprocal,
     packed_words,
@@ -30,9 +34,6 @@ from ._packing import (
 )
 from ._plan import (
     PACK,
-    DepthwisePlan,
-    DirectPlan,
-    GatherPlan,
     MatrixPlan,
     NormPlan,
     PlainPlan,
@@ -45,7 +46,7 @@ from ._plan import (
     plan_pool,
 )
 from ._strides import ConvStrides, conv_strides, laid_out, lines_of, on_long_lines, strides_of
-from ._taps import NO_AXIS, on_three_axes
+from ._taps import on_three_axes
 from ._views import Placed, lies_across, norm_layout, pool_layout
 
 
@@ -63,13 +64,6 @@ def _pitches(
         line += (stride - line) % chunk
         pitches.append(line)
     return pitches
-
-
-def _lie_without_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether elements lie in C order; axes of one element may have any stride."""
-    pitches = itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)
-    places = zip(reversed(sizes), reversed(strides), pitches, strict=True)
-    return all(size == 1 or stride == pitch for size, stride, pitch in places)
 
 
 def _words(members: bytes, room: int) -> Iterator[int]:
@@ -205,13 +199,15 @@ class KernelPath:
         It holds no address, and nothing that comes from the contents of an array.
         """
         geometry, strides = laid_out(geometry, input, weight, out)
-        plan = plan_conv(geometry, out.dtype, precision, self.device.processor())
+        processor = self.device.processor()
+        plan = plan_conv(geometry, out.dtype, precision, processor)
+        question = Question(geometry, out.dtype, precision, processor)
         if isinstance(plan, DirectPlan):
-            convolve = self._direct(plan, geometry, strides, bias)
+            convolve = direct_conv.bind(plan, question, strides, bias, self.device)
         elif isinstance(plan, DepthwisePlan):
-            convolve = self._depthwise(plan, geometry, strides, bias, out)
+            convolve = depthwise_conv.bind(plan, question, strides, bias, self.device)
         elif isinstance(plan, GatherPlan):
-            convolve = self._gather(plan, geometry, strides, bias)
+            convolve = gather_conv.bind(plan, question, strides, bias, self.device)
         elif isinstance(plan, PlainPlan):
             convolve = self._plain(geometry, strides, bias, out.dtype)
         elif isinstance(plan, StreamingPlan):
@@ -226,208 +222,6 @@ class KernelPath:
         if input.dtype == weight.dtype == dtype:
             return convolve
         return lambda input, weight, *rest: convolve(cast(input, dtype), cast(weight, dtype), *rest)
-
-    def _direct(
-        self, plan: DirectPlan, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
-    ) -> Convolution:
-        g = geometry
-        rank = int(dict(plan.launch.instance.defines)["RANK"])
-        length = rank or MAX_RANK
-        missing = max(0, rank - g.rank)  # axes in front
-        lead = (0,) * missing
-        constants = packed_words(
-            (
-                *parameter_fields(bias),
-                *(g.rank, g.batch, g.groups, g.channels, g.rows),
-                *strides.input,
-                *strides.weight,
-                *strides.out,
-                *(plan.phases, plan.row_tiles, plan.position_tiles),
-                *fields_of((NO_AXIS,) * missing + g.axes, length),
-                *zero_padded((*lead, *strides.input_axes), length),
-                *zero_padded((*lead, *strides.weight_axes), length),
-                *zero_padded((*lead, *strides.out_axes), length),
-            )
-        )
-        launch = self.device.launcher(plan.launch)
-        address = self.device.address
-
-        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-            term = 0 if bias is None else address(bias)
-            launch(packed_words((address(input), address(weight), address(out), term)) + constants)
-
-        return convolve
-
-    def _depthwise(
-        self,
-        plan: DepthwisePlan,
-        geometry: ConvGeometry,
-        strides: ConvStrides,
-        bias: Array | None,
-        out: Array,
-    ) -> Convolution:
-        g, layout, itemsize = geometry, plan.layout, out.dtype.itemsize
-        z, y, x = layout.axes
-        taps = z.kernel * y.kernel * x.kernel
-        lead = (0,) * (3 - g.rank)
-        inputs, weights, outs = (
-            (*lead, *axes) for axes in (strides.input_axes, strides.weight_axes, strides.out_axes)
-        )
-        depth, height, _ = layout.extent
-        chunk = _depthwise.CHUNK // itemsize
-        apart = (strides.input[1], *inputs)
-        if layout.shape.matrix:  # lines are whole chunks, in every sample
-            vectors = lie_together(chunk, (strides.input[0], *apart), x.size_in) == chunk
-            line = layout.pitch
-            plane, channel = line * height, line * height * depth
-        else:  # pairs of neighbours need what separates lines, planes and channels to be even
-            vectors = lie_together(2, apart) == 2
-            runs = layout.vectors if vectors else layout.elements
-            width = chunk if vectors else 1
-            line, plane, channel = _pitches(
-                runs.chunks * runs.count * width,
-                (height, depth),
-                (inputs[1], inputs[0], strides.input[1]),
-                width,
-            )
-        fields = [
-            value
-            for axis, *rest in zip(
-                layout.axes,
-                layout.low,
-                (abs(axis.offset_step) for axis in layout.axes),
-                layout.tile,
-                layout.tiles,
-                layout.extent,
-                (plane, line, 1),
-                inputs,
-                weights,
-                outs,
-                strict=True,
-            )
-            for value in (*astuple(axis), *rest)
-        ]
-        section = layout.section
-        further = section // x.phases * x.step  # inputs from one section to the next
-        lines = (
-            (section * outs[2], 0, further, further)
-            if section
-            else (y.phases * outs[1], y.step, 0, y.step * line)
-        )
-        strips, planes = layout.strips, layout.tile[0]
-
-        def packed(vectors: int, whole: bool) -> Arguments:
-            runs = layout.vectors if vectors else layout.elements
-            return packed_words(
-                (
-                    *parameter_fields(bias),
-                    *(g.groups, g.rows, *strides.input[:2], *strides.weight[:2], *strides.out),
-                    *fields,
-                    *(layout.count, layout.row_tiles, layout.channel_tiles),
-                    *(layout.rows, layout.channels, channel),
-                    *(layout.staged * runs.count, layout.items, taps),
-                    *(layout.inputs, runs.chunks, runs.count),
-                    *(vectors, layout.staged if whole else 0, layout.slides),
-                    *(layout.low[2] % chunk, layout.columns, strips, section, *lines),
-                    *map(
-                        long_reciprocal,
-                        (layout.row_tiles, *reversed(layout.tiles), layout.channel_tiles),
-                    ),
-                    *map(
-                        reciprocal,
-                        (
-                            runs.chunks,
-                            runs.count,
-                            depth,
-                            height,
-                            layout.columns,
-                            strips,
-                            strips * y.phases,
-                        )
-                        + (planes, planes * z.phases, layout.channels, x.phases)
-                        + (x.kernel, y.kernel, taps + 1, section or 1),
-                    ),
-                )
-            )
-
-        whole = layout.whole and lie_together(chunk, (strides.input[0], *apart)) == chunk
-        # Where lines, or the first input, are not aligned: chunks from anywhere, or elements.
-        anywhere = _depthwise.ANYWHERE if layout.shape.matrix and inputs[2] == 1 else 0
-        constants = packed(_depthwise.ALIGNED if vectors else anywhere, whole and vectors)
-        unaligned = packed(anywhere if layout.shape.matrix else vectors, False)
-        # Neighbouring outputs are a thread's own where taps slide.
-        pairs = layout.slides and lie_together(2, (*strides.out, *outs)) == 2
-        launch = self.device.launcher(plan.launch)
-        address = self.device.address
-
-        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-            result = address(out)
-            source = address(input)
-            term = 0 if bias is None else address(bias)
-            own = constants if source % _depthwise.CHUNK == 0 else unaligned
-            aligned = pairs and result % (2 * itemsize) == 0
-            addresses = packed_words((source, address(weight), result, term))
-            launch(addresses + own + packed_words((aligned,)))
-
-        return convolve
-
-    def _gather(
-        self, plan: GatherPlan, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
-    ) -> Convolution:
-        g, layout = geometry, plan.layout
-        lead = (0,) * (3 - g.rank)
-        inputs, weights = (*lead, *strides.input_axes), (*lead, *strides.weight_axes)
-        fields = [
-            value
-            for axis, input, weight, out, pitch in zip(
-                layout.axes,
-                inputs,
-                weights,
-                (*lead, *strides.out_axes),
-                layout.pitches,
-                strict=True,
-            )
-            for value in (
-                *(axis.size_in, axis.size_out, axis.kernel),
-                *(axis.step, axis.offsets[0], abs(axis.offset_step)),
-                input,
-                *((0, weight) if axis.offset_step > 0 else ((axis.kernel - 1) * weight, -weight)),
-                *(out, pitch),
-            )
-        ]
-        sizes, taps = zip(*((axis.size_in, axis.kernel) for axis in layout.axes), strict=True)
-        dense = _lie_without_gaps(sizes, inputs)
-        joined = layout.whole and _lie_without_gaps((g.groups, *sizes), (strides.input[1], *inputs))
-        # Of conv the rows of all groups are one axis, of conv_transpose they may be.
-        group, row = strides.weight[:2]
-        weight_rows = (1, row, 0) if group == g.rows * row else (g.rows, group, row)
-        weights_joined = (
-            weight_rows[0] == 1
-            and all(axis.offset_step > 0 for axis in layout.axes)
-            and _lie_without_gaps((g.groups * g.rows, *taps), (row, *weights))
-        )
-        constants = packed_words(
-            (
-                *parameter_fields(bias),
-                *(g.groups * g.rows, g.rows),
-                *(*strides.input[:2], strides.out[0], strides.out[2]),
-                *weight_rows,
-                *fields,
-                *(layout.band, layout.tile, layout.tiles, layout.positions, layout.lines),
-                *(layout.channels, layout.channel_tiles),
-                *map(long_reciprocal, (layout.tiles, layout.channel_tiles)),
-                layout.room,
-                *(math.prod(taps), dense, dense and layout.bulk, joined, weights_joined),
-            )
-        )
-        launch = self.device.launcher(plan.launch)
-        address = self.device.address
-
-        def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-            term = 0 if bias is None else address(bias)
-            launch(packed_words((address(input), address(weight), address(out), term)) + constants)
-
-        return convolve
 
     def _plain(
         self, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None, dtype: np.dtype

@@ -7,11 +7,14 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from functools import lru_cache
+from typing import TypeAlias
 
 from ._arrays import Array
-from ._device import Arguments
 from ._geometry import PoolAxis
 from ._taps import AxisTaps
+
+# What a kernel is given, 64 bits each.
+Arguments: TypeAlias = "array[int]"
 
 # In the order of `ParameterType` in scalar.cuh.
 PARAMETER_DTYPES = (

@@ -6,7 +6,6 @@ plan can ask for.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,23 +16,34 @@ from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from . import _depthwise, _gather, _matrix, _plain, _pointwise, _pointwise16, _streaming
+from . import _matrix, _plain, _pointwise, _pointwise16, _streaming
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
+from ._kernels import depthwise_conv, depthwise_tiles, direct_conv, gather_conv
+from ._kernels.depthwise_conv import DepthwisePlan
+from ._kernels.direct_conv import DirectPlan
+from ._kernels.gather_conv import GatherPlan
+from ._kernels.launches import (
+    BULK_COPIES,
+    ELEMENTS,
+    FLOATS,
+    INT32_LIMIT,
+    MAX_GRID,
+    SHARED,
+    SIGNED,
+    SINGLES,
+    TARGETS,
+    Instance,
+    Launch,
+    Processor,
+)
+from ._kernels.question import (
+    LARGE,
+    MANY_AXES,
+    Question,
+    Refusal,
+    fits_32_bits,
+)
 from ._matrix import SLAB_ROWS, Mode, Sum, Tiling
-from ._taps import AxisTaps
-
-# Compute capabilities that the kernels are built for, and the shared memory of a block in bytes.
-SHARED = {
-    "sm_75": 64 * 1024,
-    "sm_80": 163 * 1024,
-    "sm_86": 99 * 1024,
-    "sm_89": 99 * 1024,
-    "sm_90a": 227 * 1024,
-    "sm_100": 227 * 1024,
-    "sm_120": 99 * 1024,
-}
-TARGETS = tuple(SHARED)
-_BULK_COPIES = ("sm_90a", "sm_100", "sm_120")  # those that have them
 
 # The kernels for convolutions: for everything, for one input channel in each group, for the same
 # with strides or on small and oddly wide images, for few products of an output, for one tap and for
@@ -45,76 +55,15 @@ KERNELS = (
     *("spans", "portable", "hopper"),
 )
 
-MAX_GRID = 2**31 - 1
-INT32_LIMIT = 2**31
-
 # The most axes of a view (view.cuh): a batch, groups and their channels, those of space, and lanes.
 MAX_AXES = 28
 
-# Device types of elements. Signed integers are summed as unsigned ones, modulo 2**bits.
-_ELEMENTS = {
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "float32": "float",
-    "float64": "double",
-    "complex64": "complex<float>",
-    "complex128": "complex<double>",
-    "uint8": "unsigned char",
-    "uint16": "unsigned short",
-    "uint32": "unsigned",
-    "uint64": "unsigned long long",
-}
-_SIGNED = {
-    "int8": "signed char",
-    "int16": "short",
-    "int32": "int",
-    "int64": "long long",
-}
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
-_SINGLES = _FLOATS[:3]  # whose sums are in float32
 # A norm keeps its input's dtype; the fused operation rounds from float32 only at its end.
 _NORM_DTYPES = (
-    *((name, name) for name in _FLOATS),
+    *((name, name) for name in FLOATS),
     ("float32", "float16"),
     ("float32", "bfloat16"),
 )
-
-
-@dataclass(frozen=True)
-class Instance:
-    """A kernel of a ``.cu`` file with its macros."""
-
-    source: str
-    function: str
-    defines: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
-        macros = ", ".join(f"{name}={value}" for name, value in self.defines)
-        return f"{self.source}:{self.function} [{macros}]"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch."""
-
-    instance: Instance
-    grid: int
-    block: int
-    shared: int = 0  # bytes of a block, beside what the kernel declares
-    unit: int = 1  # any multiple of this would do as well for a grid
-    early: bool = False  # whether it may begin before the one in front of it has ended
-
-    def __str__(self) -> str:
-        shared = f" and {self.shared} bytes" if self.shared else ""
-        return f"{self.instance}, {self.grid} blocks of {self.block} threads{shared}"
-
-
-@dataclass(frozen=True)
-class Processor:
-    """What plans know of a GPU: the target that its kernels are built for, and its size."""
-
-    target: str
-    multiprocessors: int
 
 
 _forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
@@ -131,87 +80,6 @@ def forced(kernel: str | None) -> Iterator[None]:
         yield
     finally:
         _forced.reset(token)
-
-
-@dataclass(frozen=True)
-class Tile:
-    """How a block of direct_conv.cu divides rows and positions among its threads."""
-
-    row_threads: int
-    thread_rows: int
-    thread_positions: int
-    depth: int
-    resident: int  # blocks that a multiprocessor shall hold
-
-    THREADS = 128
-
-    @property
-    def rows(self) -> int:
-        """Output channels of a block."""
-        return self.row_threads * self.thread_rows
-
-    @property
-    def positions(self) -> int:
-        """Output positions of a block."""
-        return self.THREADS // self.row_threads * self.thread_positions
-
-
-# By the accumulator's size: a thread holds a sum and a total for each of its outputs in registers.
-_WIDE = {4: Tile(8, 8, 8, 8, 2), 8: Tile(8, 8, 4, 8, 2), 16: Tile(8, 4, 4, 8, 2)}
-# For groups of few output channels: each thread computes all rows of its positions.
-_NARROW = {4: Tile(1, 8, 4, 4, 4), 8: Tile(1, 4, 4, 4, 4), 16: Tile(1, 4, 2, 4, 4)}
-_NARROW_ROWS = 16
-# For calls that do not fill the GPU, and mostly wait for memory: a thread has one output, a slice
-# many steps. Up to so many blocks for each multiprocessor take less time than narrow ones, and half
-# as many than wide ones.
-_SMALL = Tile(8, 1, 1, 32, 4)
-_SMALL_TILES = 16
-
-
-def _tiles(dtype: str) -> tuple[Tile, Tile, Tile]:
-    size = max(4, np.dtype(dtype).itemsize) if dtype != "bfloat16" else 4
-    return _WIDE[size], _NARROW[size], _SMALL
-
-
-def _direct_conv(dtype: str, rank: int, tile: Tile) -> Instance:
-    return Instance(
-        "direct_conv.cu",
-        "direct_conv",
-        (
-            ("ELEMENT", _ELEMENTS[dtype]),
-            ("RANK", str(rank)),
-            ("ROW_THREADS", str(tile.row_threads)),
-            ("THREAD_ROWS", str(tile.thread_rows)),
-            ("THREAD_POSITIONS", str(tile.thread_positions)),
-            ("DEPTH", str(tile.depth)),
-            ("RESIDENT", str(tile.resident)),
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class DirectPlan:
-    """How a convolution runs by direct_conv.cu.
-
-    Attributes
-    ----------
-    launch : Launch
-        The kernel.
-    phases : int
-        Phases that have outputs.
-    row_tiles, position_tiles : int
-        Tiles along the rows of a group and along the positions of its largest phase.
-    """
-
-    launch: Launch
-    phases: int
-    row_tiles: int
-    position_tiles: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.launch}: {self.phases} phases of {self.row_tiles} x {self.position_tiles} tiles"
-        )
 
 
 @dataclass(frozen=True)
@@ -267,14 +135,6 @@ class _TiledPlan(Generic[LayoutT]):
 
     def __str__(self) -> str:
         return f"{self.launch}: {self.layout}"
-
-
-class DepthwisePlan(_TiledPlan[_depthwise.Layout]):
-    """How a convolution runs by depthwise_conv.cu."""
-
-
-class GatherPlan(_TiledPlan[_gather.Layout]):
-    """How a convolution runs by gather_conv.cu."""
 
 
 @dataclass(frozen=True)
@@ -371,30 +231,11 @@ ConvPlan: TypeAlias = (
     | Pointwise16Plan
     | MatrixPlan
 )
-# Why a kernel does not take a call, in words that go on from "not this one: ".
-Refusal: TypeAlias = str
 
 
 def _is_empty(geometry: ConvGeometry) -> bool:
     """Return whether the samples of the input have no elements, so that outputs are the bias."""
     return 0 in (geometry.channels, *(axis.size_in for axis in geometry.axes))
-
-
-def _fits_32_bits(geometry: ConvGeometry) -> bool:
-    """Whether every coordinate and the number of products stay below 2**31."""
-
-    def reach(axis: AxisTaps) -> int:
-        # A single tap is no further from another one, and axes may have been joined without it.
-        span = axis.dilation * axis.kernel if axis.kernel > 1 else 1
-        return max(axis.size_in + axis.step, axis.size_out * axis.step + abs(axis.origin) + span)
-
-    products = math.prod(axis.kernel for axis in geometry.axes) * (geometry.channels + 8)
-    return max(products, *map(reach, geometry.axes)) < INT32_LIMIT
-
-
-def storage(dtype: np.dtype) -> str:
-    """Return the name of the dtype as which sums of `dtype` are computed."""
-    return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
 
 
 def _engine(processor: Processor) -> str:
@@ -432,9 +273,9 @@ def candidates(
         kernel = "direct"
     if kernel in (None, "gather"):
         staged = _better_staged(geometry, dtype, processor) if kernel is None else None
-        yield "gather", staged or _plan_gather(geometry, dtype, processor)
+        yield "gather", staged or gather_conv.plan(Question(geometry, dtype, precision, processor))
     if kernel in (None, "depthwise"):
-        yield "depthwise", _plan_depthwise(geometry, dtype, processor)
+        yield "depthwise", depthwise_conv.plan(Question(geometry, dtype, precision, processor))
     if kernel in (None, "pointwise"):
         few = _few_channels(geometry, dtype, precision, processor) if kernel is None else None
         yield "pointwise", few or _plan_pointwise(geometry, dtype, precision, processor)
@@ -454,112 +295,25 @@ def candidates(
             yield engine, _no_mode(dtype)
         else:
             yield engine, few or _plan_matrix(geometry, mode, processor, engine)
-    yield "direct", _plan_direct(geometry, dtype, processor)
+    yield "direct", direct_conv.plan(Question(geometry, dtype, precision, processor))
 
 
 def _no_mode(dtype: np.dtype) -> Refusal:
     return f"matrix units do not multiply {dtype}"
 
 
-def _depthwise_conv(dtype: str, shape: _depthwise.Shape) -> Instance:
-    return Instance(
-        "depthwise_conv.cu",
-        "depthwise_conv",
-        (
-            ("ELEMENT", _ELEMENTS[dtype]),
-            ("TAPS", str(shape.taps)),
-            ("LINES", str(shape.lines)),
-            ("RESIDENT", str(shape.resident)),
-            *((("MATRIX", "1"),) if shape.matrix else ()),
-        ),
-    )
-
-
-_MANY_AXES = "it has more than three spatial axes"
-_LARGE = "its sizes exceed 32 bits"
-
-
-def _not_one_channel(geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:
-    """Return why it is not for kernels of one input channel in each group, None where it may be."""
-    g = geometry
-    if g.channels != 1:
-        return f"its groups have {g.channels} input channels"
-    if dtype.name not in _FLOATS:
-        return f"it is not for {dtype}"
-    if g.rank > 3:
-        return _MANY_AXES
-    if not _fits_32_bits(g) or g.groups * g.rows >= INT32_LIMIT:
-        return _LARGE
-    return None
-
-
-def _plan_depthwise(
-    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
-) -> DepthwisePlan | Refusal:
-    """Return the plan for one input channel in each group, or why there is none."""
-    g = geometry
-    other = _not_one_channel(g, dtype)
-    if other:
-        return other
-    shared = SHARED[processor.target]
-    layout = _depthwise.layout(
-        *(g, dtype.itemsize, shared, processor.multiprocessors),
-        matrix_units=processor.target != "sm_75",
-        bulk_copies=processor.target in _BULK_COPIES,
-    )
-    if layout is None:
-        return "its kernel, or its stride, is too large for tiles"
-    if layout.count > MAX_GRID // 2:
-        return _LARGE
-    instance = _depthwise_conv(dtype.name, layout.shape)
-    return DepthwisePlan(Launch(instance, layout.count, _depthwise.THREADS, layout.shared), layout)
-
-
-def _gather_conv(dtype: str, shape: _gather.Shape) -> Instance:
-    defines = (
-        ("ELEMENT", _ELEMENTS[dtype]),
-        ("TAPS", str(shape.taps)),
-        ("HEIGHT", str(shape.height)),
-        ("STEP", str(shape.step)),
-        ("LINES", str(shape.lines)),
-    )
-    return Instance("gather_conv.cu", "gather_conv", defines)
-
-
-def _plan_gather(
-    geometry: ConvGeometry, dtype: np.dtype, processor: Processor
-) -> GatherPlan | Refusal:
-    """Return the plan by which threads gather what an output needs, or why there is none."""
-    g = geometry
-    other = _not_one_channel(g, dtype)
-    if other:
-        return other
-    if not _gather.suits(g):
-        return "its kernel is not 3, 5 or 7 wide, or it is transposed with a stride"
-    shared = SHARED[processor.target]
-    bulk_copies = processor.target in _BULK_COPIES
-    layout = _gather.layout(g, dtype.itemsize, shared, processor.multiprocessors, bulk_copies)
-    if layout is None:
-        return "its kernel, or its stride, is too large for tiles"
-    if layout.count > MAX_GRID // 2:
-        return _LARGE
-    blocks = layout.count
-    instance = _gather_conv(dtype.name, layout.shape)
-    return GatherPlan(Launch(instance, blocks, layout.threads, layout.shared, blocks), layout)
-
-
 _LONG_LINE = 224  # bytes, from which on the depthwise kernel may copy whole lines
 
 
-def _gathering(gather: _gather.Layout, staged: _depthwise.Layout, itemsize: int) -> float:
+def _gathering(gather: gather_conv.Layout, staged: depthwise_tiles.Layout, itemsize: int) -> float:
     """Return what gathering may take of the depthwise kernel's time, by their models."""
     if not staged.slides:
         return 1.4
     if not gather.shape.height:
         return 1.2
     width = staged.axes[2].size_in
-    whole = width * itemsize % _depthwise.CHUNK == 0
-    if staged.shape.matrix:
+    whole = width * itemsize % depthwise_tiles.CHUNK == 0
+    if staged.shape.tensor_cores:
         return 0.7 if whole else 1.4 if width % 2 else 1.0
     return 0.7 if whole and width * itemsize >= _LONG_LINE else 0.95
 
@@ -567,10 +321,11 @@ def _gathering(gather: _gather.Layout, staged: _depthwise.Layout, itemsize: int)
 def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Refusal | None:
     """Return why inputs are better staged with a halo, None where they are not."""
     g = replace(geometry, batch=_NOMINAL_BATCH)
-    gather = _plan_gather(g, dtype, processor)
+    question = Question(g, dtype, "float32", processor)
+    gather = gather_conv.plan(question)
     if isinstance(gather, str):
         return None  # which is said by its own plan
-    staged = _plan_depthwise(g, dtype, processor)
+    staged = depthwise_conv.plan(question)
     if isinstance(staged, str):
         return None
     most = _gathering(gather.layout, staged.layout, dtype.itemsize) * staged.layout.cycles
@@ -581,7 +336,7 @@ def _better_staged(geometry: ConvGeometry, dtype: np.dtype, processor: Processor
 
 def _plain_instances(dtype: str, shape: _plain.Shape) -> tuple[Instance, Instance]:
     """Return the kernels that pack weights and that convolve."""
-    element = ("ELEMENT", _ELEMENTS[dtype])
+    element = ("ELEMENT", ELEMENTS[dtype])
     shaped = (
         ("POSITIONS", str(shape.positions)),
         ("COLUMNS", str(shape.columns)),
@@ -599,19 +354,19 @@ def plan_plain(
 ) -> PlainPlan | Refusal:
     """Return the plan by plain multiply-adds, or why there is none."""
     g = geometry
-    if dtype.name not in _SINGLES:
+    if dtype.name not in SINGLES:
         return f"it is not for {dtype}"
     if g.rank > 3:
-        return _MANY_AXES
-    if not _fits_32_bits(g) or g.rows >= INT32_LIMIT // 2:
-        return _LARGE
+        return MANY_AXES
+    if not fits_32_bits(g) or g.rows >= INT32_LIMIT // 2:
+        return LARGE
     shared = SHARED[processor.target]
-    bulk_copies = processor.target in _BULK_COPIES
+    bulk_copies = processor.target in BULK_COPIES
     layout = _plain.layout(g, dtype.itemsize, shared, processor.multiprocessors, bulk_copies)
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
     if max(layout.count, layout.units) > MAX_GRID // 2:
-        return _LARGE
+        return LARGE
     pack, convolve = _plain_instances(dtype.name, layout.shape)
     slabs = g.groups * layout.slabs * layout.phases
     blocks = -(-layout.count // layout.tiles_of_block)
@@ -694,7 +449,7 @@ def _too_many(
         all(axis.kernel == 1 for axis in g.axes)
         and math.prod(axis.size_out for axis in g.axes) >= _plain.MOST_POSITIONS
     ):
-        return _LARGE
+        return LARGE
     engine = _engine(processor)
     mode = _matrix.mode(dtype.name, precision, engine, g, False)
     if mode is None or _too_few(g, mode, processor):
@@ -738,7 +493,7 @@ def _plan_streaming(
     if not _streaming.suits(g):
         return "it has phases, many taps, or more products than tables are made of"
     if g.rank > 3:
-        return _MANY_AXES
+        return MANY_AXES
     if processor.target != "sm_90a":
         return f"{processor.target} has not the instructions"
     layout = _streaming.layout(g, mode, SHARED[processor.target], processor.multiprocessors)
@@ -746,8 +501,8 @@ def _plan_streaming(
         return "registers have no room for its channels, or shared memory for weights of 64 rows"
     size = math.prod(axis.size_out for axis in g.axes)
     largest = max(size, g.batch, g.rows, layout.tiles, layout.units)
-    if not _fits_32_bits(g) or largest >= INT32_LIMIT // 2:
-        return _LARGE
+    if not fits_32_bits(g) or largest >= INT32_LIMIT // 2:
+        return LARGE
     blocks = min(layout.tiles, max(1, processor.multiprocessors // layout.units))
     launch = Launch(
         _streaming_conv(mode, layout.shape),
@@ -807,7 +562,7 @@ def _pointwise16_conv(dtype: str, shape: _pointwise16.Shape) -> Instance:
         "pointwise16_conv.cu",
         "pointwise16_conv",
         (
-            *(("ELEMENT", _ELEMENTS[dtype]), ("PARTS", "1")),
+            *(("ELEMENT", ELEMENTS[dtype]), ("PARTS", "1")),
             *(("TEAMS", str(shape.teams)), ("SLABS", str(shape.slabs))),
             *(("BLOCKS", str(shape.blocks)), ("RESIDENT", str(shape.resident))),
         ),
@@ -827,7 +582,7 @@ def _plan_pointwise(
     if not _streaming.has_one_tap(g):
         return "its outputs have several taps, or some have none"
     if g.rank > 3:
-        return _MANY_AXES
+        return MANY_AXES
     if not g.channels:
         return "it has no input channels"
     if processor.target != "sm_90a":
@@ -842,8 +597,8 @@ def _plan_pointwise(
     # Of the packing kernel, which divides them, by whichever shape: the batch must not count.
     slabs = g.groups * -(-g.rows // SLAB_ROWS)
     steps = 6 * SLAB_ROWS * slabs * (g.channels // mode.block + 4)
-    if not _fits_32_bits(g) or max(size, g.rows, layout.tiles, steps) >= INT32_LIMIT // 8:
-        return _LARGE
+    if not fits_32_bits(g) or max(size, g.rows, layout.tiles, steps) >= INT32_LIMIT // 8:
+        return LARGE
     pack, splits = _packing(sum, layout.units * shape.rows, g.batch, multiprocessors)
     launch = Launch(
         _pointwise_conv(mode, shape),
@@ -864,8 +619,8 @@ def _plan_pointwise16(
     layout = _pointwise16.layout(g, SHARED[processor.target], processor.multiprocessors)
     shape = layout.shape
     size = math.prod(axis.size_out for axis in g.axes)
-    if not _fits_32_bits(g) or max(size, g.rows, layout.blocks) >= INT32_LIMIT // 8:
-        return _LARGE
+    if not fits_32_bits(g) or max(size, g.rows, layout.blocks) >= INT32_LIMIT // 8:
+        return LARGE
     launch = Launch(
         _pointwise16_conv(dtype.name, shape),
         layout.sharing * layout.units,
@@ -980,14 +735,6 @@ def _too_slow(
 # one sample.
 _DENSE_PLACE = 40
 _DENSE_PRODUCTS = 2**18
-# What the direct kernel makes of its multiply-adds a cycle, in rows of which a thread has eight.
-_DIRECT_RATE = 64
-_DIRECT_ROWS = 8
-
-
-def direct_rate(geometry: ConvGeometry) -> float:
-    """Return the multiply-adds a cycle that a multiprocessor makes by the direct kernel."""
-    return _DIRECT_RATE * min(1, geometry.rows / _DIRECT_ROWS)
 
 
 def _small(products: float) -> Refusal | None:
@@ -1003,7 +750,7 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
     """
     g = geometry
     if g.rank > 3:
-        return _MANY_AXES
+        return MANY_AXES
     place = g.channels * g.rows * math.prod(axis.kernel / axis.phases for axis in g.axes)
     if place < _DENSE_PLACE:
         return f"a group has {place:g} products at each place, fewer than {_DENSE_PLACE}"
@@ -1013,7 +760,7 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
     shared = SHARED[processor.target]
     folds = _matrix.folds_of(g, mode)
     useful = max(_matrix.sum_of(g, mode, shared, counts).efficiency for counts in folds)
-    if useful * mode.rate / mode.products < direct_rate(g):
+    if useful * mode.rate / mode.products < direct_conv.rate(g):
         return f"only {useful:.1%} of the matrix units' products would be its own"
     return None
 
@@ -1229,19 +976,19 @@ def _plan_matrix(
     if not capable[engine]:
         return f"{processor.target} has not the instructions"
     if g.rank > 3:
-        return _MANY_AXES
+        return MANY_AXES
     if not g.channels:
         return "it has no input channels"
     # Room for what folding and whole tiles add to coordinates.
     reach = max(axis.size_out + axis.phases + axis.step for axis in g.axes)
-    if not _fits_32_bits(g) or reach >= INT32_LIMIT // 2:
-        return _LARGE
+    if not fits_32_bits(g) or reach >= INT32_LIMIT // 2:
+        return LARGE
     sum = _matrix_sum(replace(g, batch=_NOMINAL_BATCH), mode, processor, engine, window, spans)
     if (
         g.groups * sum.phases * (sum.matrix_rows + 2 * _matrix.SLAB_ROWS) * sum.steps
         >= INT32_LIMIT // 8
     ):
-        return _LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
+        return LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
     tiling = _tiling(sum, g.batch, g.groups, processor, engine, window)
     if tiling is None:
         return "no tile fits shared memory"
@@ -1259,7 +1006,7 @@ def _plan_matrix(
     blocks = multiprocessors if by_phase else max(1, blocks // sum.phases)
     blocks = min(tiles, blocks) * sum.phases
     if max(blocks, tiles) > MAX_GRID:
-        return _LARGE
+        return LARGE
     if tiling.resident and tiling.stores_most and 1 < tiling.tiles[-1] < blocks < tiles // 32:
         # Where the same blocks always have the ends of rows, they fall behind. Then neighbours
         # write parts of a sector so long after each other that memory reads and writes it twice.
@@ -1291,35 +1038,13 @@ def _plan_matrix(
     )
 
 
-def _plan_direct(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> DirectPlan:
-    g = geometry
-    phases = math.prod(len(axis.used_phases) for axis in g.axes)
-    largest_phase = g.batch * math.prod(axis.positions(0) for axis in g.axes)
-
-    def divided(tile: Tile) -> tuple[int, int, int]:
-        row_tiles, position_tiles = -(-g.rows // tile.rows), -(-largest_phase // tile.positions)
-        return phases * row_tiles * position_tiles * g.groups, row_tiles, position_tiles
-
-    wide, narrow, small = _tiles(storage(dtype))
-    tile, most = (wide, _SMALL_TILES // 2) if g.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
-    if divided(small)[0] <= most * processor.multiprocessors:
-        tile = small
-    tiles, row_tiles, position_tiles = divided(tile)
-    # One spatial axis takes the kernel for two.
-    rank = max(2, g.rank) if g.rank <= 3 and _fits_32_bits(g) else 0
-    instance = _direct_conv(storage(dtype), rank, tile)
-    return DirectPlan(
-        Launch(instance, min(tiles, MAX_GRID), Tile.THREADS), phases, row_tiles, position_tiles
-    )
-
-
 _THREADS = 256  # of the kernels in pooled_norm.cu, normalize.cu and max_pool2d.cu
 _NORM_WARPS = 8  # of a block in pooled_norm.cu
 _MOST_SPREAD = 4  # products for one of an input, up to which those with zeros cost less than parts
 
 
 def _pooled_norm(function: str, dtype: str) -> Instance:
-    return Instance("pooled_norm.cu", function, (("OUTPUT", _ELEMENTS[dtype]),))
+    return Instance("pooled_norm.cu", function, (("OUTPUT", ELEMENTS[dtype]),))
 
 
 def plan_fused(
@@ -1382,7 +1107,7 @@ def _plan_fused(
         instance = _pooled_norm("normalize", dtype.name)
         normalize = Launch(instance, blocks, threads, 4 * values, unit=blocks)
     if blocks > MAX_GRID:
-        return _LARGE
+        return LARGE
     return FusedPlan(plan, combine, normalize, apart)
 
 
@@ -1436,8 +1161,8 @@ def _norm(function: str, input_dtype: str, output_dtype: str) -> Instance:
         "normalize.cu",
         function,
         (
-            ("INPUT", _ELEMENTS[input_dtype]),
-            ("OUTPUT", _ELEMENTS[output_dtype]),
+            ("INPUT", ELEMENTS[input_dtype]),
+            ("OUTPUT", ELEMENTS[output_dtype]),
             (function.upper(), "1"),
         ),
     )
@@ -1488,7 +1213,7 @@ def plan_norm(
 
 
 def _max_pool2d(dtype: str, lanes: int) -> Instance:
-    element = _SIGNED.get(dtype) or _ELEMENTS[dtype]
+    element = SIGNED.get(dtype) or ELEMENTS[dtype]
     return Instance("max_pool2d.cu", "max_pool2d", (("ELEMENT", element), ("LANES", str(lanes))))
 
 
@@ -1617,23 +1342,12 @@ def instances(target: str) -> tuple[Instance, ...]:
     """Return all kernel instances that plans can ask for on `target`, such as ``"sm_90a"``."""
     if target not in TARGETS:
         raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
-    convolutions = (
-        _direct_conv(dtype, rank, tile)
-        for dtype, rank in itertools.product(_ELEMENTS, (2, 3, 0))
-        for tile in _tiles(dtype)
-    )
-    depthwise = (
-        _depthwise_conv(dtype, shape)
-        for dtype in _FLOATS
-        for shape in (
-            *_depthwise.SHAPES[8 if dtype == "float64" else 4],
-            *((_depthwise.MATRIX_SHAPE,) if "16" in dtype and target != "sm_75" else ()),
-        )
-    )
-    gather = (_gather_conv(dtype, shape) for dtype in _FLOATS for shape in _gather.SHAPES)
+    direct = direct_conv.instances(target)
+    depthwise = depthwise_conv.instances(target)
+    gather = gather_conv.instances(target)
     plain = (
         instance
-        for dtype in _SINGLES
+        for dtype in SINGLES
         for shape in _plain.SHAPES
         for instance in _plain_instances(dtype, shape)
     )
@@ -1664,12 +1378,10 @@ def instances(target: str) -> tuple[Instance, ...]:
         if function != "given" or dtypes[0] == dtypes[1]  # the fused operation ends in a group norm
     )
     norms_with_tanh = (_norm("normalize_tanh", name, name) for name in ("float32", "float64"))
-    norms_across = (_norm("statistics_across", name, name) for name in _FLOATS)
-    unsigned = (name for name in _ELEMENTS if name.startswith("uint"))
+    norms_across = (_norm("statistics_across", name, name) for name in FLOATS)
+    unsigned = (name for name in ELEMENTS if name.startswith("uint"))
     pools = (
-        _max_pool2d(dtype, lanes)
-        for dtype in (*_FLOATS, *unsigned, *_SIGNED)
-        for lanes in (1, _WARP)
+        _max_pool2d(dtype, lanes) for dtype in (*FLOATS, *unsigned, *SIGNED) for lanes in (1, _WARP)
     )
     engines = {"sm_75": (), "sm_90a": ("portable", "hopper")}.get(target, ("portable",))
     matrix = (
@@ -1704,7 +1416,7 @@ def instances(target: str) -> tuple[Instance, ...]:
     )
     norm_kernels = (*norms, *norms_with_tanh, *norms_across)
     found = (
-        *convolutions,
+        *direct,
         *depthwise,
         *gather,
         *plain,

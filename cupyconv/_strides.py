@@ -11,7 +11,8 @@ import numpy as np
 from . import _plain
 from ._arrays import Array
 from ._geometry import ConvGeometry
-from ._plan import PlainPlan, Processor, plan_joined
+from ._kernels.launches import Processor
+from ._plan import PlainPlan, plan_joined
 from ._taps import NO_AXIS
 
 _FAR_APART = 3  # a stride with which neighbouring rows of outputs have few rows of inputs in common

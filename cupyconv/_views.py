@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from ._device import Arguments
 from ._geometry import NormGeometry
-from ._packing import fields_of, lie_together, long_reciprocal, packed_words, zero_padded
+from ._packing import Arguments, fields_of, lie_together, long_reciprocal, packed_words, zero_padded
 from ._plan import MAX_AXES, MOST_CHANNELS, PACK, UNROLL, PoolPass
 
 _LINE = 128  # bytes of a cache line, which neighbouring threads move together

@@ -1,4 +1,4 @@
-"""Second room, the gathering kernel: one input channel for each group, strides, odd widths.
+"""The gather kernel: one input channel for each group, on strides and odd widths.
 
 The order of a sum is fixed by the geometry of one sample. Tiles follow from a model of the time
 that candidates take, and may depend on the batch.
@@ -6,12 +6,29 @@ that candidates take, and may depend on the batch.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ._geometry import ConvGeometry
-from ._taps import AxisTaps, on_three_axes
+from .._arrays import Array, Convolution
+from .._geometry import ConvGeometry
+from .._packing import long_reciprocal
+from .._taps import AxisTaps, on_three_axes
+from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
+from .members import CALL, Members, Template, parameter
+from .question import LARGE, Question, Refusal, TiledPlan, not_one_channel
+
+if TYPE_CHECKING:
+    from .._device import Device
+    from .._strides import ConvStrides
+
+NAME = "gather"
+SOURCES = ("gather_conv.cu",)
+ORDER = "gather"
+UNIT = "FMA"
 
 THREADS = 128
 _BLOCKS = (64, 128, 160, 256)  # threads of blocks with strips
@@ -142,14 +159,163 @@ def _pitches(axes: tuple[AxisTaps, ...]) -> tuple[int, ...]:
     return y.size_in * x.size_in, x.size_in, 1
 
 
-def suits(geometry: ConvGeometry) -> bool:
+class GatherPlan(TiledPlan[Layout]):
+    """How a convolution runs by gather_conv.cu."""
+
+
+def plan(question: Question) -> GatherPlan | Refusal:
+    """Return the plan by which threads gather what an output needs, or why there is none."""
+    g, processor = question.geometry, question.processor
+    other = not_one_channel(g, question.dtype)
+    if other:
+        return other
+    if not _suits(g):
+        return "its kernel is not 3, 5 or 7 wide, or it is transposed with a stride"
+    itemsize, multiprocessors = question.dtype.itemsize, processor.multiprocessors
+    layout = _layout(g, itemsize, processor.shared, multiprocessors, processor.copies_in_bulk)
+    if layout is None:
+        return "its kernel, or its stride, is too large for tiles"
+    if layout.count > MAX_GRID // 2:
+        return LARGE
+    blocks = layout.count
+    instance = _instance(question.dtype.name, layout.shape)
+    return GatherPlan(Launch(instance, blocks, layout.threads, layout.shared, blocks), layout)
+
+
+def _instance(dtype: str, shape: Shape) -> Instance:
+    defines = (
+        ("ELEMENT", ELEMENTS[dtype]),
+        ("TAPS", str(shape.taps)),
+        ("HEIGHT", str(shape.height)),
+        ("STEP", str(shape.step)),
+        ("LINES", str(shape.lines)),
+    )
+    return Instance("gather_conv.cu", "gather_conv", defines)
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that plans can ask for on a target."""
+    for dtype in FLOATS:
+        for shape in SHAPES:
+            yield _instance(dtype, shape)
+
+
+# Arguments ------------------------------------------------------------------------------------
+
+
+def bind(
+    plan: GatherPlan,
+    question: Question,
+    strides: ConvStrides,
+    bias: Array | None,
+    device: Device,
+) -> Convolution:
+    """Return the convolution of a plan for all arrays of such strides."""
+    template = Template(SOURCES[0], _arguments(plan.layout, question.geometry, strides, bias))
+    launch, address = device.launcher(plan.launch), device.address
+
+    def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        term = 0 if bias is None else address(bias)
+        launch(template(address(input), address(weight), address(out), term))
+
+    return convolve
+
+
+def _arguments(
+    layout: Layout, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
+) -> Members:
+    """Return the members of ``struct Arguments``."""
+    g = geometry
+    lead = (0,) * (3 - g.rank)
+    input_axes, weight_axes = (*lead, *strides.input_axes), (*lead, *strides.weight_axes)
+    axes = zip(
+        layout.axes,
+        input_axes,
+        weight_axes,
+        (*lead, *strides.out_axes),
+        layout.pitches,
+        strict=True,
+    )
+    sizes, taps = zip(*((axis.size_in, axis.kernel) for axis in layout.axes), strict=True)
+    dense = _lie_without_gaps(sizes, input_axes)
+    joined = layout.whole and _lie_without_gaps((g.groups, *sizes), (strides.input[1], *input_axes))
+    # The rows of all groups of a convolution are one axis, those of a transposed one may be.
+    group, row = strides.weight[:2]
+    rows, group, row = (1, row, 0) if group == g.rows * row else (g.rows, group, row)
+    weights_joined = (
+        rows == 1
+        and all(axis.offset_step > 0 for axis in layout.axes)
+        and _lie_without_gaps((g.groups * g.rows, *taps), (group, *weight_axes))
+    )
+    return {
+        "input": CALL,
+        "weight": CALL,
+        "out": CALL,
+        "bias": parameter(bias),
+        "outputs": g.groups * g.rows,
+        "rows": g.rows,
+        "input_batch": strides.input[0],
+        "input_group": strides.input[1],
+        "out_batch": strides.out[0],
+        "out_row": strides.out[2],
+        "weight_rows": rows,
+        "weight_group": group,
+        "weight_row": row,
+        "axis": [_axis(*one) for one in axes],
+        "band": layout.band,
+        "tile": layout.tile,
+        "tiles": layout.tiles,
+        "positions": layout.positions,
+        "lines": layout.lines,
+        "channels": layout.channels,
+        "channel_tiles": layout.channel_tiles,
+        "per_tiles": long_reciprocal(layout.tiles),
+        "per_channel_tiles": long_reciprocal(layout.channel_tiles),
+        "room": layout.room,
+        "taps": math.prod(taps),
+        "dense": dense,
+        "bulk": dense and layout.bulk,
+        "joined": joined,
+        "weights_joined": weights_joined,
+    }
+
+
+def _axis(axis: AxisTaps, input: int, weight: int, out: int, pitch: int) -> Members:
+    """Return a ``struct Axis``; its weights are in the order of their inputs."""
+    ascending = axis.offset_step > 0
+    return {
+        "size_in": axis.size_in,
+        "size_out": axis.size_out,
+        "kernel": axis.kernel,
+        "step": axis.step,
+        "low": axis.offsets[0],
+        "apart": abs(axis.offset_step),
+        "input": input,
+        "weight_first": 0 if ascending else (axis.kernel - 1) * weight,
+        "weight": weight if ascending else -weight,
+        "out": out,
+        "pitch": pitch,
+    }
+
+
+def _lie_without_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether elements lie in C order; axes of one element may have any stride."""
+    pitches = itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)
+    places = zip(reversed(sizes), reversed(strides), pitches, strict=True)
+    return all(size == 1 or stride == pitch for size, stride, pitch in places)
+
+
+# Tiles ----------------------------------------------------------------------------------------
+
+
+def _suits(geometry: ConvGeometry) -> bool:
     """Return whether the kernel is for the taps of a convolution."""
     taps = math.prod(axis.kernel for axis in geometry.axes)
     phases = max(axis.phases for axis in geometry.axes)
     return geometry.axes[-1].kernel in WIDTHS and taps <= MAX_TAPS and phases == 1
 
 
-def layout(
+def _layout(
     geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int, bulk_copies: bool
 ) -> Layout | None:
     """Return the layout that takes the fewest cycles; None where no tile has room."""

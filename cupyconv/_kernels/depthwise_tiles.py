@@ -1,0 +1,448 @@
+"""How the depthwise kernel divides outputs into tiles, and how it stages their inputs.
+
+Of the tiles that fit shared memory, a plan takes those that a model of their time prefers. They may
+depend on the batch: a sum is computed in one thread, or on Tensor Cores line by line of its taps,
+in whichever tile it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from .._geometry import ConvGeometry
+from .._taps import AxisTaps, on_three_axes
+from .launches import Processor
+
+THREADS = 128
+WARPS = THREADS // 32
+MAX_PHASES = 8
+MAX_TAPS = 1024
+CHUNK = 16  # bytes of a load
+# How inputs reach shared memory: by elements, by chunks that begin at multiples of 16 bytes in
+# memory, or by chunks that begin anywhere there.
+ELEMENTWISE, ALIGNED, ANYWHERE = 0, 1, 2
+_RUN, _STRIP, _TAPS, _BARRIER = 16, 32, 16, 16  # bytes of descriptions in shared memory
+_LEAST_LINE = 16  # chunks of a staged line that one bulk copy brings
+_COUNTED = 2**16  # what the kernel counts in a tile stays below
+_MAX_COORDINATE = 2**30
+_RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
+WITHOUT_BFLOAT16 = ("sm_75",)  # targets whose Tensor Cores do not multiply bfloat16
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel is built for; the macros of depthwise_conv.cu.
+
+    Attributes
+    ----------
+    taps : int
+        Width of the kernels whose taps slide; 1 for Tensor Cores, which take several widths.
+    lines : int
+        Lines of outputs of a thread.
+    resident : int
+        Blocks that a multiprocessor shall hold, which bounds the registers.
+    tensor_cores : bool
+        Whether Tensor Cores multiply, and not FMA instructions.
+    """
+
+    taps: int
+    lines: int
+    resident: int
+    tensor_cores: bool = False
+
+
+# By the accumulator's size: a kernel for each width of which taps slide. The first one also takes
+# all geometries whose taps do not.
+SHAPES = {
+    4: (Shape(3, 8, 6), Shape(1, 8, 6), Shape(5, 4, 6), Shape(7, 8, 4)),
+    8: (Shape(3, 4, 4),),
+}
+# For 16-bit elements, where taps of these widths slide.
+TENSOR_CORE_SHAPE = Shape(1, 8, 8, tensor_cores=True)
+_TENSOR_CORE_WIDTHS = range(2, 10)
+
+
+_DESCRIBED = 6  # chunks that a thread could load in the time in which it describes a run
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How threads share a staged line: it is `count` runs of `chunks`, of which each has one."""
+
+    chunks: int
+    count: int
+
+    @property
+    def total(self) -> int:
+        """Chunks of a line."""
+        return self.chunks * self.count
+
+    @property
+    def cost(self) -> float:
+        """Chunks that all threads could take in the time of a line."""
+        return self.count * (THREADS / (THREADS // self.chunks) + _DESCRIBED)
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How lines of inputs reach shared memory.
+
+    Attributes
+    ----------
+    vectors, elements : Runs
+        Chunks of a line that is staged 16 bytes at a time, or element by element.
+    pitch : int
+        The most elements from one line to the next.
+    whole : bool
+        Whether a line is one bulk copy, where strides allow it: the array's lines are whole chunks,
+        and long enough.
+    cost : float
+        Chunks that all threads could take in the time of a line.
+    """
+
+    vectors: Runs
+    elements: Runs
+    pitch: int
+    whole: bool
+    cost: float
+
+    def runs(self, loads: int) -> Runs:
+        """Return how threads share a line that is staged by such loads."""
+        return self.elements if loads == ELEMENTWISE else self.vectors
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tiles along z, y and x, and what lies in shared memory.
+
+    Attributes
+    ----------
+    geometry, itemsize, processor
+        The convolution, the bytes of an element, and the GPU.
+    shape : Shape
+        The kernel.
+    axes, offsets : tuple
+        The taps of z, y and x, and the least and the largest input offset of any of them.
+    taps : int
+        Taps of the kernel, over all axes.
+    slides : bool
+        Whether neighbouring outputs share windows of inputs.
+    tile : tuple of int
+        Positions of a tile in each phase.
+    channels, rows : int
+        Channels of a tile, and output channels of each.
+    staging : Staging
+        How lines of inputs reach shared memory.
+    """
+
+    geometry: ConvGeometry
+    itemsize: int
+    processor: Processor
+    shape: Shape
+    axes: tuple[AxisTaps, ...]
+    offsets: tuple[tuple[int, int], ...]
+    taps: int
+    slides: bool
+    tile: tuple[int, ...]
+    channels: int
+    rows: int
+    staging: Staging
+
+    @property
+    def tiles(self) -> tuple[int, ...]:
+        """Tiles along each axis."""
+        sizes = zip(self.axes, self.tile, strict=True)
+        return tuple(-(-axis.positions(0) // size) for axis, size in sizes)
+
+    @property
+    def channel_tiles(self) -> int:
+        """Tiles along the channels."""
+        return -(-self.geometry.groups // self.channels)
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles along the output channels of a channel."""
+        return -(-self.geometry.rows // self.rows)
+
+    @property
+    def count(self) -> int:
+        """Tiles, over all samples."""
+        tiles = self.channel_tiles * math.prod(self.tiles) * self.row_tiles
+        return self.geometry.batch * tiles
+
+    @cached_property
+    def extent(self) -> tuple[int, ...]:
+        """Inputs that are staged along each axis."""
+        sizes = zip(self.axes, self.tile, self.offsets, strict=True)
+        return tuple(_extent(axis, size, offsets) for axis, size, offsets in sizes)
+
+    @property
+    def low(self) -> tuple[int, ...]:
+        """The least input offset of any tap along each axis."""
+        return tuple(low for low, _ in self.offsets)
+
+    @property
+    def section(self) -> int:
+        """Outputs of a section where the lines of a thread are sections of one, else 0."""
+        in_sections = _has_one_line(self.axes)
+        return self.tile[2] * self.axes[2].phases // self.shape.lines if in_sections else 0
+
+    @property
+    def columns(self) -> int:
+        """Threads along x, each with two neighbouring outputs of a line, or of each section."""
+        return (self.section or self.tile[2] * self.axes[2].phases) // 2
+
+    @property
+    def strips(self) -> int:
+        """Threads along y in each phase."""
+        return 1 if self.section else self.tile[1] // self.shape.lines
+
+    @property
+    def staged(self) -> int:
+        """Lines of inputs that are staged."""
+        return self.channels * self.extent[0] * self.extent[1]
+
+    @cached_property
+    def items(self) -> int:
+        """Strips of outputs."""
+        z, y, _ = self.axes
+        return self.rows * self.channels * self.tile[0] * z.phases * self.strips * y.phases
+
+    @property
+    def values(self) -> int:
+        """Weights and biases."""
+        return self.rows * self.channels * (self.taps + 1)
+
+    @property
+    def inputs(self) -> int:
+        """Elements of shared memory for inputs."""
+        depth, height, _ = self.extent
+        chunk = CHUNK // self.itemsize
+        plane = depth * (height * self.staging.pitch + chunk - 1) + chunk - 1
+        return -(-(self.channels * plane + chunk - 1) // chunk) * chunk
+
+    @cached_property
+    def shared(self) -> int:
+        """Bytes of shared memory."""
+        runs = max(self.staging.vectors.count, self.staging.elements.count)
+        shared = 3 * MAX_PHASES * _TAPS + _BARRIER + self.staged * runs * _RUN + self.items * _STRIP
+        shared += self.inputs * self.itemsize + self.values * max(4, self.itemsize)
+        if self.shape.tensor_cores:
+            z, y, _ = self.axes
+            shared += self.rows * self.channels * z.kernel * y.kernel * _DIAGONALS + WARPS * _BAND
+        return shared
+
+    @property
+    def fits(self) -> bool:
+        """Whether shared memory has room for a tile, and the kernel can count what is in it."""
+        counted = max(self.inputs, self.items, self.values) < _COUNTED
+        return counted and self.shared <= self.processor.shared
+
+    @cached_property
+    def cycles(self) -> float:
+        """The cycles that the model gives it."""
+        return _cycles(self)
+
+    def __str__(self) -> str:
+        box = " x ".join(map(str, self.tile))
+        return (
+            f"{self.count} tiles of {self.channels} x ({box}) positions and {self.rows} rows"
+            f"{', taps slide' if self.slides else ''}{', in sections' if self.section else ''}"
+            f"{', by matrix units' if self.shape.tensor_cores else ''}"
+        )
+
+
+def _has_one_line(axes: tuple[AxisTaps, ...]) -> bool:
+    """Return whether outputs have one line in each phase, which threads then divide in sections."""
+    return axes[1].positions(0) == 1
+
+
+def _extent(axis: AxisTaps, size: int, offsets: tuple[int, int]) -> int:
+    """Return the inputs that `size` positions of each phase reach."""
+    low, high = offsets
+    return (size - 1) * axis.step + high - low + 1
+
+
+def layout_of(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Layout | None:
+    """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
+    axes = on_three_axes(geometry.axes)
+    taps = math.prod(axis.kernel for axis in axes)
+    reach = max(axis.reach for axis in axes)
+    phases = max(axis.phases for axis in axes)
+    if taps > MAX_TAPS or reach >= _MAX_COORDINATE or phases > MAX_PHASES:
+        return None
+    layouts = _candidates(geometry, itemsize, processor)
+    return min(layouts, key=lambda layout: layout.cycles, default=None)
+
+
+def _slides(axes: tuple[AxisTaps, ...], widths: Container[int]) -> bool:
+    """Return whether the next output, and the next line, take the next inputs."""
+    z, y, x = axes
+    across = x.step == abs(x.offset_step) == 1 and x.kernel in widths
+    down = y.kernel == 1 or (not _has_one_line(axes) and y.step == abs(y.offset_step) == 1)
+    return across and down and z.phases == y.phases == x.phases == 1
+
+
+def _shape(axes: tuple[AxisTaps, ...], itemsize: int, processor: Processor) -> tuple[Shape, bool]:
+    """Return the kernel for a convolution, and whether its taps slide."""
+    if (
+        processor.target not in WITHOUT_BFLOAT16
+        and itemsize == 2
+        and not _has_one_line(axes)
+        and axes[2].positions(0) >= _LEAST_WIDTH
+        and _slides(axes, _TENSOR_CORE_WIDTHS)
+    ):
+        return TENSOR_CORE_SHAPE, True
+    shapes = SHAPES[max(4, itemsize)]
+    if not _slides(axes, [shape.taps for shape in shapes]):
+        return shapes[0], False
+    return next(shape for shape in shapes if shape.taps == axes[2].kernel), True
+
+
+@lru_cache(maxsize=4096)
+def _runs(chunks: int, unit: int, most: int) -> Runs:
+    """Return runs of a multiple of `unit` chunks that leave few threads idle.
+
+    A line has at least `chunks` of them, and at most `most`.
+    """
+    sizes = range(unit, min(THREADS, most) + 1, unit)
+    candidates = (Runs(size, -(-chunks // size)) for size in sizes)
+    fitting = (runs for runs in candidates if runs.total <= most)
+    return min(fitting, key=lambda runs: (runs.cost, -runs.chunks))
+
+
+def _fewest_runs(chunks: int) -> Runs:
+    """Return few runs of an even number of chunks, for lines whose time matters little."""
+    count = next(n for n in itertools.count(-(-chunks // THREADS)) if chunks % (2 * n) == 0)
+    return Runs(chunks // count, count)
+
+
+def _staging(
+    shape: Shape, axis: AxisTaps, width: int, extent: int, itemsize: int, processor: Processor
+) -> Staging:
+    """Return how lines of `extent` inputs are staged, for `width` positions in each phase."""
+    chunk = CHUNK // itemsize
+    aside = chunk - 1  # elements of a chunk before the first input, or after the last one
+    needed = -(-(extent + 2 * aside) // chunk)
+    ragged = axis.size_in % chunk != 0
+    whole = processor.copies_in_bulk and not ragged and needed >= _LEAST_LINE
+    if shape.tensor_cores:
+        # Chunks of the outputs that a warp computes together, and two more for the last of these.
+        needed = -(-width // _BAND_WIDTH) * _BAND_WIDTH // chunk + 2
+        vectors = _runs(needed, 1, needed + needed // 16)
+        length = vectors.total * chunk
+        # An odd number of chunks spreads lines over all banks of shared memory.
+        pitch = length + (chunk if vectors.total % 2 == 0 else 0)
+        cost = vectors.cost * (_SHIFTED if ragged else 1)
+        return Staging(vectors, _fewest_runs(length), pitch, whole, cost)
+    vectors = _runs(needed, 1, needed + needed // 16)
+    pitch = vectors.total * chunk + aside
+    elements = _runs(extent, 2, pitch)
+    # The strides are not known yet: the model takes the array to have no gaps between lines.
+    cost = elements.cost if axis.size_in % 2 else vectors.cost + (_RAGGED if ragged else 0)
+    return Staging(vectors, elements, pitch, whole and itemsize > 2, cost)
+
+
+def _splits(size: int, unit: int, most: int) -> list[int]:
+    """Return multiples of `unit`, up to `most`, that divide `size` into 1, 2, 4, ... even parts."""
+    splits: list[int] = []
+    parts = -(-size // most)
+    while not splits or splits[-1] > unit:
+        part = -(-size // parts)
+        splits.append(-(-part // unit) * unit)
+        parts *= 2
+    return sorted(set(splits))
+
+
+def _boxes(axes: tuple[AxisTaps, ...], shape: Shape, chunk: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the positions of the tiles that are tried."""
+    z, y, x = axes
+    in_sections = _has_one_line(axes)
+    unit = chunk if shape.tensor_cores else math.lcm(2, x.phases) // x.phases
+    sections = shape.lines if in_sections else 1
+    most = 2 * THREADS // x.phases // unit * unit
+    widths = _splits(x.positions(0), unit * sections, most * sections)
+    heights = [1] if in_sections else _splits(y.positions(0), shape.lines, 128)
+    depths = _splits(z.positions(0), 1, 32)
+    for width, height, depth in itertools.product(widths, heights, depths):
+        yield depth, height, width
+
+
+def _candidates(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Iterator[Layout]:
+    """Yield the layouts that fit, of which plans choose one."""
+    g, axes = geometry, on_three_axes(geometry.axes)
+    shape, slides = _shape(axes, itemsize, processor)
+    offsets = tuple(axis.offsets for axis in axes)
+    z, y, x = axes
+    taps = math.prod(axis.kernel for axis in axes)
+    rows = min(g.rows, max(1, MAX_TAPS // (taps * z.phases * y.phases)))
+    for tile in _boxes(axes, shape, CHUNK // itemsize):
+        extent = _extent(x, tile[2], offsets[2])
+        staging = _staging(shape, x, tile[2], extent, itemsize, processor)
+        # A tile has several channels only where it has all positions of each.
+        one = all(axis.positions(0) <= size for axis, size in zip(axes, tile, strict=True))
+        for channels in _splits(g.groups, 1, 256) if one else [1]:
+            layout = Layout(
+                geometry=g,
+                itemsize=itemsize,
+                processor=processor,
+                shape=shape,
+                axes=axes,
+                offsets=offsets,
+                taps=taps,
+                slides=slides,
+                tile=tile,
+                channels=channels,
+                rows=rows,
+                staging=staging,
+            )
+            if layout.fits:
+                yield layout
+
+
+# Instructions of a thread: for a chunk of inputs, for its outputs beside their products, for each
+# output, and for each product where taps slide and where they do not.
+_CHUNK, _ITEM, _OUTPUT, _SLIDING, _GATHERED = 30, 60, 4, 1.25, 3
+_RAGGED = 28  # chunks that a line costs more if its ends lie within chunks
+_SHIFTED = 1.5  # how much more a line for Tensor Cores costs if it is not whole chunks
+# Of Tensor Cores: bytes of the weights of a line of taps, and of a strip of outputs; the lines and
+# outputs of a band; instructions of a warp for a band, and for each line of taps. For images of
+# fewer outputs than _LEAST_WIDTH, FMA instructions are faster.
+_DIAGONALS, _BAND, _BAND_LINES, _BAND_WIDTH = 160, 8 * 36 * 4, 16, 64
+_BAND_COST, _LINE_COST = 320, 35
+_LEAST_WIDTH = 48
+_ALONE, _ALONE_ON_TENSOR_CORES = 4, 8  # how much longer one block takes than one of many
+_TILE = 600  # to describe a tile and to bring its weights
+_BYTES = 19  # that a multiprocessor moves in a cycle
+_SECTOR = 32  # bytes that a line moves in vain, at its two ends
+
+
+def _cycles(layout: Layout) -> float:
+    """Return the model's time of a multiprocessor."""
+    z, y, x = layout.axes
+    depth, height, width = layout.tile
+    shape, processor, itemsize = layout.shape, layout.processor, layout.itemsize
+    rows = layout.rows * layout.channels
+    instructions = layout.staged * layout.staging.cost / THREADS * _CHUNK
+    if shape.tensor_cores:
+        bands = rows * depth * -(-height // _BAND_LINES)
+        cost = _BAND_COST + _LINE_COST * z.kernel * y.kernel
+        instructions += bands * cost * -(-width // _BAND_WIDTH) / WARPS
+    else:
+        turns = -(-layout.items // (THREADS // layout.columns))
+        taps = layout.taps / math.prod(axis.phases for axis in layout.axes)
+        output = _OUTPUT + taps * (_SLIDING if layout.slides else _GATHERED)
+        instructions += turns * (_ITEM + 2 * shape.lines * output)
+    lines = rows * depth * z.phases * height * y.phases  # of outputs
+    moved = layout.staged * (layout.extent[2] * itemsize + _SECTOR)
+    moved += lines * (width * x.phases * itemsize + _SECTOR)
+    tiles = -(-layout.count // processor.multiprocessors)
+    resident = min(shape.resident, (processor.shared + _RESERVED) // (layout.shared + _RESERVED))
+    # Many blocks hide what few wait for.
+    alone = _ALONE_ON_TENSOR_CORES if shape.tensor_cores else _ALONE
+    waiting = 1 + alone / min(resident, tiles) ** 2
+    return tiles * (max(instructions, moved / _BYTES) + _TILE) * waiting

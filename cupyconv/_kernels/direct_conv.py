@@ -1,0 +1,244 @@
+"""The direct kernel, which takes every convolution: both directions, any rank, any element type.
+
+It is an implicit matrix product for each group and each phase: the output channels of the group
+(rows) by the outputs of the phase (positions). The order of a sum follows from the geometry of one
+sample. The tile may depend on the batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from .._arrays import Array, Convolution
+from .._geometry import MAX_RANK, ConvGeometry
+from .._taps import NO_AXIS, AxisTaps
+from .launches import ELEMENTS, MAX_GRID, Instance, Launch, storage
+from .members import CALL, Members, Template, axis_taps, parameter
+from .question import Question, TiledPlan, fits_32_bits, multiply_adds
+
+if TYPE_CHECKING:
+    from .._device import Device
+    from .._strides import ConvStrides
+
+NAME = "direct"
+SOURCES = ("direct_conv.cu",)
+ORDER = "direct"
+UNIT = "FMA"
+
+THREADS = 128
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a block divides rows and positions among its threads; the macros of direct_conv.cu.
+
+    Attributes
+    ----------
+    row_threads : int
+        Threads along the rows; the others lie along the positions.
+    thread_rows, thread_positions : int
+        Rows and positions of a thread.
+    depth : int
+        Steps of the sum in a slice, which is staged in shared memory.
+    resident : int
+        Blocks that a multiprocessor shall hold, which bounds the registers.
+    """
+
+    row_threads: int
+    thread_rows: int
+    thread_positions: int
+    depth: int
+    resident: int
+
+    @property
+    def rows(self) -> int:
+        """Output channels of a block."""
+        return self.row_threads * self.thread_rows
+
+    @property
+    def positions(self) -> int:
+        """Output positions of a block."""
+        return THREADS // self.row_threads * self.thread_positions
+
+
+# By the accumulator's size: a thread holds a sum and a total for each of its outputs in registers.
+_WIDE = {4: Tile(8, 8, 8, 8, 2), 8: Tile(8, 8, 4, 8, 2), 16: Tile(8, 4, 4, 8, 2)}
+# For groups of few output channels: each thread computes all rows of its positions.
+_NARROW = {4: Tile(1, 8, 4, 4, 4), 8: Tile(1, 4, 4, 4, 4), 16: Tile(1, 4, 2, 4, 4)}
+_NARROW_ROWS = 16
+# For calls that do not fill the GPU, and mostly wait for memory: a thread has one output, and a
+# slice has many steps. Up to this many blocks for each multiprocessor, it takes less time than the
+# narrow tile; up to half as many, less than the wide one.
+_SMALL = Tile(8, 1, 1, 32, 4)
+_SMALL_TILES = 16
+
+_ANY_RANK: Final = 0  # the RANK of the kernel for any number of axes, with 64-bit coordinates
+_RANKS = (2, 3, _ANY_RANK)
+
+
+def _tiles(dtype: str) -> tuple[Tile, Tile, Tile]:
+    """Return the wide, the narrow and the small tile."""
+    size = max(4, np.dtype(dtype).itemsize) if dtype != "bfloat16" else 4
+    return _WIDE[size], _NARROW[size], _SMALL
+
+
+def _instance(dtype: str, rank: int, tile: Tile) -> Instance:
+    return Instance(
+        "direct_conv.cu",
+        "direct_conv",
+        (
+            ("ELEMENT", ELEMENTS[dtype]),
+            ("RANK", str(rank)),
+            ("ROW_THREADS", str(tile.row_threads)),
+            ("THREAD_ROWS", str(tile.thread_rows)),
+            ("THREAD_POSITIONS", str(tile.thread_positions)),
+            ("DEPTH", str(tile.depth)),
+            ("RESIDENT", str(tile.resident)),
+        ),
+    )
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that plans can ask for on a target."""
+    for dtype, rank in itertools.product(ELEMENTS, _RANKS):
+        for tile in _tiles(dtype):
+            yield _instance(dtype, rank, tile)
+
+
+# Plan -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How outputs are divided into tiles.
+
+    Attributes
+    ----------
+    rank : int
+        Axes of the kernel; 0 for any number.
+    phases : int
+        Phases that have outputs.
+    row_tiles, position_tiles : int
+        Tiles along the rows of a group and along the positions of its largest phase.
+    cycles : float
+        Cycles that the model gives it.
+    """
+
+    rank: int
+    phases: int
+    row_tiles: int
+    position_tiles: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return f"{self.phases} phases of {self.row_tiles} x {self.position_tiles} tiles"
+
+
+class DirectPlan(TiledPlan[Layout]):
+    """How a convolution runs by direct_conv.cu."""
+
+
+# Multiply-adds in float32 that a multiprocessor makes in a cycle where a group fills the eight rows
+# of a thread; with fewer rows it makes fewer in proportion.
+_RATE, _THREAD_ROWS = 64, 8
+
+
+def rate(geometry: ConvGeometry) -> float:
+    """Return the multiply-adds that a multiprocessor makes in a cycle."""
+    return _RATE * min(1, geometry.rows / _THREAD_ROWS)
+
+
+def plan(question: Question) -> DirectPlan:
+    """Return the plan of a convolution; the kernel refuses none."""
+    g, multiprocessors = question.geometry, question.processor.multiprocessors
+    phases = math.prod(len(axis.used_phases) for axis in g.axes)
+    largest_phase = g.batch * math.prod(axis.positions(0) for axis in g.axes)
+
+    def tiles_along(tile: Tile) -> tuple[int, int]:
+        return -(-g.rows // tile.rows), -(-largest_phase // tile.positions)
+
+    def blocks(tile: Tile) -> int:
+        return phases * math.prod(tiles_along(tile)) * g.groups
+
+    dtype = storage(question.dtype)
+    wide, narrow, small = _tiles(dtype)
+    tile, most = (wide, _SMALL_TILES // 2) if g.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
+    if blocks(small) <= most * multiprocessors:
+        tile = small
+    # A single spatial axis takes the kernel of two.
+    rank = max(2, g.rank) if g.rank <= 3 and fits_32_bits(g) else _ANY_RANK
+    cycles = multiply_adds(g) / multiprocessors / rate(g)
+    launch = Launch(_instance(dtype, rank, tile), min(blocks(tile), MAX_GRID), THREADS)
+    return DirectPlan(launch, Layout(rank, phases, *tiles_along(tile), cycles))
+
+
+# Arguments ------------------------------------------------------------------------------------
+
+
+def bind(
+    plan: DirectPlan,
+    question: Question,
+    strides: ConvStrides,
+    bias: Array | None,
+    device: Device,
+) -> Convolution:
+    """Return the convolution of a plan for all arrays of such strides."""
+    template = Template(SOURCES[0], _arguments(plan.layout, question.geometry, strides, bias))
+    launch, address = device.launcher(plan.launch), device.address
+
+    def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        term = 0 if bias is None else address(bias)
+        launch(template(address(input), address(weight), address(out), term))
+
+    return convolve
+
+
+# What the kernel finds in the place of an axis beyond the last one, and never reads.
+_BEYOND = AxisTaps(*(0 for _ in fields(AxisTaps)))
+
+
+def _arguments(
+    layout: Layout, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
+) -> Members:
+    """Return the members of ``struct Arguments``."""
+    g = geometry
+    missing = max(0, layout.rank - g.rank)  # axes before the first one of the convolution
+    beyond = (layout.rank or MAX_RANK) - missing - g.rank
+
+    def on_axes(strides: list[int]) -> list[int]:
+        return [*(0,) * missing, *strides, *(0,) * beyond]
+
+    axes = (NO_AXIS,) * missing + g.axes + (_BEYOND,) * beyond
+    return {
+        "input": CALL,
+        "weight": CALL,
+        "out": CALL,
+        "bias": parameter(bias),
+        "rank": g.rank,
+        "batch": g.batch,
+        "groups": g.groups,
+        "channels": g.channels,
+        "rows": g.rows,
+        "input_batch": strides.input[0],
+        "input_group": strides.input[1],
+        "input_channel": strides.input[2],
+        "weight_group": strides.weight[0],
+        "weight_row": strides.weight[1],
+        "weight_channel": strides.weight[2],
+        "out_batch": strides.out[0],
+        "out_group": strides.out[1],
+        "out_row": strides.out[2],
+        "phases": layout.phases,
+        "row_tiles": layout.row_tiles,
+        "position_tiles": layout.position_tiles,
+        "axis": [axis_taps(axis) for axis in axes],
+        "input_axis": on_axes(strides.input_axes),
+        "weight_axis": on_axes(strides.weight_axes),
+        "out_axis": on_axes(strides.out_axes),
+    }

@@ -1,0 +1,97 @@
+"""What every plan is made of: GPU targets and their limits, kernel instances, launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+# Compute capabilities that the kernels are built for, and the shared memory of a block in bytes.
+SHARED = {
+    "sm_75": 64 * 1024,
+    "sm_80": 163 * 1024,
+    "sm_86": 99 * 1024,
+    "sm_89": 99 * 1024,
+    "sm_90a": 227 * 1024,
+    "sm_100": 227 * 1024,
+    "sm_120": 99 * 1024,
+}
+TARGETS = tuple(SHARED)
+BULK_COPIES = ("sm_90a", "sm_100", "sm_120")  # the targets with cp.async.bulk
+
+MAX_GRID = 2**31 - 1
+INT32_LIMIT = 2**31
+
+# Device types of elements. Signed integers are summed as unsigned ones, modulo 2**bits.
+ELEMENTS = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float32": "float",
+    "float64": "double",
+    "complex64": "complex<float>",
+    "complex128": "complex<double>",
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned",
+    "uint64": "unsigned long long",
+}
+SIGNED = {
+    "int8": "signed char",
+    "int16": "short",
+    "int32": "int",
+    "int64": "long long",
+}
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+SINGLES = FLOATS[:3]  # whose sums are in float32
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A kernel of a ``.cu`` file with its macros."""
+
+    source: str
+    function: str
+    defines: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        macros = ", ".join(f"{name}={value}" for name, value in self.defines)
+        return f"{self.source}:{self.function} [{macros}]"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch."""
+
+    instance: Instance
+    grid: int
+    block: int
+    shared: int = 0  # bytes of a block, beside what the kernel declares
+    unit: int = 1  # any multiple of this would do as well for a grid
+    early: bool = False  # whether it may begin before the launch before it has ended
+
+    def __str__(self) -> str:
+        shared = f" and {self.shared} bytes" if self.shared else ""
+        return f"{self.instance}, {self.grid} blocks of {self.block} threads{shared}"
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What plans know of a GPU: the target that its kernels are built for, and its size."""
+
+    target: str
+    multiprocessors: int
+
+    @property
+    def shared(self) -> int:
+        """The shared memory of a block in bytes."""
+        return SHARED[self.target]
+
+    @property
+    def copies_in_bulk(self) -> bool:
+        """Whether the GPU has cp.async.bulk."""
+        return self.target in BULK_COPIES
+
+
+def storage(dtype: np.dtype) -> str:
+    """Return the name of the dtype as which sums of `dtype` are computed."""
+    return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)

@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 import cupyconv
 from bounds import assert_same_bits
 from cupyconv import _calls, _paths, _plan
+from cupyconv._kernels import launches
 from emulator.device import EmulatedDevice, EmulatedPath
 from reference import Array, Shape
 from strategies import Case, lay_out, poison
@@ -106,7 +107,10 @@ def without_bulk_copies() -> Iterator[None]:
             planner.cache_clear()
         _calls.kept.clear()
 
-    with mock.patch.object(_plan, "_BULK_COPIES", ()):
+    with (
+        mock.patch.object(_plan, "BULK_COPIES", ()),
+        mock.patch.object(launches, "BULK_COPIES", ()),
+    ):
         forget()
         try:
             yield

@@ -15,6 +15,7 @@ import pytest
 import resources
 from cupyconv import _device
 from cupyconv._geometry import group_norm
+from cupyconv._kernels import direct_conv
 from cupyconv._plan import (
     SHARED,
     TARGETS,
@@ -25,7 +26,6 @@ from cupyconv._plan import (
     MatrixPlan,
     PlainPlan,
     Processor,
-    Tile,
     instances,
     plan_norm,
 )
@@ -100,7 +100,9 @@ def test_resident_blocks_fit() -> None:
             macros = dict(instance.defines)
             if "RESIDENT" in macros:
                 registers = TABLE[target][str(instance)][0]
-                assert registers * Tile.THREADS * int(macros["RESIDENT"]) <= REGISTERS, instance
+                assert registers * direct_conv.THREADS * int(macros["RESIDENT"]) <= REGISTERS, (
+                    instance
+                )
 
 
 def test_registers_of_a_block() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from cupyconv import _plan
+from cupyconv._kernels import direct_conv
 from emulator.device import build_ahead
 
 # On a CI server Hypothesis would by itself draw the same examples in each run; here it never does.
@@ -27,7 +27,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 examples = 0
 set_aside = 0
-small_tiles = _plan._SMALL_TILES
+small_tiles = direct_conv._SMALL_TILES
 
 if os.environ.get("CUPYCONV_NO_POOL"):  # tests/sanitize.py
     import cupy
@@ -128,7 +128,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     Else the direct kernel would take all of them by the tile that it has for small ones.
     """
-    _plan._SMALL_TILES = 2 if item.get_closest_marker("emulator") else small_tiles
+    direct_conv._SMALL_TILES = 2 if item.get_closest_marker("emulator") else small_tiles
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

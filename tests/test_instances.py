@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -24,8 +24,6 @@ import test_windows
 from backends import EmulatorBackend, without_bulk_copies
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import (
-    _depthwise,
-    _gather,
     _launch,
     _matrix,
     _plain,
@@ -36,9 +34,9 @@ from cupyconv import (
     _strides,
 )
 from cupyconv._geometry import ConvGeometry
+from cupyconv._kernels import depthwise_conv, depthwise_tiles, direct_conv, gather_conv
+from cupyconv._kernels.launches import ELEMENTS, SIGNED
 from cupyconv._plan import (
-    DepthwisePlan,
-    GatherPlan,
     Instance,
     Launch,
     MatrixPlan,
@@ -51,7 +49,7 @@ from strategies import Case, Convolution, convolution, values
 
 # The planner's names of elements, to those of NumPy and ml_dtypes; signed integers are summed as
 # unsigned ones.
-DTYPES = {element: dtype for dtype, element in {**_plan._ELEMENTS, **_plan._SIGNED}.items()}
+DTYPES = {element: dtype for dtype, element in {**ELEMENTS, **SIGNED}.items()}
 INSTANCES = _plan.instances("sm_90a")
 CONVOLUTIONS = [i for i in INSTANCES if i.source == "direct_conv.cu"]
 DEPTHWISE = [i for i in INSTANCES if i.source == "depthwise_conv.cu"]
@@ -82,8 +80,6 @@ class Recorder(EmulatorBackend):
         run, path = self.path.device.run, self.path
         prepared: dict[type, Any] = {
             MatrixPlan: path._matrix,
-            DepthwisePlan: path._depthwise,
-            GatherPlan: path._gather,
             StreamingPlan: path._streaming,
             PointwisePlan: path._pointwise,
             Pointwise16Plan: path._pointwise16,
@@ -100,18 +96,29 @@ class Recorder(EmulatorBackend):
             self.plans.append(plan)
             return prepared[type(plan)](plan, *rest)
 
+        prepare = path.prepare
+
+        def preparing(*arguments: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patch:
+                for module in (depthwise_conv, gather_conv):
+                    patch.setattr(module, "bind", partial(bound, module.bind))
+                return prepare(*arguments)
+
+        def bound(bind: Callable[..., Any], plan: _plan.ConvPlan, *rest: Any) -> Any:
+            self.plans.append(plan)
+            return bind(plan, *rest)
+
         path.device.run = recorded  # type: ignore[method-assign]
+        path.prepare = preparing  # type: ignore[method-assign]
         path._matrix = planned  # type: ignore[method-assign]
-        path._depthwise = planned  # type: ignore[method-assign]
-        path._gather = planned  # type: ignore[method-assign]
         path._streaming = planned  # type: ignore[method-assign]
         path._pointwise = planned  # type: ignore[method-assign]
         path._pointwise16 = planned  # type: ignore[method-assign]
 
 
-def tile_of(instance: Instance) -> _plan.Tile:
+def tile_of(instance: Instance) -> direct_conv.Tile:
     macros = {name: value for name, value in instance.defines if name not in ("ELEMENT", "RANK")}
-    return _plan.Tile(*map(int, macros.values()))
+    return direct_conv.Tile(*map(int, macros.values()))
 
 
 def convolution_for(instance: Instance, transposed: bool) -> Convolution:
@@ -120,7 +127,7 @@ def convolution_for(instance: Instance, transposed: bool) -> Convolution:
     tile, rank = tile_of(instance), int(macros["RANK"]) or 4
     rows = tile.rows + tile.rows // 2 + 1
     if tile.row_threads == 1:
-        rows = min(rows, _plan._NARROW_ROWS - 1)
+        rows = min(rows, direct_conv._NARROW_ROWS - 1)
     channels = max(11, 3 * tile.depth // 5 + 2)  # more than a chunk of them, and not a multiple
     lengths = (1,) * (rank - 1) + (tile.positions // 2 + tile.positions // 4 + 1,)
     kernel = (1,) * (rank - 1) + (5,)
@@ -142,7 +149,7 @@ def convolution_for(instance: Instance, transposed: bool) -> Convolution:
 def test_convolution_instance(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
     transposed = sum(map(ord, str(instance))) % 2 == 0
     case, tile = convolution_for(instance, transposed), tile_of(instance)
-    monkeypatch.setattr(_plan, "_SMALL_TILES", 16 if tile == _plan._SMALL else 0)
+    monkeypatch.setattr(direct_conv, "_SMALL_TILES", 16 if tile == direct_conv._SMALL else 0)
     monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
     backend = Recorder("direct")
     test_convolution.check(backend, case)
@@ -170,12 +177,12 @@ def test_small_tiles_have_the_same_bits(
     monkeypatch.setattr(_plan, "_plan_conv", _plan._plan_conv.__wrapped__)
     results, tiles = [], []
     for most in (0, 99):
-        monkeypatch.setattr(_plan, "_SMALL_TILES", most)
+        monkeypatch.setattr(direct_conv, "_SMALL_TILES", most)
         backend = Recorder("direct")
         results.append(backend.compute(case))
         (launch,) = backend.launches
         tiles.append(tile_of(launch.instance))
-    assert tiles[0] != tiles[1] == _plan._SMALL
+    assert tiles[0] != tiles[1] == direct_conv._SMALL
     assert_same_bits(*results)
 
 
@@ -242,11 +249,11 @@ def choose_among(
 def several_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the layouts, plans choose among those with several tiles on each axis that is long."""
 
-    def suitable(geometry: ConvGeometry, layout: _depthwise.Layout) -> bool:
+    def suitable(geometry: ConvGeometry, layout: depthwise_tiles.Layout) -> bool:
         long = [axis.positions(0) >= 16 for axis in layout.axes]
         return all(tiles > 1 for tiles, needed in zip(layout.tiles, long, strict=True) if needed)
 
-    choose_among(monkeypatch, _depthwise, suitable)
+    choose_among(monkeypatch, depthwise_tiles, suitable)
 
 
 @pytest.mark.emulator
@@ -340,12 +347,12 @@ def strips(instance: Instance) -> bool:
 def several_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the layouts, plans choose among those that divide channels and an axis, and not evenly."""
 
-    def suitable(geometry: ConvGeometry, layout: _gather.Layout) -> bool:
+    def suitable(geometry: ConvGeometry, layout: gather_conv.Layout) -> bool:
         outputs, size = geometry.groups * geometry.rows, layout.axes[layout.band].size_out
         uneven = outputs % layout.channels > 0 and size % layout.tile > 0
         return outputs > layout.channels and uneven
 
-    choose_among(monkeypatch, _gather, suitable)
+    choose_among(monkeypatch, gather_conv, suitable)
 
 
 @pytest.mark.emulator
@@ -425,7 +432,7 @@ def test_tiles_of_any_number_of_channels(
     dtype: str, channels: int, height: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which begin and end among the five of a group, and anywhere in a chunk; strips or not."""
-    choose_among(monkeypatch, _gather, lambda _, x: x.channels == channels)
+    choose_among(monkeypatch, gather_conv, lambda _, x: x.channels == channels)
     case = convolution(
         "conv3d", (2, 5, 4, 5, 7), (25, 1, 3, height, 3), dtype,
         bias=True, groups=5, stride=2, padding=1,
@@ -440,7 +447,7 @@ def test_tiles_of_any_number_of_channels(
 @pytest.mark.parametrize("height", [3, 4])
 def test_many_pieces_of_inputs(height: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a warp copies at a time, and ends and weights for several turns of all threads."""
-    choose_among(monkeypatch, _gather, lambda _, x: x.channels == 64 and x.threads <= 128)
+    choose_among(monkeypatch, gather_conv, lambda _, x: x.channels == 64 and x.threads <= 128)
     case = convolution(
         "conv2d", (1, 140, height + 7, 9), (140, 1, height, 3), bias=True, groups=140, stride=2
     )
@@ -845,7 +852,7 @@ def matrix_case(instance: Instance) -> Convolution:
         3 * shape.columns // 4 + 7, channels, shape.rows + 9
     )
     return convolution(
-        function, input_shape, weight_shape, dtype_of(_plan._ELEMENTS[dtype]),
+        function, input_shape, weight_shape, dtype_of(ELEMENTS[dtype]),
         bias=True, groups=2, precision=precision, **options,
     )  # fmt: skip
 
@@ -922,7 +929,7 @@ def test_spans_instance(instance: Instance, kind: str, monkeypatch: pytest.Monke
         9 * mode.block - 5, shape.rows + 9
     )
     case = convolution(
-        function, input_shape, weight_shape, dtype_of(_plan._ELEMENTS[dtype]),
+        function, input_shape, weight_shape, dtype_of(ELEMENTS[dtype]),
         bias=True, groups=2, precision=precision, **options,
     )  # fmt: skip
     backend = Recorder("spans")
@@ -969,7 +976,7 @@ def test_pooled_instance(instance: Instance) -> None:
     case = test_fused.fused_case(
         (1, 22, 5, shape.columns // 2 + 5),
         (22, channels, 3, 5),
-        dtype_of(_plan._ELEMENTS[dtype]),
+        dtype_of(ELEMENTS[dtype]),
         num_groups=channels,
         groups=2,
         precision=precision,

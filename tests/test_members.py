@@ -10,7 +10,7 @@ import pytest
 
 import cupyconv
 from cupyconv import _calls, _compile, _plan
-from cupyconv._kernels.members import Template
+from cupyconv._kernels.members import CALL, Template
 
 _STRUCT = r"^struct (?:__align__\(\d+\) )?{} {{\n(?P<body>.*?)^}};"
 _MEMBER = re.compile(r"^    (?:const )?(?P<type>[\w<>]+)\*? (?P<names>[^;()]*);")
@@ -47,7 +47,7 @@ CALLS: list[tuple[Any, ...]] = [
     (cupyconv.depthwise_conv2d, (2, 16, 12, 12), (16, 1, 3, 3)),
 ]
 # Files whose arguments are packed by name.
-PACKED = {"gather_conv.cu"}
+PACKED = {"depthwise_conv.cu", "direct_conv.cu", "gather_conv.cu"}
 
 
 @pytest.fixture
@@ -89,3 +89,14 @@ def test_a_wrong_name_is_found(templates: list[Template]) -> None:
     for wrong in (dict(reversed(members.items())), {**members, "more": 0}, swapped):
         with pytest.raises(AssertionError):
             compare(text, "Arguments", wrong)
+
+
+def test_a_call_puts_its_values_in_their_places() -> None:
+    members = {"input": CALL, "out": CALL, "sizes": [2, 3], "bias": {"data": CALL, "type": 4}}
+    template = Template("some.cu", members)
+    assert list(template(10, 20, 30)) == [10, 20, 2, 3, 30, 4]
+    assert list(template(11, 21, 31)) == [11, 21, 2, 3, 31, 4]
+    assert list(Template("some.cu", {"input": CALL, "size": 5})(10)) == [10, 5]
+    for wrong in ((), (10, 20), (10, 20, 30, 40)):
+        with pytest.raises(ValueError, match=r"^some.cu takes 3 values, got \d$"):
+            template(*wrong)

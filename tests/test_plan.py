@@ -21,8 +21,6 @@ from hypothesis import strategies as st
 import cupyconv
 from cupyconv import (
     _compile,
-    _depthwise,
-    _gather,
     _geometry,
     _matrix,
     _paths,
@@ -36,6 +34,7 @@ from cupyconv import (
 )
 from cupyconv._device import Arguments
 from cupyconv._geometry import ConvGeometry
+from cupyconv._kernels import depthwise_tiles, gather_conv
 from cupyconv._launch import KernelPath
 from cupyconv._plan import (
     KERNELS,
@@ -253,10 +252,10 @@ def test_limits_of_the_kernels() -> None:
         assert constant("matrix_conv.cu", name) == getattr(_matrix, name)
     assert constant("matrix_conv.cu", "SLOT_BYTES") == _matrix.SLOT
     for name in ("THREADS", "MAX_PHASES"):
-        assert constant("depthwise_conv.cu", name) == getattr(_depthwise, name)
+        assert constant("depthwise_conv.cu", name) == getattr(depthwise_tiles, name)
     for name in ("MOST_THREADS", "TOGETHER"):
-        assert constant("gather_conv.cu", name) == getattr(_gather, name)
-    assert max(_gather._CHANNELS) <= min(_gather._BLOCKS)  # a thread has a channel
+        assert constant("gather_conv.cu", name) == getattr(gather_conv, name)
+    assert max(gather_conv._CHANNELS) <= min(gather_conv._BLOCKS)  # a thread has a channel
     assert constant("streaming_conv.cu", "TEAM") == _matrix.TEAM
     for name in ("TEAM", "MAX_STAGES"):
         assert constant("pointwise_conv.cu", name) == getattr(_pointwise, name)
@@ -484,11 +483,12 @@ def test_direct_plans(geometry: ConvGeometry, dtype: np.dtype[Any]) -> None:
     rows = row_threads * int(defines["THREAD_ROWS"])
     positions = plan.launch.block // row_threads * int(defines["THREAD_POSITIONS"])
     largest = geometry.batch * math.prod(-(-axis.size_out // axis.phases) for axis in geometry.axes)
-    assert (plan.row_tiles - 1) * rows < geometry.rows <= plan.row_tiles * rows
-    assert (plan.position_tiles - 1) * positions < largest <= plan.position_tiles * positions
+    layout = plan.layout
+    assert (layout.row_tiles - 1) * rows < geometry.rows <= layout.row_tiles * rows
+    assert (layout.position_tiles - 1) * positions < largest <= layout.position_tiles * positions
     phases = [min(axis.phases, axis.size_out) for axis in geometry.axes]
-    assert plan.phases == math.prod(phases), "one for each residue that has outputs"
-    tiles = plan.phases * plan.row_tiles * plan.position_tiles * geometry.groups
+    assert layout.phases == math.prod(phases), "one for each residue that has outputs"
+    tiles = layout.phases * layout.row_tiles * layout.position_tiles * geometry.groups
     assert plan.launch.grid == min(tiles, MOST)
 
 
@@ -912,12 +912,12 @@ def test_depthwise_plans(
         assert (tiles - 1) * tile < size <= tiles * tile
     tiles = layout.channel_tiles * layout.row_tiles * math.prod(layout.tiles)
     assert plan.launch.grid == geometry.batch * tiles <= MOST
-    anywhere = f"\nconstexpr int ANYWHERE = {_depthwise.ANYWHERE};"
+    anywhere = f"\nconstexpr int ANYWHERE = {depthwise_tiles.ANYWHERE};"
     assert anywhere in _compile.source("depthwise_conv.cu")
     # A block has threads for all columns, and lines for all positions along y.
     x = layout.axes[2]
     lines = layout.shape.lines
-    assert layout.columns <= _depthwise.THREADS
+    assert layout.columns <= depthwise_tiles.THREADS
     assert layout.tile[2] * x.phases == 2 * layout.columns * (lines if layout.section else 1)
     assert layout.section % (2 * x.phases // math.gcd(2, x.phases)) == 0
     assert layout.tile[1] == (1 if layout.section else layout.strips * lines)
@@ -928,10 +928,11 @@ def test_depthwise_plans(
         offsets = [o for phase in range(axis.phases) for _, o in axis.table(phase)] or [0]
         assert low == min(offsets)
         assert low + extent > (tile - 1) * axis.step + max(offsets)
-    for runs, unit in ((layout.vectors, _depthwise.CHUNK // dtype.itemsize), (layout.elements, 1)):
-        assert runs.chunks <= _depthwise.THREADS
+    staging, chunk = layout.staging, depthwise_tiles.CHUNK // dtype.itemsize
+    for runs, unit in ((staging.vectors, chunk), (staging.elements, 1)):
+        assert runs.chunks <= depthwise_tiles.THREADS
         # Lines begin with a chunk on matrix units, anywhere in one and end so elsewhere.
-        aside = layout.low[2] % unit if layout.shape.matrix else 2 * (unit - 1)
+        aside = layout.low[2] % unit if layout.shape.tensor_cores else 2 * (unit - 1)
         assert runs.chunks * runs.count * unit >= layout.extent[2] + aside
         assert unit > 1 or runs.chunks % 2 == 0
 
@@ -948,7 +949,7 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
 
     if isinstance(plan, DirectPlan):
         one_phase = all(axis.phases == 1 for axis in geometry.axes)
-        if geometry.axes[-1].kernel in _gather.WIDTHS and one_phase:  # there is no room
+        if geometry.axes[-1].kernel in gather_conv.WIDTHS and one_phase:  # there is no room
             inputs = math.prod(axis.size_in for axis in geometry.axes)
             values = taps + 4 * geometry.axes[0].kernel  # planes of them are whole vectors
             room = inputs + 32 // dtype.itemsize
@@ -975,7 +976,7 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
     else:
         assert macros["HEIGHT"] == "0"
     assert plan.launch.block == layout.threads
-    assert layout.threads in (_gather._BLOCKS if strips else (_gather.THREADS,))
+    assert layout.threads in (gather_conv._BLOCKS if strips else (gather_conv.THREADS,))
     assert layout.threads % 32 == 0
     assert layout.bulk == (processor.target in ("sm_90a", "sm_100", "sm_120"))
     # The tiles cover all output channels, and all outputs along the band's axis.
@@ -984,8 +985,8 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
         (band.size_out, layout.tile, layout.tiles),
     ):
         assert (tiles - 1) * tile < size <= tiles * tile
-    assert layout.channels in _gather._CHANNELS
-    assert strips or layout.channels % _gather.TOGETHER == 0
+    assert layout.channels in gather_conv._CHANNELS
+    assert strips or layout.channels % gather_conv.TOGETHER == 0
     assert all(axis.size_in == axis.size_out == axis.kernel == 1 for axis in front)
     assert layout.positions == math.prod(axis.size_out for axis in behind)
     assert layout.count == geometry.batch * layout.channel_tiles * layout.tiles
@@ -1781,7 +1782,7 @@ def test_the_batch_does_not_choose_the_kernel(
         if isinstance(one, DirectPlan):  # which adds up step by step in any tile
             assert isinstance(plan, DirectPlan)
             assert kind(plan.launch) == kind(one.launch)
-            assert plan.phases == one.phases
+            assert plan.layout.phases == one.layout.phases
         elif isinstance(one, DepthwisePlan):
             assert isinstance(plan, DepthwisePlan)
             assert plan.launch.instance == one.launch.instance

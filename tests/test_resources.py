@@ -14,6 +14,7 @@ import pytest
 import resources
 from cupyconv import _device
 from cupyconv._geometry import group_norm
+from cupyconv._kernels import direct_conv
 from cupyconv._plan import (
     SHARED,
     TARGETS,
@@ -24,7 +25,6 @@ from cupyconv._plan import (
     MatrixPlan,
     PlainPlan,
     Processor,
-    Tile,
     instances,
     plan_norm,
 )
@@ -96,8 +96,8 @@ def test_resident_blocks_fit() -> None:
         for instance in instances(target):
             macros = dict(instance.defines)
             if "RESIDENT" in macros:
-                registers = TABLE[target][str(instance)][0]
-                assert registers * Tile.THREADS * int(macros["RESIDENT"]) <= REGISTERS, instance
+                registers = TABLE[target][str(instance)][0] * direct_conv.THREADS
+                assert registers * int(macros["RESIDENT"]) <= REGISTERS, instance
 
 
 def test_registers_of_a_block() -> None:

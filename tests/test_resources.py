@@ -99,10 +99,8 @@ def test_resident_blocks_fit() -> None:
         for instance in instances(target):
             macros = dict(instance.defines)
             if "RESIDENT" in macros:
-                registers = TABLE[target][str(instance)][0]
-                assert registers * direct_conv.THREADS * int(macros["RESIDENT"]) <= REGISTERS, (
-                    instance
-                )
+                registers = TABLE[target][str(instance)][0] * direct_conv.THREADS
+                assert registers * int(macros["RESIDENT"]) <= REGISTERS, instance
 
 
 def test_registers_of_a_block() -> None:

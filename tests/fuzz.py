@@ -144,6 +144,12 @@ class Worker:
     def hangs(self, limit: float) -> bool:
         return time.time() - self.state[1] > limit
 
+    def described(self, error: str) -> str:
+        """What the worker was at, and what became of it."""
+        t = self.task
+        drawn = fuzz_cases.example(t.seed, self.number, BUDGETS[t.backend])
+        return describe(t.seed, self.number, drawn, (), error)
+
     def successor(self) -> Worker:
         """One that goes on with the number behind."""
         t = self.task
@@ -172,12 +178,11 @@ def supervise(
             if not ended and not hangs:
                 continue
             if hangs:
-                summary.fail(f"number {worker.number} of seed {worker.task.seed} hangs: {limit} s")
+                summary.fail(worker.described(f"it hangs: no end after {limit} s"))
                 worker.process.kill()
             elif not worker.done and not failed:
                 code = worker.process.exitcode
-                where = f"number {worker.number} of seed {worker.task.seed}"
-                summary.fail(f"{where} ended its process with exit code {code}")
+                summary.fail(worker.described(f"it ended its process with exit code {code}"))
             worker.process.join()
             workers.remove(worker)
             if not worker.done and time.time() < worker.task.deadline:

@@ -199,8 +199,8 @@ def test_workers_that_hang_or_die_are_replaced() -> None:
     assert summary.calls == {"conv": 12} and summary.launches == {"direct_conv": 18}
     one, three, five = summary.failures
     assert one == "number one"
-    assert "number 3" in three and "exit code 9" in three
-    assert "number 5" in five and "hangs" in five
+    assert '"number": 3' in three and "exit code 9" in three and "input=" in three
+    assert '"number": 5' in five and "hangs" in five and "input=" in five
 
 
 def test_a_run_on_numpy(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ import cupyconv
 from bounds import assert_same_bits
 from cupyconv import _calls, _paths, _plan
 from cupyconv._kernels import launches
-from emulator.device import EmulatedDevice, EmulatedPath
+from emulator.device import MULTIPROCESSORS, EmulatedDevice, EmulatedPath
 from reference import Array, Shape
 from strategies import Case, lay_out, poison
 
@@ -89,9 +89,14 @@ class EmulatorBackend(NumpyBackend):
 
     name = "emulator"
 
-    def __init__(self, kernel: str | None = None, patches: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        kernel: str | None = None,
+        patches: dict[str, str] | None = None,
+        multiprocessors: int = MULTIPROCESSORS,
+    ) -> None:
         super().__init__(kernel)
-        self.path = EmulatedPath(EmulatedDevice(patches or {}))
+        self.path = EmulatedPath(EmulatedDevice(patches or {}, multiprocessors))
 
     def call(self, function: str, *arrays: Any, **options: Any) -> Any:
         with mock.patch.object(_paths, "numpy_path", self.path):

@@ -358,7 +358,10 @@ class Checker:
 
     def __init__(self, name: str) -> None:
         backends = {"numpy": NumpyBackend, "emulator": EmulatorBackend, "cupy": CupyBackend}
-        self.backend: NumpyBackend = backends[name]()
+        self.backends: list[NumpyBackend] = [backends[name]()]
+        if name == "emulator":  # plans for many multiprocessors are others than those for few
+            self.backends.append(EmulatorBackend(multiprocessors=132))
+        self.backend = self.backends[0]
         self.on_gpu = name == "cupy"
         self.guard = Guard() if self.on_gpu else None
         self.stream = _cupy().cuda.Stream(non_blocking=True) if self.on_gpu else None
@@ -372,6 +375,7 @@ class Checker:
     def run(self, example: fuzz_cases.Example, seed: int) -> None:
         """Raise what is wrong with an example."""
         self.launches.clear()
+        self.backend = self.backends[seed % len(self.backends)]
         rng = np.random.default_rng(seed)
         try:
             self.checks = Checks()

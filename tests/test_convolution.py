@@ -35,8 +35,6 @@ from backends import (
     without_bulk_copies,
 )
 from bounds import assert_convolution, assert_same_bits
-from cupyconv._plan import Processor
-from emulator.device import EmulatedDevice
 from reference import Array, Shape
 from strategies import (
     MODES,
@@ -287,15 +285,12 @@ def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution
 
 @pytest.mark.emulator
 @pytest.mark.parametrize("function", ["conv_transpose2d", "conv2d"])
-def test_weights_that_stay_for_several_passes(
-    function: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_stay_for_several_passes(function: str) -> None:
     """Of an odd number of K blocks the last stage has one, where the others have two."""
-    monkeypatch.setattr(EmulatedDevice, "processor", lambda device: Processor("sm_90a", 132))
     weight = (48, 16, 3, 3) if function == "conv_transpose2d" else (16, 48, 3, 3)
     case = convolution(function, (1, 48, 4, 8), weight, style="whole")
     case["input"][:, ::3] *= 2.0**20  # which takes passes of its own
-    check(EmulatorBackend("hopper"), case)
+    check(EmulatorBackend("hopper", multiprocessors=132), case)
 
 
 @pytest.mark.parametrize("backend", STREAMING)

@@ -29,6 +29,7 @@ from cupyconv._plan import Instance, Launch, Processor
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
 VALID, WRITTEN, PENDING = 1, 2, 4
+MULTIPROCESSORS = 2  # few, so that each has many tiles
 
 # The compiler calls the runtime in front of each access, and where an address does not suit a type.
 # Its own libraries for these checks stay out: they are linked only where the link asks for them.
@@ -150,16 +151,19 @@ def poison(array: np.ndarray) -> None:
 class EmulatedDevice:
     """The CPU in the place of a GPU; a `Device` for `KernelPath`."""
 
-    def __init__(self, patches: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, patches: dict[str, str] | None = None, multiprocessors: int = MULTIPROCESSORS
+    ) -> None:
         self.patches = patches or {}  # kernel file to changed source, for mutants
+        self.multiprocessors = multiprocessors
         self.kept: dict[int, Memory] = {}  # of workspaces, whose contents outlive a launch
         self.arrays: list[Memory] = []  # of the launches of one call
         self.outputs: dict[int, Memory] = {}
         self.unpoisoned: list[np.ndarray] = []  # until the first launch: a call may yet fail
 
     def processor(self) -> Processor:
-        """Return a GPU with every instruction, and few multiprocessors, for many tiles each."""
-        return Processor("sm_90a", 2)
+        """Return a GPU with every instruction."""
+        return Processor("sm_90a", self.multiprocessors)
 
     def address(self, array: np.ndarray) -> int:
         """Return the address of the first element; launches may use the array from now on."""

@@ -16,10 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import digest
 import fuzz
 import fuzz_cases
 import reference
 from bounds import assert_close, assert_same_bits
+from cupyconv._plan import Processor
 from emulator.device import EmulatedDevice
 from fuzz_cases import Example
 from fuzz_checks import Checker, Wrong, largest, sums
@@ -208,3 +210,16 @@ def test_a_run_on_numpy(capsys: pytest.CaptureFixture[str]) -> None:
     assert "calls a second" in capsys.readouterr().out
     assert fuzz.main(["--seed=1", "--replay", "3", "4", "--backend=numpy"]) == 0
     assert '"number": 4' in capsys.readouterr().out
+
+
+# The digest of launches ----------------------------------------------------------------------
+
+
+def test_a_digest_is_that_of_the_launches() -> None:
+    processor = Processor("sm_90a", 132)
+    cases = [
+        convolution("conv2d", (2, 16, 9, 9), (24, 16, 3, 3), padding=padding) for padding in (1, 0)
+    ]
+    one, other = (digest.noted(case, (None, "portable"), processor) for case in cases)
+    assert one == digest.noted(cases[0], (None, "portable"), processor)
+    assert len({one, other, digest.noted(cases[0], (None,), processor)}) == 3

@@ -24,7 +24,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -152,8 +152,7 @@ class Worker:
 
     def successor(self) -> Worker:
         """One that goes on with the number behind."""
-        t = self.task
-        return Worker(self.work, Task(t.backend, t.seed, self.number + t.step, t.step, t.deadline))
+        return Worker(self.work, replace(self.task, first=self.number + self.task.step))
 
 
 def supervise(

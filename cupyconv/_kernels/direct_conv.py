@@ -19,7 +19,7 @@ from .._arrays import Array, Convolution
 from .._geometry import MAX_RANK, ConvGeometry
 from .._taps import NO_AXIS, AxisTaps
 from .launches import ELEMENTS, MAX_GRID, Instance, Launch, storage
-from .members import CALL, Members, Template, axis_taps, parameter
+from .members import CALL, Members, Template, axis_taps, one_launch, parameter
 from .question import Question, TiledPlan, fits_32_bits, multiply_adds
 
 if TYPE_CHECKING:
@@ -190,13 +190,7 @@ def bind(
 ) -> Convolution:
     """Return the convolution of a plan for all arrays of such strides."""
     template = Template(SOURCES[0], _arguments(plan.layout, question.geometry, strides, bias))
-    launch, address = device.launcher(plan.launch), device.address
-
-    def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        term = 0 if bias is None else address(bias)
-        launch(template(address(input), address(weight), address(out), term))
-
-    return convolve
+    return one_launch(device, plan.launch, template)
 
 
 # What the kernel finds in the place of an axis beyond the last one, and never reads.

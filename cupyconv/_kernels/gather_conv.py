@@ -18,7 +18,7 @@ from .._geometry import ConvGeometry
 from .._packing import long_reciprocal
 from .._taps import AxisTaps, on_three_axes
 from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
-from .members import CALL, Members, Template, parameter
+from .members import CALL, Members, Template, one_launch, parameter
 from .question import LARGE, Question, Refusal, TiledPlan, not_one_channel
 
 if TYPE_CHECKING:
@@ -212,13 +212,7 @@ def bind(
 ) -> Convolution:
     """Return the convolution of a plan for all arrays of such strides."""
     template = Template(SOURCES[0], _arguments(plan.layout, question.geometry, strides, bias))
-    launch, address = device.launcher(plan.launch), device.address
-
-    def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        term = 0 if bias is None else address(bias)
-        launch(template(address(input), address(weight), address(out), term))
-
-    return convolve
+    return one_launch(device, plan.launch, template)
 
 
 def _arguments(

@@ -9,11 +9,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .._arrays import Array
+from .._arrays import Array, Convolution
 from .._packing import Arguments, parameter_fields
 from .._taps import AxisTaps
+from .launches import Launch
+
+if TYPE_CHECKING:
+    from .._device import Device
 
 
 class _Call:
@@ -80,3 +84,17 @@ def struct(value: Any) -> dict[str, Member]:
 def axis_taps(axis: AxisTaps) -> Members:
     """Return a ``struct AxisTaps``."""
     return struct(axis)
+
+
+def one_launch(device: Device, launch: Launch, template: Template) -> Convolution:
+    """Return a convolution of one launch, which puts the addresses of its arrays in their places.
+
+    The `CALL` members are those of input, weight, out and the bias, in this order.
+    """
+    run, address = device.launcher(launch), device.address
+
+    def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        term = 0 if bias is None else address(bias)
+        run(template(address(input), address(weight), address(out), term))
+
+    return convolve

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import digest
@@ -32,6 +32,7 @@ numbers = st.integers(0, 2**32 - 1)
 
 
 @given(number=numbers)
+@example(number=1_546_029_070)
 def test_definition_tap_by_tap(number: int) -> None:
     """The sums that results are compared with on a GPU are those of the reference."""
     drawn = fuzz_cases.example(0, number, ON_EMULATOR)

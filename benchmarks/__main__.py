@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cupyconv._plan import KERNELS
+from cupyconv._kernels.choice import KERNELS
 
 from . import cases as cases_
 from . import mine

@@ -73,9 +73,9 @@ def forced(kernel: str) -> AbstractContextManager[None]:
     """Return what makes our dense convolutions run on a kernel while it is entered."""
     if kernel == AUTO:
         return nullcontext()
-    from cupyconv import _plan
+    from cupyconv._kernels import choice
 
-    return _plan.forced(kernel)
+    return choice.forced(kernel)
 
 
 def run(

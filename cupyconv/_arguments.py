@@ -15,12 +15,12 @@ Padding: TypeAlias = "int | str | Sequence[int] | Sequence[tuple[int, int]]"
 # (before, after) for each axis.
 Pads: TypeAlias = tuple[tuple[int, int], ...]
 
-# Strides and dilations are below this, so that the product of two of them fits 64 bits.
+# Upper bound (exclusive) of strides and dilations: the product of two of them fits in 64 bits.
 STEP_LIMIT = 2**31
-# Sizes, paddings and all coordinates computed from them are below this.
+# Upper bound (exclusive) of sizes, paddings and all coordinates that follow from them.
 SIZE_LIMIT = 2**63
 
-# Characters of a value that an error repeats.
+# Most characters of a caller's value in an error.
 _MOST_SHOWN = 200
 _REPR = reprlib.Repr()
 _REPR.maxlevel = 3
@@ -35,10 +35,10 @@ _PADDING = (
 
 
 def shown(value: object, form: Callable[[Any], str] = _REPR.repr) -> str:
-    """Return the text of a caller's value for an error, whatever the value's class does.
+    """Return a text of a caller's value for an error, whatever the value's class does.
 
-    A text is cut where it is long or deeply nested; some values have none, such as an integer of
-    5000 digits.
+    Long or deeply nested texts are cut. A value whose text cannot be made, such as an integer of
+    5000 digits, is described by its type.
     """
     try:
         text = form(value)
@@ -48,9 +48,9 @@ def shown(value: object, form: Callable[[Any], str] = _REPR.repr) -> str:
 
 
 def _index(value: object) -> int | None:
-    """Return `value` as an int, or None if it is no integer; a bool is none.
+    """Return `value` as an int, or None if it is no integer. A bool is not an integer here.
 
-    An array of one integer counts as none either: reading a CuPy array would wait for the GPU.
+    An array of one integer is not an integer either: to read a CuPy array would wait for the GPU.
     """
     if type(value) is int:
         return value
@@ -70,10 +70,10 @@ _EXACT = frozenset((int, str, type(None)))
 
 
 def exact(values: tuple[object, ...], depth: int = 2) -> bool:
-    """Return whether `values` hold only ints, strings, None and tuples, so that equal means alike.
+    """Return whether `values` has only ints, strings, None and tuples of these.
 
-    True and 1.0 equal 1 as well, but are different arguments. Tuples nest at most twice: the
-    deepest option is a padding of pairs.
+    Such values mean the same if they compare equal. In contrast, True and 1.0 equal 1 but are
+    different arguments. Tuples nest at most twice: the deepest option is a padding of pairs.
     """
     for value in values:
         if type(value) not in _EXACT and not (
@@ -136,7 +136,7 @@ def per_axis(
     plain = _plain(value)
     if not _is_sequence(plain):
         return _integers(function, argument, [plain], rule, value, minimum, limit) * rank
-    # One item too many is enough to know: a range may have any number of them.
+    # One item too many suffices for the error: a range may have any number of items.
     items = list(islice(plain, rank + 1))
     result = _integers(function, argument, items, rule, value, minimum, limit)
     if len(result) != rank:
@@ -169,7 +169,7 @@ def padding(function: str, value: object, rank: int) -> Pads | str:
         return pads(function, value, rank)
     for known in ("valid", "same"):
         if value == known:
-            return known  # and not what a derived class of strings may hold beside it
+            return known  # a plain string, also if `value` is of a derived class
     raise ValueError(
         f"{function}: padding given by name must be 'valid' or 'same', got padding={shown(value)}"
     )

@@ -1,4 +1,7 @@
-"""Checks of arrays: their library and device, their common dtype, and the overlap of ``out``."""
+"""Checks of the arrays of a call: library, device, dtype, and whether ``out`` overlaps an input.
+
+No check reads an element. The argument `name` is the public function, which begins each message.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CupyArray(Protocol):
-    """A CuPy array, for type checkers: CuPy has no type stubs, and is not imported here."""
+    """A CuPy array for type checkers. CuPy has no type stubs and is not imported here."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -26,20 +29,22 @@ class CupyArray(Protocol):
     def dtype(self) -> np.dtype: ...
     @property
     def size(self) -> int: ...
-    def get(self) -> NDArray[Any]: ...  # NumPy arrays have no such method
+    def get(self) -> NDArray[Any]: ...  # distinguishes it from a NumPy array
 
 
-# In public signatures. `ArrayT` is the kind of the input, which the result shares.
+# Types for public signatures. `ArrayT` ties the kind of the result to the kind of the input.
 AnyArray: TypeAlias = "NDArray[Any] | CupyArray"
 ArrayT = TypeVar("ArrayT", NDArray[Any], CupyArray)
-# In the library, which treats both kinds alike.
+# The type of arrays inside the library, which treats both kinds alike.
 Array: TypeAlias = Any
-# Convolves the first three, input, weight and bias, and writes the result to the last.
+# A function that convolves input, weight and bias and writes the result to its last argument.
 Convolution: TypeAlias = "Callable[[Array, Array, Array | None, Array], None]"
-# Runs the fused operation: input, kernel, (mean, var), weights and biases of the norms, output.
+# A function that runs the fused operation. Its arguments are input, kernel, (mean, var), the
+# weights and biases of the norms, and the output.
 Fused: TypeAlias = "Callable[[Array, Array, Sequence[Array | None], Sequence[Array], Array], None]"
 
-# Steps of the exact search for an overlap. If it needs more, the arrays count as overlapping.
+# Limit of the steps of the exact search for an overlap. Arrays for which the search would take more
+# count as overlapping.
 _OVERLAP_WORK = 1_000_000
 
 _REAL = frozenset("float16 bfloat16 float32 float64".split())
@@ -49,18 +54,18 @@ CONVOLVED = _REAL | _COMPLEX | _INTEGER
 NORMALISED = _REAL | _INTEGER
 
 
-# An upper bound of an array's bytes, and of the addresses that blueprints get.
+# Upper bound of the bytes of an array and of the addresses of blueprints.
 MOST_BYTES = 2**62
 
 
 class Blueprint(np.ndarray):
     """An array with a layout but no memory, which `explain` passes to functions. It is never read.
 
-    `path` is the path that calls with it take.
+    `path` is the `Path` of calls with this array.
     """
 
     path: Any
-    _next = _first = 2**40  # addresses, which only the search for overlaps looks at
+    _next = _first = 2**40  # addresses; only the search for overlaps uses them
 
     def __new__(
         cls,
@@ -69,7 +74,7 @@ class Blueprint(np.ndarray):
         strides: tuple[int, ...] | None = None,
         address: int | None = None,
     ) -> Blueprint:
-        """Return an array, by default in C order and at an address that overlaps with no other."""
+        """Return an array, by default in C order and without an overlap with other blueprints."""
         if address is None:
             address = cls._next
             end = address + -(-math.prod(shape) * dtype.itemsize // 512) * 512 + 512
@@ -85,21 +90,22 @@ class Blueprint(np.ndarray):
 
 def is_cupy(array: object) -> bool:
     """Return whether `array` is a CuPy array, without importing CuPy."""
-    kind = getattr(sys.modules.get("cupy"), "ndarray", None)  # None while a thread imports it
+    # The attribute is missing while another thread imports CuPy.
+    kind = getattr(sys.modules.get("cupy"), "ndarray", None)
     return kind is not None and isinstance(array, kind)
 
 
 def is_numpy(array: object) -> bool:
     """Return whether `array` is a NumPy array with NumPy's arithmetic."""
-    # The mask of a masked array, the products of a matrix and the units of classes that redefine
-    # arithmetic would be lost without a warning.
+    # A call would ignore the mask of a masked array, the matrix product of `numpy.matrix` and the
+    # units of classes that redefine arithmetic, all without a warning.
     if not isinstance(array, np.ndarray) or isinstance(array, (np.ma.MaskedArray, np.matrix)):
         return False
     return type(array).__array_ufunc__ is np.ndarray.__array_ufunc__
 
 
 def kind_of(array: Array) -> Callable[[tuple[int, ...], np.dtype], Array]:
-    """Return the class of `array`, which makes new arrays from a shape and a dtype."""
+    """Return the array class of `array`. Called with a shape and a dtype, it makes a new array."""
     if isinstance(array, Blueprint):
         return Blueprint
     return sys.modules["cupy"].ndarray if is_cupy(array) else np.ndarray
@@ -111,14 +117,14 @@ _ON_CURRENT_DEVICE = nullcontext()
 def on_device(array: Array) -> AbstractContextManager[Any]:
     """Return a context in which the device of `array` is the current one."""
     if not is_cupy(array) or array.data.device_id == sys.modules["cupy"].cuda.runtime.getDevice():
-        return _ON_CURRENT_DEVICE  # much faster than making the current device current again
+        return _ON_CURRENT_DEVICE  # much faster than to make the current device current again
     return array.device  # type: ignore[no-any-return]
 
 
 def layout(array: Array) -> tuple[object, ...] | None:
-    """Return everything that plans depend on: all but the address and the contents of an array.
+    """Return all properties of an array that a plan depends on: all but its address and contents.
 
-    Return None for subclasses of NumPy's and CuPy's arrays, which may have other properties.
+    Return None for subclasses of NumPy's and CuPy's arrays, since those may behave differently.
     """
     kind = type(array)
     if kind is np.ndarray:
@@ -130,18 +136,18 @@ def layout(array: Array) -> tuple[object, ...] | None:
     return data.device_id, array.shape, array.strides, array.dtype, alignment
 
 
-# The library that reads a foreign array in place, by DLPack's number of the device: the host's
-# memory, a GPU's, pinned memory of the host, managed memory.
+# The library that reads a foreign array in place, by DLPack's number of the device type: CPU, CUDA,
+# pinned host memory and CUDA managed memory.
 _DLPACK = {1: "numpy", 2: "cupy", 3: "numpy", 13: "cupy"}
 _INTERFACES = {"__cuda_array_interface__": "cupy", "__array_interface__": "numpy"}
 
 
 def _advice(argument: str, array: object) -> str:
-    """Return how to turn a foreign array into one of NumPy's or CuPy's, "" if there is no way."""
-    if isinstance(array, (np.ndarray, np.generic)):  # refused, see is_numpy
+    """Return how a foreign array becomes a NumPy or CuPy array, or "" if there is no way."""
+    if isinstance(array, (np.ndarray, np.generic)):  # `is_numpy` refuses it on purpose
         return ""
     # The attributes of a foreign object may raise anything, which must not hide our error. DLPack
-    # comes first, since a PyTorch tensor that requires a gradient hides its other interfaces.
+    # comes first, since a PyTorch tensor that requires a gradient has no other usable interface.
     with suppress(Exception):
         device, _ = array.__dlpack_device__()  # type: ignore[attr-defined]
         return f"; {_DLPACK[device]}.from_dlpack({argument}) makes it one"
@@ -160,7 +166,7 @@ def check(
 ) -> None:
     """Raise unless all arrays are on one device and have one of the `dtypes`.
 
-    An array of `optional` is None if the caller did not pass it.
+    A value of `optional` is None if the caller did not pass the array.
     """
     arrays = {**required, **{key: array for key, array in optional.items() if array is not None}}
     kinds: dict[str, str] = {}
@@ -216,7 +222,7 @@ def _result_dtype(
 
 
 def result_dtype(name: str, data: Array, weight: Array, weight_name: str = "weight") -> np.dtype:
-    """Return NumPy's result type of input and weight; errors call the latter `weight_name`."""
+    """Return NumPy's result type of input and weight; errors call the weight `weight_name`."""
     return _result_dtype(name, data.dtype, weight.dtype, weight_name)
 
 
@@ -227,8 +233,8 @@ def named(name: str, dtype: Any) -> np.dtype:
         import ml_dtypes
 
         supported = np.dtype(ml_dtypes.bfloat16)
-    elif dtype is not None:  # NumPy takes None for float64
-        with suppress(Exception):  # NumPy raises various exceptions for what is no dtype
+    elif dtype is not None:  # NumPy reads None as float64
+        with suppress(Exception):  # NumPy raises various exceptions if the value is no dtype
             supported = np.dtype(dtype)
     if supported is None or supported.name not in CONVOLVED:
         raise TypeError(
@@ -243,12 +249,12 @@ def floating(dtype: np.dtype) -> np.dtype:
 
 
 def accumulator(dtype: np.dtype) -> np.dtype:
-    """Return the dtype in which sums of `dtype` are accumulated."""
+    """Return the dtype in which sums of elements of `dtype` are accumulated."""
     return np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
 
 
 def check_bias(name: str, bias: Array | None, dtype: np.dtype) -> None:
-    """Raise a `TypeError` if `bias` cannot be added to sums that are rounded to `dtype`."""
+    """Raise a `TypeError` if `bias` cannot be added to sums whose result has `dtype`."""
     if bias is not None and not np.can_cast(bias.dtype, accumulator(dtype), "same_kind"):
         raise TypeError(
             f"{name}: bias must be castable to the result's dtype without a change of kind, got "
@@ -286,7 +292,7 @@ def output(
     dtype: np.dtype,
     inputs: Mapping[str, Array | None],
 ) -> Array:
-    """Return `out`, checked, or a new array on the device of the inputs if `out` is None."""
+    """Return `out` after checks, or a new array on the device of the inputs if `out` is None."""
     if out is not None:
         check_out(name, out, shape, dtype, inputs)
         return out
@@ -296,7 +302,7 @@ def output(
 
 
 class _Layout:
-    """Address, shape and strides of an array, as NumPy reads them without touching the memory."""
+    """Address, shape and strides of an array as NumPy's array interface, which reads no memory."""
 
     def __init__(
         self,
@@ -324,27 +330,27 @@ def _layout(array: Array) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def _reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Return the bytes before the first element, as a negative number, and those from it on."""
+    """Return the lowest and the end address of an array, relative to its first element."""
     ends = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
     return sum(end for end in ends if end < 0), sum(end for end in ends if end > 0) + itemsize
 
 
 def _bounds(array: Array) -> tuple[int, int]:
-    """Return the lowest address of a CuPy array's memory and the end of it."""
+    """Return the lowest and the end address of a CuPy array."""
     low, high = _reach(array.shape, array.strides, array.itemsize)
     return array.data.ptr + low, array.data.ptr + high
 
 
 def overlap(a: Array, b: Array) -> bool:
-    """Return whether two arrays share memory, from their addresses and strides alone.
+    """Return whether two arrays share memory. Only their addresses and strides are used.
 
-    Return True if that would take too long to decide.
+    Return True if an exact answer would take too long.
     """
-    if is_cupy(a) and is_cupy(b):  # NumPy tests this, too, but the call takes longer
+    if is_cupy(a) and is_cupy(b):  # NumPy compares the bounds as well, but takes longer
         (low_a, high_a), (low_b, high_b) = _bounds(a), _bounds(b)
         if high_a <= low_b or high_b <= low_a:
             return False
-    shares_memory: Any = np.shares_memory  # its type stub allows no max_work but -1 and 0
+    shares_memory: Any = np.shares_memory  # its type stub allows only -1 and 0 for max_work
     try:
         return bool(shares_memory(_layout(a), _layout(b), max_work=_OVERLAP_WORK))
     except (np.exceptions.TooHardError, OverflowError):
@@ -354,20 +360,19 @@ def overlap(a: Array, b: Array) -> bool:
 def overlaps_itself(array: Array) -> bool:
     """Return whether two different indices of `array` reach the same memory.
 
-    Two such indices differ on some axis. Shifted along it, one of them lies in the first slice of
-    that axis and the other in the remaining slices. So one test for an overlap per axis decides.
+    Two such indices differ on some axis. If both are shifted along this axis by the same distance,
+    one lies in the axis's first slice and the other one in the remaining slices. So one test per
+    axis, whether its first slice overlaps the rest, decides.
     """
     if array.size < 2 or array.flags.c_contiguous or array.flags.f_contiguous:
         return False
     reach = array.dtype.itemsize
-    for stride, size in sorted(
-        (abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
-    ):
+    for stride, size in sorted(zip(map(abs, array.strides), array.shape, strict=True)):
         if size > 1 and stride < reach:
             break
         reach += stride * (size - 1)
     else:
-        return False  # each axis steps over the memory that the axes with smaller strides span
+        return False  # each stride exceeds the memory that the axes of smaller strides span
     layout = _layout(array)
     for axis in range(layout.ndim):
         first, rest = np.split(layout, [1], axis)

@@ -1,10 +1,10 @@
-"""Calls on Dask arrays: a call for each block of the output, on the inputs that the block reads.
+"""Calls on Dask arrays: one call for each block of the output, on the inputs that the block reads.
 
-`_windows` says what a block reads. `_geometry` validates shapes and values of the undivided arrays,
-so that errors read the same as for a call on one array. Nothing is computed here: the result is
-a graph of two kinds of tasks. Where a block needs a part of a chunk, a task cuts the part out on
-the worker that holds the chunk, so that neighbours exchange their borders and nothing more. A
-second task, one for each block, joins the parts and calls the function.
+`_windows` determines which inputs a block reads. `_geometry` validates the shapes and values of the
+undivided arrays, so errors read the same as for a call on one array. Nothing is computed here: the
+result is a graph with two kinds of tasks. If a block needs a part of a chunk, a task cuts this part
+out on the worker that holds the chunk, so workers exchange halos rather than whole chunks. A second
+task, one for each block, joins the parts and calls the function.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Chunks: TypeAlias = tuple[tuple[int, ...], ...]
 ArrayOrDask: TypeAlias = Any
 # Input, weight and bias of a convolution.
 Operands: TypeAlias = tuple[da.Array, ArrayOrDask, ArrayOrDask | None]
-# Computes a block of the result from the joined inputs and the parameters.
+# A function that computes a block of the result from the joined inputs and the parameters.
 Function: TypeAlias = Callable[..., Array]
 
 
@@ -50,7 +50,7 @@ def check(
     optional: Mapping[str, ArrayOrDask | None],
     dtypes: frozenset[str] = arrays.CONVOLVED,
 ) -> None:
-    """Raise unless the input is a Dask array, and all arrays are of one kind and of known sizes."""
+    """Raise unless the input is a Dask array and all arrays have one kind and known sizes."""
     if not isinstance(required["input"], da.Array):
         kind = type(required["input"]).__name__
         raise TypeError(f"{name}: input must be a Dask array, got {kind}")
@@ -64,7 +64,7 @@ def check(
 
 
 def _like_chunks(given: Mapping[str, ArrayOrDask | None]) -> dict[str, Array | None]:
-    """Return the arrays with an empty array, of the kind of its chunks, for each Dask array."""
+    """Return the arrays, but for each Dask array an empty array of the same kind as its chunks."""
     return {
         argument: array._meta if isinstance(array, da.Array) else array
         for argument, array in given.items()
@@ -95,7 +95,7 @@ def joined(array: ArrayOrDask | None) -> da.Array | None:
 
 
 def _cut(chunk: Array, inside: tuple[slice, ...]) -> Array:
-    """Return a copy of a part of a chunk: a view would keep the whole chunk alive."""
+    """Return a copy of a part of a chunk. A view would keep the whole chunk alive."""
     with arrays.on_device(chunk):
         return chunk[inside].copy()
 
@@ -107,7 +107,7 @@ def _on_parts(
     parts: Sequence[Array],
     *parameters: Array | None,
 ) -> Array:
-    """Put the parts in their places in an array of this shape, and call the function on it."""
+    """Join the parts in an array of this shape, each in its place, and call the function on it."""
     first, *others = parts
     if not others:
         return function(first, *parameters)
@@ -128,15 +128,19 @@ def by_block(
     chunks: Chunks,
     dtype: np.dtype,
 ) -> da.Array:
-    """Return the Dask array each of whose blocks is a function of a window of the input, `array`.
+    """Return a Dask array whose blocks are functions of windows of the input, `array`.
 
-    `windows` has, for each axis, the windows that the blocks along it read. `function_on` returns
-    the function that computes a block from its windows. Equal `name`, `array`, `parameters` and
-    `identity` must mean an equal result.
+    `windows` has, for each axis, the windows that the blocks along this axis read. `function_on`
+    returns the function that computes a block from its windows. Equal `name`, `array`, `parameters`
+    and `identity` must imply an equal result.
     """
     token = tokenize(name, array, *parameters, identity)
     result, halo = f"{name}-{token}", f"{name}-halo-{token}"
-    tail = [None if p is None else (p.name, *(0,) * p.ndim) for p in parameters]
+    given = [parameter for parameter in parameters if parameter is not None]
+    parameter_keys = [
+        None if parameter is None else (parameter.name, *(0,) * parameter.ndim)
+        for parameter in parameters
+    ]
     parts_along = [
         [windows_.parts(ends, window.start, window.stop) for window in along]
         for along, ends in zip(windows, map(_ends, array.chunks), strict=True)
@@ -146,7 +150,7 @@ def by_block(
         block_windows = tuple(along[i] for along, i in zip(windows, block, strict=True))
         pieces = itertools.product(*(along[i] for along, i in zip(parts_along, block, strict=True)))
         keys, places = [], []
-        for number, piece in enumerate(pieces):  # a piece has one part along each axis
+        for number, piece in enumerate(pieces):  # a piece is one part along each axis
             key = chunk = (array.name, *(part.chunk for part in piece))
             if not all(part.whole for part in piece):
                 key = (halo, *block, number)
@@ -156,19 +160,19 @@ def by_block(
         shape = tuple(window.stop - window.start for window in block_windows)
         task = partial(_on_parts, function_on(block_windows), shape, places)
         key = (result, *block)
-        graph[key] = (task, keys, *tail)
-    collections = [array, *(p for p in parameters if p is not None)]
-    layers = HighLevelGraph.from_collections(result, graph, dependencies=collections)
+        graph[key] = (task, keys, *parameter_keys)
+    layers = HighLevelGraph.from_collections(result, graph, dependencies=[array, *given])
     meta = arrays.kind_of(array._meta)((0,) * len(chunks), dtype)
     return da.Array(layers, result, chunks, meta=meta)
 
 
 def _ends(chunks: Iterable[int]) -> list[int]:
+    """Return the position at which each chunk ends."""
     return [int(end) for end in accumulate(chunks)]
 
 
 def one_to_one(chunks: Iterable[int]) -> list[Window]:
-    """Return the windows of blocks each of which reads the chunk in its place."""
+    """Return the windows of blocks that each read the chunk of the same index and nothing else."""
     return [Window(start, stop) for start, stop in pairwise([0, *_ends(chunks)])]
 
 
@@ -181,9 +185,9 @@ def divided(
         divide, window = windows_.conv_transpose_borders, windows_.conv_transpose_window
     windows, sizes = [], []
     for axis, along in zip(axes, chunks, strict=True):
-        stretches = list(pairwise(divide(axis, along)))
-        windows.append([window(axis, start, stop) for start, stop in stretches])
-        sizes.append(tuple(stop - start for start, stop in stretches))
+        blocks = list(pairwise(divide(axis, along)))
+        windows.append([window(axis, start, stop) for start, stop in blocks])
+        sizes.append(tuple(stop - start for start, stop in blocks))
     return windows, tuple(sizes)
 
 
@@ -200,7 +204,7 @@ def convolve(
 ) -> da.Array:
     """Return a convolution by `function`. `describe` turns shapes and `options` into its geometry.
 
-    `rank` is the number of spatial axes, None if it follows from the weight.
+    `rank` is the number of spatial axes, or None if the weight determines it.
     """
     array, weight, bias = operands
     name = function.__name__
@@ -209,12 +213,12 @@ def convolve(
     geometry = describe(name, array.shape, weight.shape, bias_shape, **options, rank=rank)
     dtype = arrays.result_dtype(name, array, weight)
     arrays.check_bias(name, bias, dtype)
-    # Workers compute outside of the `precision` block that is around this call.
+    # Workers compute outside of the `precision` block that encloses this call.
     precision = _precision.resolve(name, precision)
     lead = array.ndim - geometry.rank  # axes before the spatial ones
     check_one_chunk(name, "all channels", array, [lead - 1])
     windows, sizes = divided(_axes(geometry), array.chunks[lead:], transposed=geometry.transposed)
-    # Taken from the geometry, so that the graph holds no object that its caller may change later.
+    # These values come from the geometry, so the graph holds no object that the caller can change.
     known = {"stride": geometry.stride, "dilation": geometry.dilation, "groups": geometry.groups}
     settled = {option: value for option, value in known.items() if option in options}
 
@@ -240,7 +244,7 @@ def convolve(
 
 
 def _axes(geometry: ConvGeometry) -> list[Axis]:
-    """Return the spatial axes as `_windows` takes them."""
+    """Return the spatial axes in the form that `_windows` needs."""
     return [
         Axis(axis.size_in, axis.size_out, dilation * (axis.kernel - 1) + 1, stride, pad)
         for axis, stride, dilation, pad in zip(

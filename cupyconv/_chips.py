@@ -1,4 +1,4 @@
-"""Peak rates of GPUs, as their makers state them: what bounds the speed of a call."""
+"""Peak rates of GPUs, as their makers state them. They bound the speed of a call."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ._kernels.launches import Processor
 
 
 class _Rates(NamedTuple):
-    """Multiply-adds per cycle and multiprocessor."""
+    """Peak multiply-adds per cycle and multiprocessor."""
 
     double: int  # float64, without Tensor Cores
     single: int  # float32, without Tensor Cores
     tf32: int  # on Tensor Cores
-    half: int  # on Tensor Cores with sums in float32: float16, and bfloat16 if there is TF32
+    half: int  # float16 on Tensor Cores with sums in float32; also bfloat16 on GPUs with TF32
 
 
 _H200 = _Rates(64, 128, 1024, 2048)
@@ -30,8 +30,8 @@ _RATES = {
     "sm_100": _Rates(64, 128, 2048, 4096),
     "sm_120": _Rates(2, 128, 128, 256),
 }
-# Shares of its peaks that an H200 sustains: bandwidth in a copy, multiply-adds in long matrix
-# products, clock.
+# Fractions of its peak rates that an H200 sustains: the bandwidth in a copy, the multiply-adds in
+# long matrix products, and the clock.
 _COPY, _PRODUCTS, _CLOCK = 0.88, 0.76, 0.89
 
 
@@ -42,13 +42,13 @@ class Chip:
     Attributes
     ----------
     name : str
-        Name that its maker gives it.
+        The maker's name of the GPU.
     processor : Processor
-        What plans know of it.
+        The properties that plans depend on.
     clock : float
-        Highest cycles per second.
+        Peak clock in cycles per second.
     bandwidth : float
-        Highest bytes per second that its memory moves.
+        Peak memory bandwidth in bytes per second.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Chip:
 
     @property
     def copy_rate(self) -> float:
-        """Bytes per second of a copy, read bytes and written bytes together."""
+        """Bytes per second that a copy sustains, where read and written bytes both count."""
         return _COPY * self.bandwidth
 
     def seconds(self, cycles: float) -> float:
@@ -74,22 +74,27 @@ class Chip:
         rate = self._rates.double if dtype.name in ("float64", "complex128") else self._rates.single
         return rate / 4 if dtype.kind == "c" else rate
 
-    def scalar_slowness(self, dtype: np.dtype) -> float:
-        """Return the cycles that this GPU takes for the float32 work of one cycle of an H200."""
-        return _H200.single / self._scalar(dtype)
+    def slowness(self, unit: str, dtype: np.dtype) -> float:
+        """Return the cycles that a unit of this GPU takes for one cycle's work of an H200's.
 
-    def matrix_slowness(self, dtype: np.dtype) -> float:
-        """Return the cycles that this GPU takes for one cycle's work of an H200's Tensor Cores."""
-        if dtype.itemsize == 2:
+        The models of kernels have the rates of an H200: of Tensor Cores, of float32 multiply-adds
+        ("FMA"), or of memory in bytes a cycle, which counts as equal everywhere.
+        """
+        if unit == "FMA":
+            return _H200.single / self._scalar(dtype)
+        if unit == "Tensor Core" and dtype.itemsize == 2:
             return max(1, _H200.half / self._rates.half)
-        return max(1, _H200.tf32 / self._rates.tf32)
+        return max(1, _H200.tf32 / self._rates.tf32) if unit == "Tensor Core" else 1
 
     def product_rate(self, dtype: np.dtype, precision: str) -> float | None:
-        """Return the multiply-adds per second of long matrix products, None for integers."""
+        """Return the multiply-adds per second that long matrix products sustain.
+
+        Return None for integers.
+        """
         if dtype.kind in "iu":
             return None
         tensor_cores = 0.0
-        if dtype.name == "float32":  # full accuracy takes three TF32 products
+        if dtype.name == "float32":  # float32 accuracy takes three TF32 products
             tensor_cores = self._rates.tf32 / (3 if precision == "float32" else 1)
         elif dtype.itemsize == 2 and (dtype.name == "float16" or self._rates.tf32):
             tensor_cores = self._rates.half
@@ -113,16 +118,16 @@ CHIPS = {
 
 
 def current() -> Chip:
-    """Return the current CUDA device, as its driver describes it."""
+    """Return the current CUDA device with the rates that the driver reports."""
     import cupy
 
     device = cupy.cuda.Device()
     processor = CupyDevice().processor()
     name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
-    attributes: dict[str, Any] = device.attributes  # rates in kHz, the width of the bus in bits
+    attributes: dict[str, Any] = device.attributes  # clock rates in kHz, the bus width in bits
     known = CHIPS[processor.target]
     clock = 1e3 * attributes.get("ClockRate", 0) or known.clock
-    transfers = 2e3 * attributes.get("MemoryClockRate", 0)  # two per cycle
+    transfers = 2e3 * attributes.get("MemoryClockRate", 0)  # two transfers per cycle
     width = attributes.get("GlobalMemoryBusWidth", 0)
     bandwidth = transfers * width / 8 or known.bandwidth
     return Chip(name, processor, clock, bandwidth)

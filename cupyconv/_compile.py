@@ -1,9 +1,10 @@
-"""The compile layer: a kernel instance becomes a `cupy.RawKernel`, once for each device.
+"""The compile layer: it turns a kernel instance into a `cupy.RawKernel`, once for each device.
 
-CuPy caches binaries on disk under a key of the source text and the options. The text of a header
-replaces its ``#include`` line, so that a changed header changes the key. Macros are part of the
-text rather than options, since CuPy compiles an empty file for each new set of options, to identify
-the compiler. The options are therefore the ones of CuPy's own kernels, plus a target for wgmma.
+CuPy caches binaries on disk by a key of the source text and the options. The text of a header
+replaces its ``#include`` line, so a changed header changes the key. Macros are part of the source
+text rather than of the options, since CuPy compiles an empty file for each new set of options to
+identify the compiler. So the options equal the options of CuPy's own kernels, except that kernels
+with wgmma need one more for their target.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ def directory() -> Path:
 
 @lru_cache(maxsize=64)
 def source(name: str) -> str:
-    """Return the text of kernel file `name` with the text of each header where it occurs first."""
+    """Return the text of kernel file `name`, with headers in the place of ``#include`` lines."""
     return _inlined(name, set())
 
 
 def _inlined(name: str, seen: set[str]) -> str:
+    """Return the text of a file, with each header that is not in `seen` at its first occurrence."""
     text = (directory() / name).read_text(encoding="utf-8").replace("#pragma once\n", "\n")
     pieces = [f'#line 1 "{name}"\n']
     end = 0
@@ -54,11 +56,11 @@ def _inlined(name: str, seen: set[str]) -> str:
 def options(instance: Instance) -> tuple[str, ...]:
     """Return the compiler's options for `instance`.
 
-    wgmma exists only for the target sm_90a. CuPy adds the option for sm_90, and the more specific
-    of the two takes effect.
+    wgmma exists only on the target sm_90a. CuPy itself adds the option for sm_90, and the more
+    specific option takes effect.
     """
-    always = instance.source in ("streaming_conv.cu", "pointwise_conv.cu", "pointwise16_conv.cu")
-    wgmma = always or ("ENGINE", "WgmmaEngine") in instance.defines
+    always_wgmma = ("streaming_conv.cu", "pointwise_conv.cu", "pointwise16_conv.cu")
+    wgmma = instance.source in always_wgmma or ("ENGINE", "WgmmaEngine") in instance.defines
     return ("--std=c++17", *(("-arch=sm_90a",) if wgmma else ()))
 
 
@@ -68,13 +70,13 @@ def macros(instance: Instance) -> str:
 
 
 def code(instance: Instance) -> str:
-    """Return what is compiled for `instance`: its macros, and the text of its file."""
+    """Return the source text that is compiled for `instance`: its macros and its file."""
     return macros(instance) + source(instance.source)
 
 
 @lru_cache(maxsize=1024)
 def kernel(instance: Instance) -> cupy.RawKernel:
-    """Return the kernel; CuPy compiles it at its first launch on each device."""
+    """Return the kernel of `instance`. CuPy compiles it at its first launch on each device."""
     import cupy
 
     return cupy.RawKernel(code(instance), instance.function, options(instance))

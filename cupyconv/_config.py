@@ -18,13 +18,13 @@ from ._signatures import readable
 def show_config() -> None:
     """Print versions, devices and settings, for bug reports.
 
-    For each device it names the target that kernels are compiled for. It also prints where CuPy
-    caches compiled kernels, the precision that is set, and what is not installed, with what that
-    would be needed for.
+    For each device the report names the target that kernels are compiled for. It also has CuPy's
+    folder of compiled kernels, the current precision, and each component that is missing, with the
+    purpose that it would serve.
 
     See Also
     --------
-    explain : says what a call would do.
+    explain : describes what a call would do.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def show_config() -> None:
     """
     missing: list[str] = []
     rows = [*_versions(missing), *_cuda(missing), ("precision", _precision.current())]
-    rows += [("missing", what) for what in missing or ["nothing"]]
+    rows += [("missing", component) for component in missing or ["nothing"]]
     width = max(len(name) for name, _ in rows)
     print(f"cupyconv {__version__}")
     for name, text in rows:
@@ -42,8 +42,8 @@ def show_config() -> None:
 
 
 def _version(package: str) -> str | None:
-    """Return the version of an installed package."""
-    from importlib import metadata  # takes longer to import than this library
+    """Return the version of a package, or None if it is not installed."""
+    from importlib import metadata  # its import takes longer than the import of this library
 
     try:
         return metadata.version(package)
@@ -52,6 +52,7 @@ def _version(package: str) -> str | None:
 
 
 def _versions(missing: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the rows about Python and its packages, and append to `missing`."""
     yield "Python", f"{platform.python_version()}, {platform.platform()}"
     yield "NumPy", np.__version__
     ml_dtypes = _version("ml_dtypes")
@@ -62,6 +63,7 @@ def _versions(missing: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _cuda(missing: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield the rows about CuPy, CUDA and the devices, and append to `missing`."""
     try:
         import cupy
         from cupy.cuda import runtime
@@ -97,12 +99,12 @@ def _cuda(missing: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _dotted(version: int) -> str:
-    """Return CUDA's number of a version, 1000 * major + 10 * minor, with a dot."""
+    """Return a CUDA version as "major.minor"; CUDA encodes it as 1000 * major + 10 * minor."""
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def _cache() -> str:
-    """Return the folder in which CuPy caches compiled kernels, and its size."""
+    """Return CuPy's folder of compiled kernels, with the number and the size of its files."""
     folder = Path(os.environ.get("CUPY_CACHE_DIR", Path.home() / ".cupy" / "kernel_cache"))
-    files = [path.stat().st_size for path in folder.glob("*") if path.is_file()]
-    return f"{folder}, {len(files)} files, {sum(files) / 1e6:.1f} MB"
+    sizes = [path.stat().st_size for path in folder.glob("*") if path.is_file()]
+    return f"{folder}, {len(sizes)} files, {sum(sizes) / 1e6:.1f} MB"

@@ -1,4 +1,4 @@
-"""Convolution and transposed convolution: thin names around one N-d implementation."""
+"""Convolution and transposed convolution: thin wrappers around one N-d implementation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def conv(
         Kernel, which is not flipped (cross-correlation). It lies on the same device as `input`. The
         two dtypes may differ, as long as NumPy has a common one.
     bias : ndarray, shape ``(C_out,)``, optional
-        Added to each output channel before the one rounding at the end.
+        Added to each output channel before the single rounding at the end.
     stride : int or sequence of int, default 1
         Input positions between neighbouring outputs: one number for all axes, or one for each.
     padding : int, sequence of int, sequence of pairs, "valid" or "same", default 0
@@ -266,11 +266,11 @@ def conv_transpose(
         NumPy or CuPy array with any strides, with or without a batch axis. Its dtype is float16,
         bfloat16, float32, float64, complex64, complex128 or an integer.
     weight : ndarray, shape ``(C_in, C_out/groups, *kernel)``
-        Kernel, which is not flipped: the array that `conv` takes for the opposite direction. It
-        lies on the same device as `input`. The two dtypes may differ, as long as NumPy has a common
-        one.
+        Kernel: the same array that `conv` takes for the opposite direction. It lies on the same
+        device as `input`. The two dtypes may differ, as long as NumPy has a common one. With a
+        stride of 1 the result is the convolution of signal processing, as by ``numpy.convolve``.
     bias : ndarray, shape ``(C_out,)``, optional
-        Added to each output channel before the one rounding at the end.
+        Added to each output channel before the single rounding at the end.
     stride : int or sequence of int, default 1
         Output positions between the contributions of neighbouring inputs: one number for all axes,
         or one for each.
@@ -502,7 +502,7 @@ def depthwise_conv2d(
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
-    """2-D depthwise convolution: each input channel has kernels to itself.
+    """2-D depthwise convolution: each input channel has kernels of its own.
 
     It is `conv2d` with as many groups as input channels.
 

@@ -1,4 +1,4 @@
-"""What a convolution does with its arguments, whatever its direction and its number of axes."""
+"""A call of any convolution, of either direction and any number of axes: check, prepare, run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class _Call:
     """A call with checked arguments."""
 
     geometry: ConvGeometry
-    kind: Callable[[tuple[int, ...], np.dtype], Array]  # the class of the result
+    kind: Callable[[tuple[int, ...], np.dtype], Array]  # array class of the result
     dtype: np.dtype
     precision: str
-    convolve: Convolution | None = None  # None until a call has prepared it
+    convolve: Convolution | None = None  # None until the first call prepares it
 
 
 def _checked(
@@ -33,7 +33,7 @@ def _checked(
     precision: str | None,
     out: Array | None,
 ) -> _Call:
-    """Check all arguments except for the shape, dtype and memory of `out`."""
+    """Check all arguments, except that the shape, dtype and memory of `out` come later."""
     data, weight, bias = operands
     arrays.check(name, {"input": data, "weight": weight}, {"bias": bias, "out": out})
     bias_shape = None if bias is None else bias.shape
@@ -51,7 +51,7 @@ def convolve(
     precision: str | None,
     out: Array | None,
 ) -> ArrayT:
-    """Return a convolution. `describe` turns shapes and `options` into its geometry."""
+    """Return the result of a convolution. `describe` turns shapes and `options` into a geometry."""
     data, weight, bias = operands
     path = path_of(data)
     layouts = (

@@ -38,8 +38,8 @@ def batch_norm(
     input : dask.array.Array, shape ``(N, C, *spatial)``
         Its chunks are NumPy or CuPy arrays, with all channels in one chunk.
     mean, var : ndarray or dask.array.Array, shape ``(C,)``
-        Mean and variance of each channel. Those of `input` itself are reductions that Dask has, as
-        in the example.
+        Mean and variance of each channel. Dask's own reductions compute the statistics of `input`
+        itself, as in the example.
     weight, bias : ndarray or dask.array.Array, shape ``(C,)``, optional
         As in `cupyconv.batch_norm`.
     eps : float, default 1e-5
@@ -143,7 +143,7 @@ def group_norm(
 def _group_norm(
     array: Array, weight: Array | None, bias: Array | None, *, num_groups: int, eps: float
 ) -> Array:
-    """Take the arguments in the order in which a block's task passes them."""
+    """Call `group_norm` with the arguments in the order in which a block's task passes them."""
     return _normalization.group_norm(array, num_groups, weight, bias, eps)
 
 
@@ -153,6 +153,7 @@ def _normalised(
     array: da.Array,
     parameters: Sequence[ArrayOrDask | None],
 ) -> da.Array:
+    """Return a norm by `function`, each of whose blocks reads one chunk."""
     return _blocks.by_block(
         name,
         function.keywords,
@@ -245,14 +246,14 @@ def max_pool2d(
 
 
 def _pooled_window(axis: PoolAxis, window: Window) -> PoolAxis:
-    """Return the pooling of a window along an axis."""
+    """Return the description of the pooling of one window along an axis."""
     size = window.stop - window.start
     reach = window.before + size + window.after - axis.dilation * (axis.kernel - 1) - 1
     return replace(axis, size_in=size, size_out=reach // axis.stride + 1, pad=window.before)
 
 
 def _pool(axes: tuple[PoolAxis, PoolAxis], array: Array) -> Array:
-    """Pool a window. Unlike a call's, its padding may differ before and after the elements."""
+    """Pool a window. Its padding may differ at its two ends, unlike the padding of a call."""
     geometry = PoolGeometry(array.shape[:-2], axes)
     with arrays.on_device(array):
         out = arrays.kind_of(array)(geometry.out_shape, array.dtype.newbyteorder("="))

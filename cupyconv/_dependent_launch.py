@@ -1,8 +1,8 @@
-"""Programmatic dependent launches: a kernel may begin before the previous kernel has ended.
+"""Programmatic dependent launch: a kernel may begin before the previous kernel has ended.
 
-The latency of its start then overlaps with the previous kernel. CuPy has no call for such a launch,
-so this module calls the driver itself. The kernel waits before it reads what the previous kernel
-writes (``wait_for_grids`` in ``kernels/ptx.cuh``).
+The latency of the kernel's start then overlaps with the previous kernel. CuPy has no such launch,
+so this module calls the driver itself. The kernel waits before it reads the previous kernel's
+results (``wait_for_grids`` in ``kernels/ptx.cuh``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Config(ctypes.Structure):  # CUlaunchConfig
 
 @lru_cache(maxsize=1)
 def driver() -> Callable[..., int] | None:
-    """Return the driver's cuLaunchKernelEx, None if there is none or the driver is too old."""
+    """Return the driver's cuLaunchKernelEx, or None if the driver lacks it or is too old."""
     from cupy.cuda import runtime
 
     try:
@@ -61,9 +61,9 @@ def driver() -> Callable[..., int] | None:
 def launcher(
     launch: Callable[..., int], function: Any, grid: int, block: int, shared: int
 ) -> Callable[[array[int]], None]:
-    """Return a function that launches CuPy's `function` on the current stream by `launch`.
+    """Return a function that launches the kernel `function` of CuPy on the current stream.
 
-    It takes the packed arguments of the kernel.
+    `launch` is the driver's call. The returned function takes the packed arguments of the kernel.
     """
     from cupy import cuda
 

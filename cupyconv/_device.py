@@ -1,4 +1,4 @@
-"""What kernels run on: a CUDA device by way of CuPy, or one that stands in for it."""
+"""Devices that kernels run on: a CUDA device through CuPy, or an object that replaces it."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ if TYPE_CHECKING:
 
 
 class Device(Protocol):
-    """What kernels run on."""
+    """A device that kernels run on."""
 
     def processor(self) -> Processor:
-        """Return what plans know of the device."""
+        """Return the properties of the device that plans depend on."""
 
     def address(self, array: Array) -> int:
-        """Return the address of the first element."""
+        """Return the address of the first element of `array`."""
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return uninitialised memory for the launches of one call."""
 
     def cast(self, array: Array, dtype: np.dtype) -> Array:
-        """Return `array` in `dtype`: itself, or a copy in C order in workspace."""
+        """Return `array` itself if it has `dtype`, else a cast copy in C order in workspace."""
 
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
-        """Return what puts a kernel with its packed arguments on the current stream.
+        """Return a function that launches a kernel with packed arguments on the current stream.
 
-        It holds for the device that is the current one now.
+        The function is valid for the device that is current now.
         """
 
 
 @lru_cache(maxsize=64)
 def processor_of(device: int) -> Processor:
-    """Return what plans know of a CUDA device: of the targets, the last that it can run."""
+    """Return the properties of a CUDA device, with the last of the targets that it can run."""
     from cupy.cuda import runtime
 
     properties = runtime.getDeviceProperties(device)
     capability = 10 * properties["major"] + properties["minor"]
-    able = [
-        t
-        for t in TARGETS
-        if int(t.strip("sm_a")) <= capability and ("a" not in t or capability == 90)
+    runnable = [
+        target
+        for target in TARGETS
+        if int(target.strip("sm_a")) <= capability and ("a" not in target or capability == 90)
     ]
-    return Processor(able[-1] if able else TARGETS[0], properties["multiProcessorCount"])
+    return Processor(runnable[-1] if runnable else TARGETS[0], properties["multiProcessorCount"])
 
 
 @lru_cache(maxsize=4096)
 def _function_of(instance: Instance, device: int) -> Function:
-    """Return a kernel on the current device, whose blocks may take all the shared memory there is.
+    """Return a kernel on the current device, whose blocks may use all shared memory of a block.
 
-    By default a block has 48 KiB, what its kernel declares and what its launch adds together. The
-    attribute is raised once, as the function is loaded: it never depends on earlier launches.
+    CUDA's default limit is 48 KiB for the static and the dynamic shared memory together. The limit
+    is raised once, when the function is loaded, and so never depends on earlier launches.
     """
     kernel = _compile.kernel(instance)
-    most = SHARED[processor_of(device).target]
-    kernel.max_dynamic_shared_size_bytes = most - kernel.shared_size_bytes
+    limit = SHARED[processor_of(device).target]
+    kernel.max_dynamic_shared_size_bytes = limit - kernel.shared_size_bytes
     return kernel.kernel
 
 
 class CupyDevice:
-    """The current CUDA device, by way of CuPy."""
+    """The current CUDA device, through CuPy."""
 
     def __init__(self) -> None:
         import cupy
@@ -77,18 +77,18 @@ class CupyDevice:
         self._cupy, self._runtime, self._pointer = cupy, cupy.cuda.runtime, CPointer
 
     def processor(self) -> Processor:
-        """Return what plans know of the device."""
+        """Return the properties of the device that plans depend on."""
         return processor_of(self._runtime.getDevice())
 
     def address(self, array: Array) -> int:
-        """Return the address of the first element."""
+        """Return the address of the first element of `array`."""
         return array.data.ptr  # type: ignore[no-any-return]
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return uninitialised memory for the launches of one call.
 
-        While the stream is being captured the memory comes from the graph itself: a block of
-        CuPy's pool would be handed out again after the capture, and overwritten by each replay.
+        During a stream capture the memory belongs to the graph itself. CuPy's pool would hand out
+        its block again after the capture, and each replay would overwrite the new owner's data.
         """
         cupy = self._cupy
         stream = cupy.cuda.get_current_stream()
@@ -99,7 +99,7 @@ class CupyDevice:
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
     def cast(self, array: Array, dtype: np.dtype) -> Array:
-        """Return `array` in `dtype`: itself, or a copy in C order in workspace."""
+        """Return `array` itself if it has `dtype`, else a cast copy in C order in workspace."""
         if array.dtype == dtype:
             return array
         copy = self.workspace(array.shape, dtype)
@@ -107,21 +107,21 @@ class CupyDevice:
         return copy
 
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
-        """Return what puts a kernel with its packed arguments on the current stream.
+        """Return a function that launches a kernel with packed arguments on the current stream.
 
-        It holds for the device that is the current one now.
+        The function is valid for the device that is current now.
         """
         function = _function_of(launch.instance, self._runtime.getDevice())
-        early = _dependent_launch.driver() if launch.early else None
-        if early:
+        dependent = _dependent_launch.driver() if launch.early else None
+        if dependent:
             return _dependent_launch.launcher(
-                early, function, launch.grid, launch.block, launch.shared
+                dependent, function, launch.grid, launch.block, launch.shared
             )
         start, pointer = function.linear_launch, self._pointer
         threads, block, shared = launch.grid * launch.block, launch.block, launch.shared
 
         def run(arguments: Arguments) -> None:
-            # A pointer of its own CuPy takes as it is; the address of an array it looks for anew.
+            # CuPy uses its own pointer type as it is, but looks up the address of other arguments.
             start(threads, (pointer(arguments.buffer_info()[0]),), shared, block)
 
         return run

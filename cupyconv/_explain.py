@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from . import _arguments, _plan, _precision
+from . import _arguments, _precision
 from . import _arrays as arrays
 from ._arguments import shown
 from ._arrays import Array, Blueprint, Convolution, Fused
@@ -33,25 +33,17 @@ from ._convolution import (
 )
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._kernels.depthwise_conv import DepthwisePlan
-from ._kernels.gather_conv import GatherPlan
+from ._kernels import choice
 from ._kernels.launches import Launch, Processor
-from ._kernels.question import multiply_adds
+from ._kernels.max_pool2d import plan as plan_pool
+from ._kernels.normalize import NormPlan
+from ._kernels.question import Plan, Question, multiply_adds
 from ._launch import KernelPath
 from ._normalization import batch_norm, group_norm
 from ._packing import Arguments
-from ._plan import (
-    ConvPlan,
-    MatrixPlan,
-    NormPlan,
-    PlainPlan,
-    Pointwise16Plan,
-    PointwisePlan,
-    StreamingPlan,
-)
 from ._pooling import max_pool2d
 from ._signatures import readable
-from ._strides import laid_out, on_long_lines
+from ._strides import laid_out
 
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
     batch_norm,
@@ -91,10 +83,9 @@ class Explanation:
     multiprocessors : int
         Multiprocessors of the GPU.
     kernel : str
-        What does the work: ``"hopper"``, ``"portable"``, ``"spans"``, ``"pointwise"``,
-        ``"streaming"``, ``"depthwise"``, ``"gather"``, ``"plain"`` or ``"direct"`` for
-        convolutions, ``"fused"``, ``"normalize"``, ``"max_pool2d"``, several of them joined by
-        ``" + "``, or ``"none"`` for a result without elements.
+        What does the work: for convolutions the name of a kernel, such as ``"hopper"`` or
+        ``"direct"``, else ``"fused"``, ``"normalize"`` or ``"max_pool2d"``; several of them are
+        joined by ``" + "``, and a result without elements has ``"none"``.
     refused : dict of str to str
         Kernels that come before it, each with the reason why it does not take the call.
     plans : tuple of str
@@ -182,7 +173,6 @@ def _time(ms: float) -> str:
 
 
 _LAUNCH = 3e-6  # seconds of a launch beside its work
-_PLACING = 1.2  # how much longer kernels take that multiply floats as float16 numbers
 
 _MOST_AXES = 64  # of an array of NumPy
 
@@ -242,69 +232,61 @@ class _NotingPath(KernelPath):
         self.products = 0.0  # multiply-adds
         self.seconds = 0.0
 
-    def _note(self, kernel: str, plan: object, nbytes: int, cycles: float = 0) -> None:
+    def _note(self, kernel: str, tiles: object, nbytes: int, cycles: float = 0) -> None:
         self.kernels.append(kernel)
-        self.plans.append(str(plan))
+        self.plans.append(str(tiles))
         self.seconds += max(nbytes / self.chip.copy_rate, self.chip.seconds(cycles))
 
-    def _cycles(self, plan: ConvPlan, dtype: np.dtype) -> float:
-        """Return the cycles that the planner's model gives a convolution.
-
-        Its rates are those of an H200; where others multiply more slowly it takes longer.
-        """
-        if isinstance(plan, MatrixPlan):
-            placing = _PLACING if plan.sum.mode.scaled else 1
-            return plan.tiling.cycles * placing * self.chip.matrix_slowness(dtype)
-        if isinstance(plan, PointwisePlan | Pointwise16Plan | StreamingPlan):
-            return plan.layout.cycles * self.chip.matrix_slowness(dtype)
-        if isinstance(plan, DepthwisePlan | GatherPlan | PlainPlan):
-            return plan.layout.cycles
-        return plan.cycles * self.chip.scalar_slowness(dtype)
+    def _cycles(self, plan: Plan, dtype: np.dtype) -> float:
+        """Return the cycles that the planner's model gives a convolution on this GPU."""
+        return plan.cycles * self.chip.slowness(choice.kernel_of(plan).UNIT, dtype)
 
     def prepare(
         self,
         geometry: ConvGeometry,
-        input: Array,
+        data: Array,
         weight: Array,
         bias: Array | None,
         out: Array,
         precision: str,
     ) -> Convolution:
         """Return what notes the launches of a convolution."""
-        seen, strides = laid_out(geometry, input, weight, out)
+        seen, strides = laid_out(geometry, data, weight, out)
         self.products += multiply_adds(seen)
-        nbytes = sum(map(_bytes, (input, weight, out)))
-        processor, forced = self.chip.processor, _plan.forced_kernel()
-        for kernel, plan in _plan.candidates(seen, out.dtype, precision, processor, forced):
-            if isinstance(plan, PlainPlan):
-                plan, *_ = on_long_lines(seen, strides, out.dtype, processor)
+        nbytes = sum(map(_bytes, (data, weight, out)))
+        processor = self.chip.processor
+        question = Question(seen, out.dtype, precision, processor)
+        for kernel, plan in choice.candidates(
+            seen, out.dtype, precision, processor, choice.forced_kernel()
+        ):
             if not isinstance(plan, str):
-                self._note(kernel, _tiles(plan), nbytes, self._cycles(plan, out.dtype))
+                plan = choice.settled(plan, question, strides)
+                self._note(kernel, plan.tiles, nbytes, self._cycles(plan, out.dtype))
                 break
             self.refused[kernel] = plan
-        return super().prepare(geometry, input, weight, bias, out, precision)
+        return super().prepare(geometry, data, weight, bias, out, precision)
 
     def _normalize(
         self,
         plan: NormPlan,
         geometry: NormGeometry,
-        input: Array,
+        data: Array,
         parameters: Sequence[Array | None],
         eps: float,
         out: Array,
     ) -> None:
         """Note the launches of a norm."""
         sets = f"{geometry.sets} sets of {geometry.elements} values"
-        self._note("normalize", sets, plan.reads * input.nbytes + out.nbytes)
-        super()._normalize(plan, geometry, input, parameters, eps, out)
+        self._note("normalize", sets, plan.reads * data.nbytes + out.nbytes)
+        super()._normalize(plan, geometry, data, parameters, eps, out)
 
-    def max_pool2d(self, geometry: PoolGeometry, input: Array, out: Array) -> None:
+    def max_pool2d(self, geometry: PoolGeometry, data: Array, out: Array) -> None:
         """Note the launch of a max pooling."""
-        plan = _plan.plan_pool(geometry, out.dtype, self.chip.processor)
+        plan = plan_pool(geometry, out.dtype, self.chip.processor)
         turns = -(-geometry.lead[0] // plan.samples)
         between = 2 * turns * sum(plan.between) * out.itemsize  # written and read
-        self._note("max_pool2d", f"{out.size} windows", input.nbytes + out.nbytes + between)
-        super().max_pool2d(geometry, input, out)
+        self._note("max_pool2d", f"{out.size} windows", data.nbytes + out.nbytes + between)
+        super().max_pool2d(geometry, data, out)
 
     def fused(
         self,
@@ -312,7 +294,7 @@ class _NotingPath(KernelPath):
         pooling: PoolGeometry,
         group_norm: NormGeometry,
         precision: str,
-        input: Array,
+        data: Array,
         kernel: Array,
         given: bool,
         eps: float,
@@ -321,7 +303,7 @@ class _NotingPath(KernelPath):
         """Return what notes the launches of the fused operation, None where it is composed."""
         num_groups = group_norm.sets_per_sample
         processor = self.chip.processor
-        plan = _plan.plan_fused(
+        plan = choice.plan_fused(
             convolution, pooling.out_shape, num_groups, out.dtype, precision, processor
         )
         if isinstance(plan, str):
@@ -329,23 +311,16 @@ class _NotingPath(KernelPath):
             return None
         self.products += multiply_adds(convolution)
         cycles = self._cycles(plan.convolution, out.dtype)
-        self._note("fused", plan.convolution.tiling, 3 * 4 * out.size, cycles)
+        self._note("fused", plan.convolution.tiles, 3 * 4 * out.size, cycles)
         return super().fused(
-            convolution, pooling, group_norm, precision, input, kernel, given, eps, out
+            convolution, pooling, group_norm, precision, data, kernel, given, eps, out
         )
 
 
 def _bytes(array: Array) -> int:
-    """Return the bytes of an array, those of a broadcast axis once."""
+    """Return the bytes of an array in memory: a broadcast axis counts as one element."""
     sizes = (size for size, stride in zip(array.shape, array.strides, strict=True) if stride)
     return math.prod(sizes) * array.dtype.itemsize if array.size else 0
-
-
-def _tiles(plan: ConvPlan) -> object:
-    """Return the part of a plan that is not about launches."""
-    if isinstance(plan, MatrixPlan):
-        return plan.tiling
-    return plan.layout
 
 
 @readable

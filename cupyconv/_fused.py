@@ -57,14 +57,14 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     num_groups : int
         Groups of the group norm; divides C_out.
     stride, padding, output_padding, groups : optional
-        Those of the transposed convolution, as in `conv_transpose`.
+        Options of the transposed convolution, as in `conv_transpose`.
     mean, var : ndarray, shape ``(C_out,)``, optional
         Mean and variance for the batch norm, as in `batch_norm`. By default they are computed from
         the result of the convolution.
     eps : float, default 1e-5
         Added to the variances of both norms.
     precision : {"float32", "tf32"}, optional
-        That of the transposed convolution, as in `conv_transpose`.
+        Accuracy of the transposed convolution, as in `conv_transpose`.
     out : ndarray, optional
         As in `conv`.
 
@@ -115,7 +115,7 @@ def conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(
     options = (num_groups, stride, padding, output_padding, groups, precision)
     if type(eps) is not float:
         eps = check_eps(_NAME, eps)
-    # Zeros of both signs are equal, their digits are not.
+    # Zeros of both signs compare equal, but their digits differ.
     key = _calls.key(_NAME, path, layouts, options, eps.hex())
     required = dict(zip(_REQUIRED, operands, strict=False))
     statistics = {"mean": mean, "var": var}
@@ -161,10 +161,10 @@ class _Call:
     pooling: PoolGeometry
     group_norm: NormGeometry
     eps: float
-    kind: Callable[[tuple[int, ...], np.dtype], Array]  # the class of the result
+    kind: Callable[[tuple[int, ...], np.dtype], Array]  # array class of the result
     dtype: np.dtype
     precision: str
-    compute: Fused | None = None  # None until a call has prepared it
+    compute: Fused | None = None  # None until the first call prepares it
 
 
 def _checked(
@@ -175,7 +175,7 @@ def _checked(
     eps: float,
     precision: str | None,
 ) -> _Call:
-    """Check all arguments except for the shape, dtype and memory of `out`."""
+    """Check all arguments, except that the shape, dtype and memory of `out` come later."""
     arrays.check(_NAME, required, optional, arrays.NORMALISED)
     mean, var, _ = optional.values()
     if (mean is None) != (var is None):
@@ -230,7 +230,7 @@ def _compose(
     parameters: Sequence[Array],
     out: Array,
 ) -> None:
-    """Compute the fused operation part by part; each part frees the previous result."""
+    """Compute the fused operation part by part."""
     (mean, var), (bn_weight, bn_bias, gn_weight, gn_bias) = statistics, parameters
     working = arrays.accumulator(call.dtype)
     values = path.workspace(call.convolution.out_shape, working)

@@ -1,8 +1,9 @@
-"""The geometry layer: arguments become a frozen description of the call. It sees no arrays.
+"""The geometry layer: it turns the arguments of a call into a frozen description of the call.
 
-All shapes and values are validated here, by the rules of `_arguments` and `_shape_rules` and where
-a rule needs the output's shape, which is computed here and nowhere else. Errors name the function,
-the argument, the rule and the values.
+No array enters this layer. It validates all shapes and values by the rules of `_arguments` and
+`_shape_rules`, and computes the output's shape, which happens nowhere else. A rule that needs the
+output's shape is therefore in this module. Errors name the function, the argument, the rule and the
+values.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from ._taps import AxisTaps, conv_taps, conv_transpose_taps
 
 @dataclass(frozen=True)
 class ConvGeometry:
-    """A convolution or transposed convolution, as ``groups`` independent ones.
+    """A convolution or transposed convolution: ``groups`` independent ones of equal shape.
 
     Attributes
     ----------
     transposed : bool
-        Whether it is a transposed convolution.
+        Whether the convolution is a transposed one.
     batched : bool
         Whether the caller's arrays have a batch axis.
     batch, groups : int
@@ -36,9 +37,9 @@ class ConvGeometry:
     axes : tuple of AxisTaps
         The taps along each spatial axis.
     stride, dilation : tuple of int
-        Values of the caller, one for each axis.
+        The caller's values, one for each axis.
     pads_before : tuple of int
-        Padding before each axis; the padding after it follows from the sizes.
+        Padding at the start of each axis; the sizes determine the padding at its end.
     """
 
     transposed: bool
@@ -65,8 +66,8 @@ class ConvGeometry:
 
 
 def _extents(kernel: Shape, dilation: Shape) -> Shape:
-    """Return the positions from the first to the last tap on each axis, both included."""
-    return tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
+    """Return the number of positions from the first to the last tap on each axis, both included."""
+    return tuple(distance * (taps - 1) + 1 for distance, taps in zip(dilation, kernel, strict=True))
 
 
 def _halved(total: Shape) -> Pads:
@@ -75,19 +76,20 @@ def _halved(total: Shape) -> Pads:
 
 
 def _before(padding: Pads) -> Shape:
+    """Return the padding at the start of each axis."""
     return tuple(before for before, _ in padding)
 
 
 def _conv_pads(padding: Pads | str, size_in: Shape, stride: Shape, extents: Shape) -> Pads:
-    """Return the padding of a convolution in numbers."""
+    """Return the padding of a convolution in numbers, also for padding that is given by name."""
     if not isinstance(padding, str):
         return padding
     if padding == "valid":
         return ((0, 0),) * len(size_in)
     return _halved(
         tuple(
-            max((-(-size // s) - 1) * s + extent - size, 0)
-            for size, s, extent in zip(size_in, stride, extents, strict=True)
+            max((-(-size // step) - 1) * step + extent - size, 0)
+            for size, step, extent in zip(size_in, stride, extents, strict=True)
         )
     )
 
@@ -122,7 +124,8 @@ def _conv(
             f"extent {extents} on a padded input of size {padded}"
         )
     size_out = tuple(
-        (size - extent) // s + 1 for size, extent, s in zip(padded, extents, stride, strict=True)
+        (size - extent) // step + 1
+        for size, extent, step in zip(padded, extents, stride, strict=True)
     )
     geometry = ConvGeometry(
         transposed=False,
@@ -151,7 +154,7 @@ def conv(
     groups: object,
     rank: int | None,
 ) -> ConvGeometry:
-    """Return the geometry of a convolution. If `rank` is None, it follows from the weight."""
+    """Return the geometry of a convolution. If `rank` is None, the weight determines it."""
     rank = rules.spatial_rank(name, weight_shape, rank)
     return _conv(
         name,
@@ -180,7 +183,7 @@ def depthwise_conv(
     rules.batched(name, input_shape, rank)
     channels_in = input_shape[-rank - 1]
     rules.check_depthwise_channels(name, channels_in, input_shape, weight_shape)
-    if not channels_in:  # a single group without channels
+    if not channels_in:  # described as a single group that has no channels
         weight_shape = (0, 0, *weight_shape[2:])
     return conv(
         name,
@@ -198,13 +201,16 @@ def depthwise_conv(
 def _transpose_pads(
     padding: Pads | str, output_padding: Shape, stride: Shape, extents: Shape
 ) -> tuple[Pads, Shape]:
-    """Return padding and output padding of a transposed convolution in numbers."""
+    """Return the padding and the output padding of a transposed convolution in numbers."""
     if not isinstance(padding, str):
         return padding, output_padding
     if padding == "valid":
         return ((0, 0),) * len(stride), output_padding
-    surplus = tuple(extent - s for extent, s in zip(extents, stride, strict=True))
-    return _halved(tuple(max(n, 0) for n in surplus)), tuple(max(-n, 0) for n in surplus)
+    # "same" gives an output of size `size * stride`: padding removes the positions by which the
+    # kernel exceeds the stride, and output padding adds the positions by which it falls short.
+    surplus = [extent - step for extent, step in zip(extents, stride, strict=True)]
+    pads = _halved(tuple(max(excess, 0) for excess in surplus))
+    return pads, tuple(max(-excess, 0) for excess in surplus)
 
 
 @lru_cache(maxsize=4096)
@@ -230,8 +236,8 @@ def _conv_transpose(
     extents = _extents(kernel, dilation)
     padding, output_padding = _transpose_pads(padding, output_padding, stride, extents)
     full = tuple(
-        (size - 1) * s + extent + extra
-        for size, s, extent, extra in zip(size_in, stride, extents, output_padding, strict=True)
+        (size - 1) * step + extent + extra
+        for size, step, extent, extra in zip(size_in, stride, extents, output_padding, strict=True)
     )
     size_out = tuple(size - sum(pads) for size, pads in zip(full, padding, strict=True))
     call = (
@@ -276,9 +282,9 @@ def conv_transpose(
     rank: int | None,
     weight: str = "weight",
 ) -> ConvGeometry:
-    """Return the geometry of a transposed convolution. If `rank` is None, the weight tells it.
+    """Return the geometry of a transposed convolution. If `rank` is None, the weight determines it.
 
-    `weight` is the name of the weight in the function's signature.
+    `weight` is the name that errors give to the weight.
     """
     rank = rules.spatial_rank(name, weight_shape, rank, weight)
     return _conv_transpose(
@@ -297,7 +303,7 @@ def conv_transpose(
 
 @dataclass(frozen=True)
 class PoolAxis:
-    """A pooling along one axis. The fields are the members of ``struct PoolAxis``, in order."""
+    """A pooling along one axis. The fields equal the members of ``struct PoolAxis``, in order."""
 
     size_in: int
     size_out: int
@@ -308,24 +314,25 @@ class PoolAxis:
 
     @property
     def last(self) -> int:
-        """Last position of the last window."""
+        """Last input position of the last window, which may lie in the padding."""
         return (self.size_out - 1) * self.stride - self.pad + self.dilation * (self.kernel - 1)
 
     @property
     def is_inside(self) -> bool:
-        """Whether all windows lie in the array."""
+        """Whether all windows lie inside the array."""
         return self.pad <= 0 and self.last < self.size_in
 
     @property
     def taps(self) -> int:
-        """Most taps of a window that lie in the array."""
+        """Largest number of taps of one window that lie inside the array."""
         return min(self.kernel, -(-self.size_in // self.dilation))
 
     @property
     def trimmed(self) -> PoolAxis:
-        """The same windows without taps that never lie in the array and inputs that none reads.
+        """The same windows without the taps and the inputs that take no part in any maximum.
 
-        `pad` is then negative if the first window begins after the first input.
+        Such taps lie in the padding for every window, and no window reads such inputs. `pad` is
+        then negative if the first window begins after the first input.
         """
         last_start = (self.size_out - 1) * self.stride - self.pad
         first = max(0, -(last_start // self.dilation))
@@ -372,8 +379,9 @@ def _pool_axis(
             f"{name}: every spatial size of the output must be at least 1, got {call}: a window of "
             f"extent {extent} on a padded input of size {size + 2 * pad}"
         )
-    # A window holds no input only if it starts in the padding before the input and steps over the
-    # input: its first position outside of that padding is its start modulo the dilation.
+    # A window holds no input only if it starts in the padding before the input and its dilation
+    # steps over the whole input. The window's first position outside of that padding is its start
+    # modulo the dilation.
     start, last = -pad, (size_out - 1) * stride - pad
     while start <= min(last, -1):
         first = start % dilation
@@ -382,7 +390,7 @@ def _pool_axis(
                 f"{name}: every window must hold at least one input, got {call}: the window at "
                 f"{start} holds none"
             )
-        start += -((first - size) // stride) * stride  # skip windows that surely hold an input
+        start += -((first - size) // stride) * stride  # skip windows that must hold an input
     return PoolAxis(size, size_out, kernel, stride, dilation, pad)
 
 
@@ -402,10 +410,8 @@ def _pool(
         f"padding={padding}, dilation={dilation}, ceil_mode={ceil_mode}"
     )
     height, width = (
-        _pool_axis(name, call, size, k, s, p, d, ceil_mode)
-        for size, k, s, p, d in zip(
-            input_shape[-2:], kernel, stride, padding, dilation, strict=True
-        )
+        _pool_axis(name, call, *sizes, ceil_mode)
+        for sizes in zip(input_shape[-2:], kernel, stride, padding, dilation, strict=True)
     )
     geometry = PoolGeometry(lead=input_shape[:-2], axes=(height, width))
     rules.check_sizes(name, call, (input_shape, geometry.out_shape))
@@ -446,7 +452,7 @@ def max_pool2d(
 
 @dataclass(frozen=True)
 class NormGeometry:
-    """Sets of values that share a mean and a variance.
+    """How an array is divided into sets of values; a set shares a mean and a variance.
 
     Channel ``c`` of sample ``n`` belongs to set ``n * sets_per_sample + c // channels``.
     ``sets_per_sample`` is 0 if a set extends over the batch.
@@ -471,10 +477,10 @@ def batch_norm(
     given: bool,
     subject: str = "input",
 ) -> NormGeometry:
-    """Return the geometry of a batch norm, whose sets are the channels.
+    """Return the geometry of a batch norm, in which each channel is a set.
 
-    If the statistics are `given`, the sets may be empty. Errors call the normalised array
-    `subject`.
+    If the mean and the variance are `given`, the sets may be empty. Errors call the normalised
+    array `subject`.
     """
     values = () if given else input_shape[:1] + input_shape[2:]
     rules.check_norm(name, subject, input_shape, parameters, values)
@@ -488,7 +494,7 @@ def group_norm(
     parameters: dict[str, Shape | None],
     subject: str = "input",
 ) -> NormGeometry:
-    """Return the geometry of a group norm, whose sets are groups of channels of one sample.
+    """Return the geometry of a group norm, in which a group of channels of one sample is a set.
 
     Errors call the normalised array `subject`.
     """

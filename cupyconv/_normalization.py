@@ -28,7 +28,7 @@ def check_eps(name: str, eps: object) -> float:
 
 
 def shapes(parameters: Mapping[str, Array | None]) -> dict[str, tuple[int, ...] | None]:
-    """Return the shape of each parameter, None if it was not given."""
+    """Return the shape of each parameter, or None for a parameter that the caller did not pass."""
     return {
         argument: None if array is None else array.shape for argument, array in parameters.items()
     }

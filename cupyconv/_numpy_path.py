@@ -1,9 +1,11 @@
 """The path for NumPy arrays: matrix products and strided adds.
 
-A convolution and a transposed convolution pair the same positions. Along each axis, position
-``short`` of the one array is paired with position ``short * stride - pad + tap * dilation`` of the
-other array, the long side. So one loop over the taps serves both directions: it multiplies the
-matrix of a tap with a strided slice of the input and adds the product to a slice of the output.
+A convolution and its transposed convolution pair the same positions. Along each axis, position
+``short`` of one array (the short side) is paired with position ``short * stride - pad + tap *
+dilation`` of the other array (the long side). The long side is the input of a convolution and the
+output of a transposed convolution. So one loop over the taps serves both directions: for each tap
+it multiplies the tap's matrix by a strided slice of the input and adds the product to a slice of
+the output.
 """
 
 from __future__ import annotations
@@ -19,17 +21,18 @@ import numpy as np
 from ._arrays import Convolution, accumulator
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 
-# As on a GPU, overflow, infinities and signalling NaN cause no warnings.
+# Overflow, infinities and signalling NaN cause no warnings, as on a GPU.
 _quiet = np.errstate(all="ignore")
 
-# Taps in a partial sum. Adding up partial sums keeps the rounding errors of many taps low.
-_SEGMENT = 64
+# Taps of one partial sum. A sum of partial sums keeps the rounding errors of many taps low.
+_PARTIAL_TAPS = 64
 
 
 def _pairs(taps: Sequence[int], axes: Sequence[tuple[int, int, int, int, int]]) -> tuple[Any, Any]:
-    """Return the slices of the long and of the short side whose positions `taps` pair.
+    """Return the slices of the long and of the short side that a tap pairs.
 
-    Each of the `axes` is ``(stride, dilation, pad, long, short)``, the last two being sizes.
+    `taps` has the tap's index on each axis. Each of the `axes` is ``(stride, dilation, pad, long,
+    short)``, where ``long`` and ``short`` are the sizes of the two sides.
     """
     long_side, short_side = [], []
     for tap, (stride, dilation, pad, long, short) in zip(taps, axes, strict=True):
@@ -43,7 +46,10 @@ def _pairs(taps: Sequence[int], axes: Sequence[tuple[int, int, int, int, int]]) 
 
 
 def _product(matrix: np.ndarray, values: np.ndarray) -> Any:
-    """Return ``matrix @ values`` for (groups, rows, channels) and (N, groups, channels, *space)."""
+    """Return ``matrix @ values`` over the channels, for each group, sample and position.
+
+    The shapes are ``(groups, rows, channels)`` and ``(N, groups, channels, *space)``.
+    """
     groups, rows, channels = matrix.shape
     space = values.shape[3:]
     if channels == 1:
@@ -55,23 +61,25 @@ def _product(matrix: np.ndarray, values: np.ndarray) -> Any:
 
 
 def _by_parts(multiply: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Any:
-    """Return ``multiply(a, b)``, for complex arrays from products of real and imaginary parts.
+    """Return ``multiply(a, b)``; complex arrays are multiplied by real and imaginary parts.
 
-    BLAS multiplies a complex matrix product by 1 + 0j in the end, which makes NaN of infinities.
-    NumPy multiplies elements in vector instructions, with fused multiply-adds, and the rest one by
-    one, without: equal products may then round differently.
+    BLAS multiplies a complex matrix product by 1 + 0j at the end, which turns infinities into NaN.
+    NumPy's elementwise complex product rounds equal products differently, since its vector
+    instructions use fused multiply-adds and the remaining elements do not.
     """
     if a.dtype.kind != "c":
         return multiply(a, b)
-    (ar, ai), (br, bi) = ((np.ascontiguousarray(part) for part in (m.real, m.imag)) for m in (a, b))
-    real = multiply(ar, br) - multiply(ai, bi)
+    a_real, a_imag = map(np.ascontiguousarray, (a.real, a.imag))
+    b_real, b_imag = map(np.ascontiguousarray, (b.real, b.imag))
+    real = multiply(a_real, b_real) - multiply(a_imag, b_imag)
     result = np.empty(real.shape, a.dtype)
     result.real = real
-    result.imag = multiply(ar, bi) + multiply(ai, br)
+    result.imag = multiply(a_real, b_imag) + multiply(a_imag, b_real)
     return result
 
 
 def _statistics(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and the biased variance over `axes`."""
     mean = values.mean(axis=axes, keepdims=True)
     return mean, np.square(values - mean).mean(axis=axes, keepdims=True)
 
@@ -79,8 +87,8 @@ def _statistics(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, 
 def _to_odd(values: np.ndarray) -> np.ndarray:
     """Return `values` in float32, rounded to odd.
 
-    Rounding the result to fewer bits is then the same as rounding `values` once, whereas ml_dtypes
-    rounds float64 to float32 and then to bfloat16.
+    If the result is then rounded to bfloat16, it equals `values` rounded once. ml_dtypes itself
+    rounds float64 twice: to float32, then to bfloat16.
     """
     rounded = values.astype(np.float32)
     away = np.abs(rounded) > np.abs(values)
@@ -92,11 +100,11 @@ def _to_odd(values: np.ndarray) -> np.ndarray:
 def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
     """Return the maximum of each window along the last axis.
 
-    Of equal elements, such as zeros of both signs, it is the first. It is the first NaN if there is
-    one.
+    If several elements equal the maximum, such as zeros of both signs, the first one counts. If a
+    window has a NaN, the result is its first NaN.
     """
     result = np.empty((*values.shape[:-1], axis.size_out), values.dtype)
-    if axis.size_out < axis.kernel:  # window by window, else tap by tap
+    if axis.size_out < axis.kernel:  # the loop over windows is shorter than the one over taps
         for position in range(axis.size_out):
             start = position * axis.stride - axis.pad
             end = start + axis.dilation * (axis.kernel - 1) + 1
@@ -109,9 +117,9 @@ def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
     pairing = axis.stride, axis.dilation, axis.pad, axis.size_in, axis.size_out
     for tap in range(axis.kernel):
         source, target = _pairs((tap,), (pairing,))
-        other, best = values[source], result[target]
-        larger = (other > best) | ((other != other) & (best == best))
-        result[target] = np.where(seen[target[-1]] & ~larger, best, other)
+        candidate, best = values[source], result[target]
+        larger = (candidate > best) | ((candidate != candidate) & (best == best))
+        result[target] = np.where(seen[target[-1]] & ~larger, best, candidate)
         seen[target[-1]] = True
     return result
 
@@ -125,7 +133,7 @@ class NumpyPath:
 
     @_quiet
     def cast(self, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return `array` in `dtype`: itself, or a copy."""
+        """Return `array` itself if it has `dtype`, else a cast copy."""
         return array.astype(dtype, copy=False)
 
     def prepare(
@@ -137,7 +145,7 @@ class NumpyPath:
         out: np.ndarray,
         precision: str,
     ) -> Convolution:
-        """Return a function that convolves, at full accuracy for any `precision`."""
+        """Return a function that convolves with full accuracy, whatever the `precision`."""
         return partial(self._convolve, geometry)
 
     @_quiet
@@ -165,12 +173,12 @@ class NumpyPath:
         steps = geometry.stride, geometry.dilation, geometry.pads_before
         axes = list(zip(*steps, *sizes, strict=True))
         total = np.zeros((geometry.batch, groups, rows, *size_out), dtype)
-        partial_sum = np.zeros_like(total) if math.prod(kernel) > _SEGMENT else total
+        partial_sum = np.zeros_like(total) if math.prod(kernel) > _PARTIAL_TAPS else total
         for count, tap in enumerate(itertools.product(*map(range, kernel)), 1):
             long, short = _pairs(tap, axes)
             source, target = (short, long) if geometry.transposed else (long, short)
             partial_sum[target] += _product(matrices[(slice(None),) * 3 + tap], values[source])
-            if partial_sum is not total and count % _SEGMENT == 0:
+            if partial_sum is not total and count % _PARTIAL_TAPS == 0:
                 total += partial_sum
                 partial_sum[...] = 0
         if partial_sum is not total:
@@ -195,7 +203,7 @@ class NumpyPath:
         out: np.ndarray,
         tanh: bool = False,
     ) -> None:
-        """Normalise in float64, take tanh if asked to, and write the result to `out`."""
+        """Normalise in float64, apply tanh if `tanh` is set, and write the result to `out`."""
         shape = geometry.shape
         per_channel = (shape[1], *(1,) * (len(shape) - 2))
         values = data.astype(np.float64, order="C")

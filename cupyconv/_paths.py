@@ -1,4 +1,4 @@
-"""The path of a call: kernels for CuPy arrays, NumPy's functions for NumPy arrays."""
+"""The path of a call: CUDA kernels for CuPy arrays, NumPy's functions for NumPy arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._launch import KernelPath
 
 
 class Path(Protocol):
-    """The operations of a path. Each writes its result to `out`, which is not empty."""
+    """The operations of a path. Each one writes its result to `out`, which has elements."""
 
     def prepare(
         self,
@@ -26,7 +26,7 @@ class Path(Protocol):
         out: Array,
         precision: str,
     ) -> Convolution:
-        """Return a function that convolves arrays with the same layouts as these."""
+        """Return a function that convolves arrays with the layouts of these arrays."""
 
     def normalize(
         self,
@@ -40,10 +40,10 @@ class Path(Protocol):
         out: Array,
         tanh: bool = False,
     ) -> None:
-        """Write a norm, or tanh of it."""
+        """Write a norm, or the tanh of a norm."""
 
     def max_pool2d(self, geometry: PoolGeometry, data: Array, out: Array) -> None:
-        """Write a max pooling."""
+        """Write the maximum of each window."""
 
     def fused(
         self,
@@ -59,14 +59,14 @@ class Path(Protocol):
     ) -> Fused | None:
         """Return a function that runs the fused operation on arrays with these layouts.
 
-        Return None if the operation has to be composed of its parts.
+        Return None if the caller has to compose the operation of its parts.
         """
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return uninitialised memory for one call."""
 
     def cast(self, array: Array, dtype: np.dtype) -> Array:
-        """Return `array` in `dtype`: itself, or a copy."""
+        """Return `array` itself if it has `dtype`, else a cast copy."""
 
 
 numpy_path: Path = _numpy_path.NumpyPath()
@@ -74,11 +74,12 @@ numpy_path: Path = _numpy_path.NumpyPath()
 
 @lru_cache(maxsize=1)
 def _cupy_path() -> Path:
+    """Return the path of CuPy arrays, which imports CuPy."""
     return KernelPath(CupyDevice())
 
 
 def path_of(array: Array) -> Path:
-    """Return the path of `array`, which must be used with its device as the current one."""
+    """Return the path of `array`. Its device must be the current one while the path is in use."""
     if is_cupy(array):
         return _cupy_path()
     return array.path if isinstance(array, Blueprint) else numpy_path

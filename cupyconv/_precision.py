@@ -1,4 +1,4 @@
-"""The accuracy of float32 convolutions: of a call, or of a block of code."""
+"""The accuracy of float32 convolutions, set for one call or for a block of code."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from ._signatures import readable
 NAMES = ("float32", "tf32")
 
 _current: ContextVar[str] = ContextVar("cupyconv_precision", default="float32")
-current = _current.get  # returns the precision of the enclosing block
+current = _current.get  # the precision of the enclosing block
 
 
 def _check(name: str, value: object) -> str:
+    """Return `value` as a plain string; raise unless it names a precision."""
     if not isinstance(value, str):
         raise TypeError(f"{name}: precision must be a string, got {shown(value)}")
     if value not in NAMES:
         got = f"precision={shown(value)}"
         raise ValueError(f"{name}: precision must be one of {NAMES}, got {got}")
-    return NAMES[NAMES.index(value)]  # a plain string, whatever the caller derived from it
+    return NAMES[NAMES.index(value)]  # a plain string, also if `value` is of a derived class
 
 
 def resolve(name: str, value: object) -> str:
-    """Return the precision of a call: its argument, or the enclosing block's if None."""
+    """Return the precision of a call: its argument `value`, or if None the enclosing block's."""
     return _current.get() if value is None else _check(name, value)
 
 

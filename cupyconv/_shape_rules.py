@@ -1,6 +1,6 @@
-"""Rules for the shapes of the arrays of a call, with errors that repeat the caller's values.
+"""Rules for the shapes of a call's arrays, with errors that repeat the caller's values.
 
-Functions begin with the name of the public function, which begins each message.
+The argument `name` is the public function, which begins each message.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ._arguments import SIZE_LIMIT, Pads
 
 Shape: TypeAlias = tuple[int, ...]
 
-# Most spatial axes of a convolution: the arguments of kernels have room for as many.
+# Most spatial axes of a convolution. The argument structs of the kernels have this many entries.
 MAX_RANK = 24
 
 _LARGEST_ITEM = 16  # bytes of complex128
 
 
 def spatial_rank(name: str, weight_shape: Shape, rank: int | None, weight: str = "weight") -> int:
-    """Return the number of spatial axes of a weight, which must be `rank` unless that is None."""
+    """Return the number of spatial axes of a weight, which must equal `rank` if it is not None."""
     if rank is not None and len(weight_shape) != rank + 2:
         raise ValueError(
             f"{name}: {weight} must have {rank + 2} axes, got {weight} of shape {weight_shape}"
@@ -46,7 +46,7 @@ def batched(name: str, input_shape: Shape, rank: int) -> bool:
 def check_kernel_and_bias(
     name: str, weight: str, weight_shape: Shape, bias_shape: Shape | None, channels_out: int
 ) -> None:
-    """Raise if the kernel has an axis of no taps, or if the bias does not fit the output."""
+    """Raise if the kernel has an axis without taps, or if the bias does not fit the output."""
     if 0 in weight_shape[2:]:
         raise ValueError(
             f"{name}: {weight} must have kernel axes of at least 1, "
@@ -76,7 +76,7 @@ def check_conv_channels(name: str, channels_in: int, weight_shape: Shape, groups
 def check_depthwise_channels(
     name: str, channels_in: int, input_shape: Shape, weight_shape: Shape
 ) -> None:
-    """Raise unless each input channel has its kernels in the weight."""
+    """Raise unless the weight has an equal number of kernels for each input channel."""
     if weight_shape[1] != 1:
         raise ValueError(
             f"{name}: weight must have shape (C_out, 1, *kernel), got weight of shape "
@@ -133,7 +133,7 @@ def check_norm(
 ) -> None:
     """Raise unless a norm can be taken of an input of this shape with these `parameters`.
 
-    `values` are the sizes whose product is the number of values that share a mean.
+    The product of the sizes `values` is the number of values that share a mean.
     """
     if len(input_shape) < 2:
         raise ValueError(
@@ -154,9 +154,9 @@ def check_norm(
 
 
 def check_sizes(name: str, call: str, shapes: Iterable[Shape], extents: Iterable[int] = ()) -> None:
-    """Raise if an array would have 2**63 bytes, or an axis as many positions with its padding.
+    """Raise if an array would have 2**63 bytes, or a padded axis 2**63 positions.
 
-    Axes without elements do not count for the bytes of an array, as in NumPy.
+    The bytes of an array are counted as if its empty axes had one element, as NumPy does.
     """
     elements = max(math.prod(max(size, 1) for size in shape) for shape in shapes)
     if max(elements * _LARGEST_ITEM, *extents, 0) >= SIZE_LIMIT:

@@ -1,7 +1,7 @@
-"""Signatures of public functions with types that a reader knows, for `help`.
+"""Signatures of public functions whose types are familiar to a reader of `help`.
 
-The annotations are written for type checkers: a type variable ties the kind of the result to that
-of the input, and a protocol stands for the arrays of CuPy, which has no type stubs.
+The annotations in the code serve type checkers: a type variable ties the kind of the result to the
+kind of the input, and a protocol replaces CuPy's arrays, since CuPy has no type stubs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READABLE = {
     "ArrayOrDask": "ndarray | dask.array.Array",
     "ArrayT": "ndarray",
     "da.Array": "dask.array.Array",
-    "Iterator": "AbstractContextManager",  # `contextmanager` makes one of a generator
+    "Iterator": "AbstractContextManager",  # `contextmanager` turns the one into the other
     "IntOrSequence": "int | Sequence[int]",
     "Padding": "int | str | Sequence[int] | Sequence[tuple[int, int]]",
 }
@@ -38,7 +38,7 @@ def readable(function: Function) -> Function:
     """Give `function` a signature whose types `help` prints in plain words."""
 
     def plain(annotation: object) -> object:
-        if not isinstance(annotation, str):  # the marker of an argument that has none
+        if not isinstance(annotation, str):  # inspect's marker of an argument without annotation
             return annotation
         words = re.sub(r"[\w.]+", lambda word: _READABLE.get(word[0], word[0]), annotation)
         return _Unquoted(words)
@@ -46,7 +46,9 @@ def readable(function: Function) -> Function:
     signature = inspect.signature(function)
     parameters = signature.parameters.values()
     function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[p.replace(annotation=plain(p.annotation)) for p in parameters],
+        parameters=[
+            parameter.replace(annotation=plain(parameter.annotation)) for parameter in parameters
+        ],
         return_annotation=plain(signature.return_annotation),
     )
     return function

@@ -1,17 +1,17 @@
-"""The tap table: one gather that computes convolutions and transposed convolutions.
+"""The tap table: it describes convolutions and transposed convolutions as the same gather.
 
 Along one axis, the outputs ``o = phase + phases * q`` read the inputs ``q * step + offset`` for
 each ``(tap, offset)`` of a short table that depends on the phase only:
 
 - a convolution has one phase and ``step = stride``; tap ``k`` has offset ``k * dilation - pad``;
-- a transposed convolution has one phase for each residue modulo the stride and ``step = 1``; it
-  takes tap ``k`` only where ``phase + pad - k * dilation`` is divisible by the stride, and the
-  quotient is the offset.
+- a transposed convolution has one phase for each residue of the output position modulo the stride,
+  and ``step = 1``; a phase uses tap ``k`` only if ``phase + pad - k * dilation`` is divisible by
+  the stride, and the quotient is the offset.
 
-The taps that divide form an arithmetic progression (every ``stride / gcd(stride, dilation)``-th
-tap, first tap by a modular inverse), so a table of any length needs a handful of integers: nothing
-is stored in device memory and nothing is transferred. Kernels expand the progression themselves
-(``kernels/taps.cuh``); `AxisTaps.table` expands it here.
+The taps of a phase form an arithmetic progression: every ``stride / gcd(stride, dilation)``-th tap
+from a first one, which a modular inverse gives. So a handful of integers describes a table of any
+length, and no table is stored in device memory or transferred. Kernels expand the progression
+themselves (``kernels/taps.cuh``); `AxisTaps.table` expands it here.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from dataclasses import dataclass
 
 
 def _floor_sum(count: int, step: int, start: int, divisor: int) -> int:
-    """Return the sum of ``(start + i*step) // divisor`` for all i below `count`.
+    """Return the sum of ``(start + i*step) // divisor`` over all i below `count`.
 
-    It counts the integer points below a line, in the steps of Euclid's algorithm.
+    The sum is the number of integer points below a line. Euclid's algorithm counts them in a
+    logarithmic number of steps.
     """
     total = 0
     while count > 0:
@@ -37,14 +38,14 @@ def _floor_sum(count: int, step: int, start: int, divisor: int) -> int:
 def residues_below(limit: int, count: int, step: int, start: int, divisor: int) -> int:
     """Return the number of i below `count` for which ``(start + i*step) % divisor < limit``.
 
-    An axis may have millions of phases, too many for a loop over them in a plan.
+    An axis may have millions of phases, so planning must not loop over them.
     """
     return _floor_sum(count, step, start, divisor) - _floor_sum(count, step, start - limit, divisor)
 
 
 @dataclass(frozen=True)
 class AxisTaps:
-    """The taps of one axis as progressions. Fields are the members of ``struct AxisTaps``."""
+    """The taps of one axis as progressions. The fields equal the members of ``struct AxisTaps``."""
 
     size_in: int
     size_out: int
@@ -52,19 +53,19 @@ class AxisTaps:
     phases: int
     step: int
     origin: int  # phase + origin is the numerator of tap 0
-    divisor: int  # an input offset is the numerator divided by this
+    divisor: int  # the numerator divided by this is an input offset
     dilation: int
-    gcd: int  # a phase has taps only where its numerator is divisible by this
-    tap_step: int  # distance of neighbouring taps of one phase
-    inverse: int  # of dilation / gcd modulo tap_step
-    offset_step: int  # distance of the input offsets of neighbouring taps of one phase
+    gcd: int  # a phase has taps only if its numerator is divisible by this
+    tap_step: int  # from one tap of a phase to the next
+    inverse: int  # modular inverse of dilation / gcd modulo tap_step
+    offset_step: int  # from the input offset of one tap of a phase to the next
 
     def positions(self, phase: int) -> int:
-        """Return how many outputs belong to `phase`."""
+        """Return the number of outputs that belong to `phase`."""
         return max(0, -(-(self.size_out - phase) // self.phases))
 
     def progression(self, phase: int) -> tuple[int, int, int]:
-        """Return the first tap of `phase`, the number of its taps and the first offset."""
+        """Return the first tap of `phase`, the number of its taps and the first tap's offset."""
         numerator = phase + self.origin
         if numerator % self.gcd:
             return 0, 0, 0
@@ -74,7 +75,7 @@ class AxisTaps:
 
     @property
     def most_taps(self) -> int:
-        """Most taps of a phase."""
+        """Largest number of taps of one phase, whether or not the phase has outputs."""
         return -(-self.kernel // self.tap_step)
 
     @property
@@ -84,17 +85,18 @@ class AxisTaps:
 
     @property
     def tap_counts(self) -> tuple[int, int, int]:
-        """Most and fewest taps of a phase that has outputs, and the taps of all such phases."""
+        """Most and fewest taps of the phases that have outputs, and the sum of their taps."""
         if self.size_out >= self.phases:
-            # Each tap belongs to one phase, and the first taps of phases are all different.
+            # Each tap belongs to one phase, and no two phases have the same first tap.
             fewest = self.kernel // self.tap_step if self.gcd == 1 else 0
             return self.most_taps, fewest, self.kernel
 
         def used(taps: int) -> int:
-            """Return how many of the first `taps` belong to phases that have outputs."""
+            """Return the number of the first `taps` taps that belong to phases with outputs."""
             return residues_below(self.size_out, taps, self.dilation, -self.origin, self.phases)
 
-        # Below `tap_step` each tap is the first one of a phase; the longest phases have the first.
+        # Each tap below `tap_step` is the first tap of a phase. The lowest of these first taps
+        # belong to the phases with the most taps.
         rest = self.most_taps - 1
         longest = used(self.kernel - rest * self.tap_step)
         with_taps = used(min(self.kernel, self.tap_step))
@@ -104,7 +106,7 @@ class AxisTaps:
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """Least and largest input offset of any tap, which the first or the last tap has."""
+        """Smallest and largest input offset: the offsets of the first and of the last tap."""
         if self.kernel < 1:
             return 0, 0
         sign = 1 if self.offset_step > 0 else -1
@@ -116,10 +118,11 @@ class AxisTaps:
 
     @property
     def begins_odd(self) -> bool:
-        """Whether the least input offset of some phase that has outputs is odd."""
+        """Whether the smallest input offset of some phase that has outputs is odd."""
         if self.offset_step > 0:
             return self.kernel > 0 and self.origin % 2 == 1
-        # The last taps have the least offsets; an odd one is an odd number of strides away.
+        # The last taps have the smallest offsets. The offset of a tap is odd if
+        # `tap * dilation - origin` exceeds the phase by an odd multiple of the stride.
         taps = min(self.kernel, self.tap_step)
         start = (self.kernel - taps) * self.dilation - self.origin - self.phases
         outputs = len(self.used_phases)
@@ -127,7 +130,7 @@ class AxisTaps:
 
     @property
     def reach(self) -> int:
-        """Bound of the coordinates along the axis that a kernel computes, tiles not included."""
+        """Upper bound of the coordinates that a kernel computes on the axis, without its tiles."""
         inputs = max(self.size_in, self.size_out * self.step)
         return inputs + self.size_out + self.phases + abs(self.origin)
 
@@ -179,10 +182,10 @@ def conv_transpose_taps(
     )
 
 
-# Stands for an axis that a call does not have: one input, one tap, one output.
+# Takes the place of an axis that a call lacks: one input, one tap, one output.
 NO_AXIS = conv_taps(1, 1, 1, 1, 1, 0)
 
 
 def on_three_axes(axes: tuple[AxisTaps, ...]) -> tuple[AxisTaps, ...]:
-    """Return the taps of z, y and x; axes that the convolution lacks have one element."""
+    """Return the taps of z, y and x, where an axis that the convolution lacks has one element."""
     return (NO_AXIS,) * (3 - len(axes)) + axes

@@ -1,9 +1,10 @@
-"""The inputs that a range of outputs reads along one axis, and the chunks that hold them.
+"""The window of inputs that a range of outputs reads along one axis, and the chunks that hold it.
 
-This is for arrays that are divided into chunks (`cupyconv.dask`). Outputs ``start`` to ``stop`` of
-a long axis are computed from a `Window` of its inputs. Padding is absence, so a window is padded
-only where the array itself ends: then the outputs are the same as for the undivided axis. (The
-windows of kernels/windows.cuh are something else, ranges of exponents.)
+Arrays that are divided into chunks (`cupyconv.dask`) need this. Outputs ``start`` to ``stop`` of a
+long axis are computed from a `Window` of the inputs, which includes the halo that neighbouring
+chunks hold. Padding means that inputs are absent, so a window is padded only at the ends of the
+array itself: the outputs then equal the outputs of the undivided axis. (``kernels/windows.cuh`` is
+about something else, the exponent windows of the float16 emulation of float32.)
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from itertools import accumulate
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a convolution, of a transposed convolution or of a pooling.
+    """One axis of a convolution, a transposed convolution or a pooling.
 
-    ``extent`` is ``dilation*(kernel - 1) + 1``, ``pad`` is the padding before the first input.
+    ``extent`` is ``dilation*(kernel - 1) + 1``, and ``pad`` is the padding before the first input.
     """
 
     size_in: int
@@ -30,7 +31,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Window:
-    """Inputs ``start`` to ``stop``, and the padding with which they give a range of outputs."""
+    """Inputs ``start`` to ``stop``, and the padding with which they yield a range of outputs."""
 
     start: int
     stop: int
@@ -40,10 +41,10 @@ class Window:
 
 
 def conv_window(axis: Axis, start: int, stop: int) -> Window:
-    """Return the window that the outputs `start` to `stop` of a convolution read.
+    """Return the window that outputs `start` to `stop` of a convolution read.
 
     Output ``o`` reads ``extent`` positions from ``o*stride - pad`` on. The window of the last
-    outputs goes to the end of the input, so that the window of all outputs is the whole axis.
+    outputs extends to the end of the input, so the window of all outputs is the whole axis.
     """
     first = start * axis.stride - axis.pad
     last = (stop - 1) * axis.stride - axis.pad + axis.extent
@@ -56,15 +57,16 @@ def conv_window(axis: Axis, start: int, stop: int) -> Window:
 
 
 def conv_transpose_window(axis: Axis, start: int, stop: int) -> Window:
-    """Return the window that the outputs `start` to `stop` of a transposed convolution read.
+    """Return the window that outputs `start` to `stop` of a transposed convolution read.
 
     Input ``i`` contributes to ``extent`` outputs from ``i*stride - pad`` on. The window begins with
-    the first input that contributes to `start` or to a later output, but its first contribution is
-    never after `start`: padding cuts outputs off and cannot add any before them. So if the kernel
-    is shorter than the stride, the window may hold an input that contributes to none of the
-    outputs. Windows of the first and of the last outputs go to the end of the input on their side.
+    the first input that contributes to `start` or to a later output. Its first contribution must
+    not be after `start`, though, since padding removes outputs and cannot add any. So if the kernel
+    is shorter than the stride, the window may begin with an input that contributes to none of the
+    outputs. The windows of the first and of the last outputs extend to the first and to the last
+    input.
     """
-    place = start + axis.pad  # of output `start`, from the first contribution of input 0
+    place = start + axis.pad  # distance of output `start` from the first contribution of input 0
     low, high = 0, axis.size_in
     if start > 0:
         contributing = -((axis.extent - 1 - place) // axis.stride)
@@ -72,15 +74,16 @@ def conv_transpose_window(axis: Axis, start: int, stop: int) -> Window:
     if stop < axis.size_out:
         high = min((stop - 1 + axis.pad) // axis.stride + 1, axis.size_in)
     before = place - low * axis.stride
-    covered = (high - low - 1) * axis.stride + axis.extent - before  # outputs from `start` on
+    # Outputs from `start` on to which the window contributes.
+    covered = (high - low - 1) * axis.stride + axis.extent - before
     spare = covered - (stop - start)
     return Window(low, high, before, after=max(spare, 0), output_padding=max(-spare, 0))
 
 
 def conv_borders(axis: Axis, chunks: Sequence[int]) -> tuple[int, ...]:
-    """Return the borders of the output's chunks, given the sizes of the input's chunks.
+    """Return the borders of the output's chunks for input chunks of these sizes.
 
-    The output at ``o`` belongs to the chunk that holds the input at ``o*stride``.
+    Output ``o`` belongs to the chunk that holds input ``o*stride``.
     """
     return _borders(axis, chunks, lambda end: -(-end // axis.stride))
 
@@ -88,7 +91,7 @@ def conv_borders(axis: Axis, chunks: Sequence[int]) -> tuple[int, ...]:
 def conv_transpose_borders(axis: Axis, chunks: Sequence[int]) -> tuple[int, ...]:
     """Return the borders of the output's chunks of a transposed convolution.
 
-    The output at ``o`` belongs to the chunk that holds the input at ``o // stride``.
+    Output ``o`` belongs to the chunk that holds input ``o // stride``.
     """
     return _borders(axis, chunks, lambda end: end * axis.stride)
 
@@ -96,9 +99,10 @@ def conv_transpose_borders(axis: Axis, chunks: Sequence[int]) -> tuple[int, ...]
 def _borders(
     axis: Axis, chunks: Sequence[int], first_after: Callable[[int], int]
 ) -> tuple[int, ...]:
-    """Return the borders, where `first_after` gives the first output after the end of a chunk.
+    """Return the borders of the output's chunks.
 
-    Outputs after the last input belong to the last chunk. Chunks without an output are left out.
+    `first_after` maps the end of an input chunk to the first output of the next chunk. Outputs
+    after the last input belong to the last chunk. Chunks without an output are left out.
     """
     inner = (first_after(end) for end in accumulate(chunks) if end < axis.size_in)
     return tuple(sorted({0, axis.size_out, *(min(border, axis.size_out) for border in inner)}))
@@ -106,18 +110,18 @@ def _borders(
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a window that one chunk holds: its place in the chunk and in the window."""
+    """The part of a window that one chunk holds."""
 
     chunk: int
-    inside: slice
-    place: slice
+    inside: slice  # the part within the chunk
+    place: slice  # the part within the window
     whole: bool  # whether the part is the entire chunk
 
 
 def parts(ends: Sequence[int], start: int, stop: int) -> list[Part]:
     """Return the parts of the window from `start` to `stop` in chunks with these `ends`.
 
-    There is always a part: an empty window gets an empty part of the first chunk.
+    The list is never empty: an empty window gets an empty part of the first chunk.
     """
     result = []
     for chunk in range(bisect_right(ends, start), len(ends)):

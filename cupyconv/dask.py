@@ -1,10 +1,10 @@
 """The functions of cupyconv on Dask arrays, whose chunks are CuPy or NumPy arrays.
 
 An array may be divided into chunks along its batch and its spatial axes, but not along its channels
-(`max_pool2d` allows that as well). A result equals the one of the undivided array. It is computed
-block by block: a block reads the inputs that its outputs need, from as many chunks as hold them,
-and is padded only where the undivided array ends. Nothing is computed before the result is asked
-for.
+(only `max_pool2d` allows the latter). A result equals the result of the undivided array. It is
+computed block by block: each block reads the inputs that its outputs need, from one or several
+chunks, and is padded only at the ends of the undivided array. Computation starts when the result is
+asked for, as usual in Dask.
 """
 
 from __future__ import annotations
@@ -252,12 +252,12 @@ def _transposed(
     function: Callable[..., Array],
     rank: int | None,
     operands: _blocks.Operands,
-    steps: tuple[object, ...],
+    values: tuple[object, ...],
     precision: str | None,
 ) -> da.Array:
-    """Return a transposed convolution; `steps` are its options in the order of `conv_transpose`."""
+    """Return a transposed convolution; `values` are its options in the order of the signature."""
     names = ("stride", "padding", "output_padding", "groups", "dilation")
-    options = dict(zip(names, steps, strict=True))
+    options = dict(zip(names, values, strict=True))
     describe = _geometry.conv_transpose
     return _blocks.convolve(function, describe, operands, options, rank, precision)
 
@@ -321,9 +321,9 @@ def conv_transpose(
     >>> y.compute()
     array([[1., 1., 3., 2., 5., 3., 3.]])
     """
-    steps = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose, None, operands, steps, precision)
+    return _transposed(_convolution.conv_transpose, None, operands, values, precision)
 
 
 @readable
@@ -372,9 +372,9 @@ def conv_transpose1d(
     ... ).compute()
     array([[ 10., 102.,  20., 203.,  30., 300.]])
     """
-    steps = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose1d, 1, operands, steps, precision)
+    return _transposed(_convolution.conv_transpose1d, 1, operands, values, precision)
 
 
 @readable
@@ -425,9 +425,9 @@ def conv_transpose2d(
     >>> float(y[0, 0, 255, 255])
     64.0
     """
-    steps = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose2d, 2, operands, steps, precision)
+    return _transposed(_convolution.conv_transpose2d, 2, operands, values, precision)
 
 
 @readable
@@ -474,9 +474,9 @@ def conv_transpose3d(
     >>> y.chunks
     ((1,), (20, 20, 20), (20, 20), (40,))
     """
-    steps = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose3d, 3, operands, steps, precision)
+    return _transposed(_convolution.conv_transpose3d, 3, operands, values, precision)
 
 
 @readable

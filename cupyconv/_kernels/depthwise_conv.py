@@ -29,29 +29,33 @@ from .depthwise_tiles import (
 )
 from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
 from .members import CALL, Members, Template, axis_taps, parameter
+from .memory import along_three_axes
 from .question import LARGE, Question, Refusal, TiledPlan, not_one_channel
 
 if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAME = "depthwise"
+NAMES = ("depthwise",)
 SOURCES = ("depthwise_conv.cu",)
-ORDER = "depthwise"
-UNIT = "FMA"
+ORDER = "the bias, then the taps of z, y and x in the order of their inputs"
+UNIT = "memory"
 
 
 class DepthwisePlan(TiledPlan[Layout]):
     """How a convolution runs by depthwise_conv.cu."""
 
 
+PLAN = DepthwisePlan
+
+
 def plan(question: Question) -> DepthwisePlan | Refusal:
     """Return the plan by which inputs are staged with a halo, or why there is none."""
-    g, dtype = question.geometry, question.dtype
-    other = not_one_channel(g, dtype)
+    geometry, dtype = question.geometry, question.dtype
+    other = not_one_channel(geometry, dtype)
     if other:
         return other
-    layout = layout_of(g, dtype.itemsize, question.processor)
+    layout = layout_of(geometry, dtype.itemsize, question.processor)
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
     if layout.count > MAX_GRID // 2:
@@ -96,7 +100,7 @@ def bind(
     """Return the convolution of a plan for all arrays of such strides."""
     layout, itemsize = plan.layout, question.dtype.itemsize
     chunk = CHUNK // itemsize
-    apart = strides.input[1], *_on_three_axes(strides.input_axes)
+    apart = strides.input[1], *along_three_axes(strides.input_axes)
     # Whether each line of each sample begins with a chunk and ends with one.
     size = layout.axes[2].size_in
     in_chunks = lie_together(chunk, (strides.input[0], *apart), size) == chunk
@@ -118,22 +122,18 @@ def bind(
     if whole or loads != others:
         unaligned = template(others, whole=False)
     # A thread has neighbouring outputs where taps slide.
-    out_strides = (*strides.out, *_on_three_axes(strides.out_axes))
+    out_strides = (*strides.out, *along_three_axes(strides.out_axes))
     in_pairs = layout.slides and lie_together(2, out_strides) == 2
     launch, address = device.launcher(plan.launch), device.address
 
-    def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        source, result = address(input), address(out)
+    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        source, result = address(data), address(out)
         term = 0 if bias is None else address(bias)
         arguments = aligned if source % CHUNK == 0 else unaligned
         pairs = in_pairs and result % (2 * itemsize) == 0
         launch(arguments(source, address(weight), result, term, pairs))
 
     return convolve
-
-
-def _on_three_axes(strides: list[int]) -> list[int]:
-    return [*(0,) * (3 - len(strides)), *strides]
 
 
 def _pitches(layout: Layout, strides: ConvStrides, loads: int) -> tuple[int, int, int]:
@@ -146,7 +146,7 @@ def _pitches(layout: Layout, strides: ConvStrides, loads: int) -> tuple[int, int
     if layout.shape.tensor_cores:
         line = layout.staging.pitch
         return line, line * height, line * height * depth
-    along_z, along_y, _ = _on_three_axes(strides.input_axes)
+    along_z, along_y, _ = along_three_axes(strides.input_axes)
     chunk = CHUNK // layout.itemsize if loads else 1
     line = layout.staging.runs(loads).total * chunk
     line += (along_y - line) % chunk
@@ -166,15 +166,15 @@ def _arguments(
     whole: bool,
 ) -> Members:
     """Return the members of ``struct Arguments``."""
-    g, runs = geometry, layout.staging.runs(loads)
+    runs = layout.staging.runs(loads)
     line, plane, channel = _pitches(layout, strides, loads)
     return {
         "input": CALL,
         "weight": CALL,
         "out": CALL,
         "bias": parameter(bias),
-        "groups": g.groups,
-        "rows": g.rows,
+        "groups": geometry.groups,
+        "rows": geometry.rows,
         "input_batch": strides.input[0],
         "input_group": strides.input[1],
         "weight_group": strides.weight[0],
@@ -217,9 +217,9 @@ def _axes(layout: Layout, strides: ConvStrides, pitches: tuple[int, ...]) -> lis
         layout.tiles,
         layout.extent,
         pitches,
-        _on_three_axes(strides.input_axes),
-        _on_three_axes(strides.weight_axes),
-        _on_three_axes(strides.out_axes),
+        along_three_axes(strides.input_axes),
+        along_three_axes(strides.weight_axes),
+        along_three_axes(strides.out_axes),
         strict=True,
     )
     return [
@@ -242,7 +242,7 @@ def _axes(layout: Layout, strides: ConvStrides, pitches: tuple[int, ...]) -> lis
 def _lines_of_a_thread(layout: Layout, strides: ConvStrides, pitch: int) -> Members:
     """Return what separates the lines of a thread: sections of a line, or lines along y."""
     _, y, x = layout.axes
-    _, along_y, along_x = _on_three_axes(strides.out_axes)
+    _, along_y, along_x = along_three_axes(strides.out_axes)
     if layout.section:
         inputs = layout.section // x.phases * x.step
         return {

@@ -1,8 +1,8 @@
 """How the depthwise kernel divides outputs into tiles, and how it stages their inputs.
 
-Of the tiles that fit shared memory, a plan takes those that a model of their time prefers. They may
+A plan takes the tiles that are fastest by a model, among those that fit shared memory. Tiles may
 depend on the batch: a sum is computed in one thread, or on Tensor Cores line by line of its taps,
-in whichever tile it is.
+whatever its tile is.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Shape:
     tensor_cores: bool = False
 
 
-# By the accumulator's size: a kernel for each width of which taps slide. The first one also takes
-# all geometries whose taps do not.
+# By the accumulator's size: a kernel for each width whose taps slide. The first one also takes all
+# geometries whose taps do not.
 SHAPES = {
     4: (Shape(3, 8, 6), Shape(1, 8, 6), Shape(5, 4, 6), Shape(7, 8, 4)),
     8: (Shape(3, 4, 4),),
@@ -71,7 +71,7 @@ _DESCRIBED = 6  # chunks that a thread could load in the time in which it descri
 
 @dataclass(frozen=True)
 class Runs:
-    """How threads share a staged line: it is `count` runs of `chunks`, of which each has one."""
+    """How threads share a staged line: as `count` runs of `chunks` chunks, one for a thread."""
 
     chunks: int
     count: int
@@ -373,21 +373,21 @@ def _boxes(axes: tuple[AxisTaps, ...], shape: Shape, chunk: int) -> Iterator[tup
 
 
 def _candidates(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Iterator[Layout]:
-    """Yield the layouts that fit, of which plans choose one."""
-    g, axes = geometry, on_three_axes(geometry.axes)
+    """Yield the layouts that fit shared memory."""
+    axes = on_three_axes(geometry.axes)
     shape, slides = _shape(axes, itemsize, processor)
     offsets = tuple(axis.offsets for axis in axes)
     z, y, x = axes
     taps = math.prod(axis.kernel for axis in axes)
-    rows = min(g.rows, max(1, MAX_TAPS // (taps * z.phases * y.phases)))
+    rows = min(geometry.rows, max(1, MAX_TAPS // (taps * z.phases * y.phases)))
     for tile in _boxes(axes, shape, CHUNK // itemsize):
         extent = _extent(x, tile[2], offsets[2])
         staging = _staging(shape, x, tile[2], extent, itemsize, processor)
         # A tile has several channels only where it has all positions of each.
         one = all(axis.positions(0) <= size for axis, size in zip(axes, tile, strict=True))
-        for channels in _splits(g.groups, 1, 256) if one else [1]:
+        for channels in _splits(geometry.groups, 1, 256) if one else [1]:
             layout = Layout(
-                geometry=g,
+                geometry=geometry,
                 itemsize=itemsize,
                 processor=processor,
                 shape=shape,

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAME = "direct"
+NAMES = ("direct",)
 SOURCES = ("direct_conv.cu",)
-ORDER = "direct"
+ORDER = "chunks of 8 channels, in each its taps, for each tap channels; segments of 128 products"
 UNIT = "FMA"
 
 THREADS = 128
@@ -144,6 +144,9 @@ class DirectPlan(TiledPlan[Layout]):
     """How a convolution runs by direct_conv.cu."""
 
 
+PLAN = DirectPlan
+
+
 # Multiply-adds in float32 that a multiprocessor makes in a cycle where a group fills the eight rows
 # of a thread; with fewer rows it makes fewer in proportion.
 _RATE, _THREAD_ROWS = 64, 8
@@ -156,24 +159,26 @@ def rate(geometry: ConvGeometry) -> float:
 
 def plan(question: Question) -> DirectPlan:
     """Return the plan of a convolution; the kernel refuses none."""
-    g, multiprocessors = question.geometry, question.processor.multiprocessors
-    phases = math.prod(len(axis.used_phases) for axis in g.axes)
-    largest_phase = g.batch * math.prod(axis.positions(0) for axis in g.axes)
+    geometry, multiprocessors = question.geometry, question.processor.multiprocessors
+    phases = math.prod(len(axis.used_phases) for axis in geometry.axes)
+    largest_phase = geometry.batch * math.prod(axis.positions(0) for axis in geometry.axes)
 
     def tiles_along(tile: Tile) -> tuple[int, int]:
-        return -(-g.rows // tile.rows), -(-largest_phase // tile.positions)
+        return -(-geometry.rows // tile.rows), -(-largest_phase // tile.positions)
 
     def blocks(tile: Tile) -> int:
-        return phases * math.prod(tiles_along(tile)) * g.groups
+        return phases * math.prod(tiles_along(tile)) * geometry.groups
 
     dtype = storage(question.dtype)
     wide, narrow, small = _tiles(dtype)
-    tile, most = (wide, _SMALL_TILES // 2) if g.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
+    tile, most = (
+        (wide, _SMALL_TILES // 2) if geometry.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
+    )
     if blocks(small) <= most * multiprocessors:
         tile = small
     # A single spatial axis takes the kernel of two.
-    rank = max(2, g.rank) if g.rank <= 3 and fits_32_bits(g) else _ANY_RANK
-    cycles = multiply_adds(g) / multiprocessors / rate(g)
+    rank = max(2, geometry.rank) if geometry.rank <= 3 and fits_32_bits(geometry) else _ANY_RANK
+    cycles = multiply_adds(geometry) / multiprocessors / rate(geometry)
     launch = Launch(_instance(dtype, rank, tile), min(blocks(tile), MAX_GRID), THREADS)
     return DirectPlan(launch, Layout(rank, phases, *tiles_along(tile), cycles))
 
@@ -201,24 +206,23 @@ def _arguments(
     layout: Layout, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
 ) -> Members:
     """Return the members of ``struct Arguments``."""
-    g = geometry
-    missing = max(0, layout.rank - g.rank)  # axes before the first one of the convolution
-    beyond = (layout.rank or MAX_RANK) - missing - g.rank
+    missing = max(0, layout.rank - geometry.rank)  # axes before the first one of the convolution
+    beyond = (layout.rank or MAX_RANK) - missing - geometry.rank
 
     def on_axes(strides: list[int]) -> list[int]:
         return [*(0,) * missing, *strides, *(0,) * beyond]
 
-    axes = (NO_AXIS,) * missing + g.axes + (_BEYOND,) * beyond
+    axes = (NO_AXIS,) * missing + geometry.axes + (_BEYOND,) * beyond
     return {
         "input": CALL,
         "weight": CALL,
         "out": CALL,
         "bias": parameter(bias),
-        "rank": g.rank,
-        "batch": g.batch,
-        "groups": g.groups,
-        "channels": g.channels,
-        "rows": g.rows,
+        "rank": geometry.rank,
+        "batch": geometry.batch,
+        "groups": geometry.groups,
+        "channels": geometry.channels,
+        "rows": geometry.rows,
         "input_batch": strides.input[0],
         "input_group": strides.input[1],
         "input_channel": strides.input[2],

@@ -19,16 +19,17 @@ from .._packing import long_reciprocal
 from .._taps import AxisTaps, on_three_axes
 from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
 from .members import CALL, Members, Template, one_launch, parameter
+from .memory import along_three_axes
 from .question import LARGE, Question, Refusal, TiledPlan, not_one_channel
 
 if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAME = "gather"
+NAMES = ("gather",)
 SOURCES = ("gather_conv.cu",)
-ORDER = "gather"
-UNIT = "FMA"
+ORDER = "the bias, then the taps of z, y and x in the order of their inputs"
+UNIT = "memory"
 
 THREADS = 128
 _BLOCKS = (64, 128, 160, 256)  # threads of blocks with strips
@@ -40,13 +41,13 @@ _STEPS = (1, 2)  # from one output of a strip to the next
 MAX_TAPS = 1024
 CHUNK = 16  # bytes of a copy
 _BARRIER, _CHANNEL = 16, 16  # bytes of the mbarrier, and of a channel's description
-# Of a tile. Without strips they are a multiple of TOGETHER.
+# Output channels of a tile: without strips, a multiple of TOGETHER.
 _CHANNELS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _COUNTED = 2**20  # what the kernel counts in a tile stays below
 _MOST_APART = 2**30  # elements along an axis from one place to another, absent ones included
 _RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
 _RESIDENT = {3: 8, 5: 7, 7: 6}  # blocks of a multiprocessor, by registers; half as many in float64
-_REGISTERS = {3: 64, 5: 104, 7: 120}  # about those of a thread with strips
+_REGISTERS = {3: 64, 5: 104, 7: 120}  # of a thread with strips, roughly
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,11 @@ class Layout:
     axes : tuple of AxisTaps
         z, y and x.
     band : int
-        The axis that is divided, of these; those in front of it have one element.
+        The one of these axes that is divided; the axes before it have one element.
     tile, tiles : int
         Outputs of a tile along it, and how many tiles there are.
     positions : int
-        Of each output along it.
+        Positions on the axes after it, for each output along it.
     lines : int
         Outputs of a strip.
     channels, channel_tiles : int
@@ -108,11 +109,11 @@ class Layout:
     count : int
         Tiles, over all samples.
     threads : int
-        Of a block.
+        Threads of a block.
     bulk : bool
         Whether a piece of inputs is one copy, and not one for each chunk.
     cycles : float
-        Of the model.
+        The model's time.
     """
 
     shape: Shape
@@ -163,16 +164,21 @@ class GatherPlan(TiledPlan[Layout]):
     """How a convolution runs by gather_conv.cu."""
 
 
+PLAN = GatherPlan
+
+
 def plan(question: Question) -> GatherPlan | Refusal:
     """Return the plan by which threads gather what an output needs, or why there is none."""
-    g, processor = question.geometry, question.processor
-    other = not_one_channel(g, question.dtype)
+    geometry, processor = question.geometry, question.processor
+    other = not_one_channel(geometry, question.dtype)
     if other:
         return other
-    if not _suits(g):
+    if not _suits(geometry):
         return "its kernel is not 3, 5 or 7 wide, or it is transposed with a stride"
     itemsize, multiprocessors = question.dtype.itemsize, processor.multiprocessors
-    layout = _layout(g, itemsize, processor.shared, multiprocessors, processor.copies_in_bulk)
+    layout = _layout(
+        geometry, itemsize, processor.shared, multiprocessors, processor.copies_in_bulk
+    )
     if layout is None:
         return "its kernel, or its stride, is too large for tiles"
     if layout.count > MAX_GRID // 2:
@@ -219,35 +225,35 @@ def _arguments(
     layout: Layout, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
 ) -> Members:
     """Return the members of ``struct Arguments``."""
-    g = geometry
-    lead = (0,) * (3 - g.rank)
-    input_axes, weight_axes = (*lead, *strides.input_axes), (*lead, *strides.weight_axes)
+    input_axes, weight_axes = map(along_three_axes, (strides.input_axes, strides.weight_axes))
     axes = zip(
         layout.axes,
         input_axes,
         weight_axes,
-        (*lead, *strides.out_axes),
+        along_three_axes(strides.out_axes),
         layout.pitches,
         strict=True,
     )
     sizes, taps = zip(*((axis.size_in, axis.kernel) for axis in layout.axes), strict=True)
     dense = _lie_without_gaps(sizes, input_axes)
-    joined = layout.whole and _lie_without_gaps((g.groups, *sizes), (strides.input[1], *input_axes))
-    # The rows of all groups of a convolution are one axis, those of a transposed one may be.
+    joined = layout.whole and _lie_without_gaps(
+        (geometry.groups, *sizes), (strides.input[1], *input_axes)
+    )
+    # The rows of all groups of a convolution are one axis; in a transposed one they may be.
     group, row = strides.weight[:2]
-    rows, group, row = (1, row, 0) if group == g.rows * row else (g.rows, group, row)
+    rows, group, row = (1, row, 0) if group == geometry.rows * row else (geometry.rows, group, row)
     weights_joined = (
         rows == 1
         and all(axis.offset_step > 0 for axis in layout.axes)
-        and _lie_without_gaps((g.groups * g.rows, *taps), (group, *weight_axes))
+        and _lie_without_gaps((geometry.groups * geometry.rows, *taps), (group, *weight_axes))
     )
     return {
         "input": CALL,
         "weight": CALL,
         "out": CALL,
         "bias": parameter(bias),
-        "outputs": g.groups * g.rows,
-        "rows": g.rows,
+        "outputs": geometry.groups * geometry.rows,
+        "rows": geometry.rows,
         "input_batch": strides.input[0],
         "input_group": strides.input[1],
         "out_batch": strides.out[0],
@@ -274,7 +280,7 @@ def _arguments(
     }
 
 
-def _axis(axis: AxisTaps, input: int, weight: int, out: int, pitch: int) -> Members:
+def _axis(axis: AxisTaps, data: int, weight: int, out: int, pitch: int) -> Members:
     """Return a ``struct Axis``; its weights are in the order of their inputs."""
     ascending = axis.offset_step > 0
     return {
@@ -284,7 +290,7 @@ def _axis(axis: AxisTaps, input: int, weight: int, out: int, pitch: int) -> Memb
         "step": axis.step,
         "low": axis.offsets[0],
         "apart": abs(axis.offset_step),
-        "input": input,
+        "input": data,
         "weight_first": 0 if ascending else (axis.kernel - 1) * weight,
         "weight": weight if ascending else -weight,
         "out": out,
@@ -322,29 +328,29 @@ def _layout(
 
 
 # Cycles of a warp: for a tile, for 32 chunks of inputs, for positions, for their outputs beside
-# the products, for a line of taps of the channels that it has at a time, for products, and for
-# weights. Fitted, as all that follows, to the times of ten tilings of each of 51 convolutions in
+# the products, for a line of taps of TOGETHER channels, for products, and for weights. These and
+# the following numbers were fitted to the times of ten tilings of each of 51 convolutions in
 # float32 and float16 on an H200.
 _TILE, _CHUNKS, _POSITION, _OUTPUT, _LINE, _PRODUCT, _WEIGHT = 16, 16, 10, 8, 4, 1, 44
-_BYTES = 14  # that a multiprocessor moves in a cycle
-_WAIT = 400  # for the first inputs of the tiles that it has at a time
-_ALONE = 3.5  # what few blocks wait for, many hide
+_BYTES = 14  # bytes that a multiprocessor moves in a cycle
+_WAIT = 400  # cycles until the first inputs of a multiprocessor's tiles arrive
+_ALONE = 3.5  # factor of the latency that few blocks do not hide
 
-# The same of strips, in instructions of a warp: for a tile, for the strips of all threads, for a
-# strip of a channel, for a product, to load an input or a weight from shared memory, for steps
-# of two, where every second bank is used, to widen 16 bits, and for a weight that is brought
-# there. Fitted to 22 tilings of each of 80 convolutions.
+# The model of strips, in instructions of a warp: for a tile, for the strips of all threads, for a
+# strip of a channel, for a product, to load an input or a weight from shared memory, for steps of
+# two, which use every second bank, to widen 16 bits, and to copy a weight to shared memory. The
+# numbers were fitted to 22 tilings of each of 80 convolutions.
 _BLOCK, _PLACES, _STRIP, _ADD, _LOAD, _EVEN, _WIDEN, _BRING = 100, 15, 85, 0.35, 2.7, 1.1, 2.3, 130
-_COPY = 40  # for 32 chunks, where they are copied by themselves: counted, not measured
+_COPY = 40  # for 32 chunks without bulk copies: counted, not measured
 _SCHEDULERS = 4
 _STRIP_BYTES, _STRIP_WAIT = 22.8, 2900
-_FEW_WARPS = 1.56  # what they wait for
-_APART = 1.17  # what does not overlap where a multiprocessor has all of its tiles at a time
+_FEW_WARPS = 1.56  # factor of the latency that few warps do not hide
+_APART = 1.17  # share that does not overlap where a multiprocessor has all its tiles at a time
 
 
 @dataclass(frozen=True)
 class _Tiles:
-    """What the time of tiles depends on.
+    """The quantities that the time of tiles depends on.
 
     Attributes
     ----------
@@ -359,7 +365,7 @@ class _Tiles:
     moved : int
         Bytes of inputs and outputs.
     waves, resident : int
-        Tiles of a multiprocessor, and how many it has room for at a time.
+        Tiles of a multiprocessor, and tiles that it holds at a time.
     """
 
     channels: int
@@ -396,8 +402,8 @@ def _cycles_of_strips(
     load = _LOAD + (_EVEN if shape.step == 2 and itemsize == 4 else 0)
     load += _WIDEN if itemsize == 2 else 0
     strip = _STRIP + deep * (area * (tiles.lines * _ADD + _LOAD) + inputs * load)
-    turns, teams = -(-tiles.items // threads), max(1, threads // tiles.items)
-    warp = _BLOCK + turns * (_PLACES + -(-tiles.channels // teams) * strip)
+    turns, sharers = -(-tiles.items // threads), max(1, threads // tiles.items)
+    warp = _BLOCK + turns * (_PLACES + -(-tiles.channels // sharers) * strip)
     warp += tiles.channels * deep * area / threads * _BRING
     if not bulk_copies:
         warp += tiles.groups * -(-tiles.room * itemsize // (32 * CHUNK)) / warps * _COPY
@@ -418,7 +424,7 @@ def _candidates(
     multiprocessors: int,
     bulk_copies: bool,
 ) -> Iterator[Layout]:
-    g, outputs = geometry, geometry.groups * geometry.rows
+    outputs = geometry.groups * geometry.rows
     taps = math.prod(axis.kernel for axis in axes)
     trivial = (a.size_in == a.size_out == a.kernel == 1 for a in axes[:2])
     band = next((i for i, one in enumerate(trivial) if not one), 2)
@@ -440,13 +446,13 @@ def _candidates(
         for channels in _CHANNELS:
             if not shape.height and channels % TOGETHER:
                 continue
-            groups = min(g.groups, (channels + g.rows - 2) // g.rows + 1)
+            groups = min(geometry.groups, (channels + geometry.rows - 2) // geometry.rows + 1)
             own = _BARRIER + channels * (_CHANNEL + values * max(4, itemsize))
             own += groups * room * itemsize
             if own > shared or max(tile * positions, groups * room) >= _COUNTED:
                 break
             channel_tiles = -(-outputs // channels)
-            count = g.batch * channel_tiles * tiles
+            count = geometry.batch * channel_tiles * tiles
             work = _Tiles(
                 *(channels, groups, room),
                 tile * positions if not shape.height else tile * positions // rows * strips,

@@ -7,9 +7,11 @@ sequence. What is known at the call alone, such as an address, is `CALL` in the 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
 
 from .._arrays import Array, Convolution
 from .._packing import Arguments, parameter_fields
@@ -30,33 +32,35 @@ Member: TypeAlias = "int | _Call | Mapping[str, Member] | Sequence[Member]"
 Members: TypeAlias = Mapping[str, Member]
 
 
-def _append(words: list[int | _Call], member: Member) -> None:
-    """Append the words of a member; most are numbers, so these are looked for first."""
-    if isinstance(member, (int, _Call)):
-        words.append(member)
-    else:
-        for one in member.values() if isinstance(member, Mapping) else member:
-            _append(words, one)
+def _append(words: list[int], places: list[int], members: Iterable[Member]) -> None:
+    """Append the words of members, and the places of `CALL` among the words."""
+    for member in members:
+        if isinstance(member, int):
+            words.append(member)
+        elif isinstance(member, _Call):
+            places.append(len(words))
+            words.append(0)
+        else:
+            _append(words, places, member.values() if isinstance(member, Mapping) else member)
 
 
 class Template:
     """The arguments of a launch of a ``.cu`` file, in which each call fills some places.
 
-    `members` are those of the ``struct Arguments`` of the file `source`, in order; a test compares
-    their names.
+    `members` are the members of the ``struct Arguments`` of the file `source`, in order; a test
+    compares their names.
     """
 
     def __init__(self, source: str, members: Members) -> None:
         self.source, self.members = source, members
-        words: list[int | _Call] = []
-        _append(words, members)
-        places = [i for i, word in enumerate(words) if isinstance(word, _Call)]
+        words: list[int] = []
+        places: list[int] = []
+        _append(words, places, members.values())
         # Most structs begin with addresses, which a call puts in their places all at once.
         self._first = sum(place == i for i, place in enumerate(places))
         self._others = tuple((place, i) for i, place in enumerate(places) if place != i)
         self._values = len(places)
-        constants = (0 if isinstance(word, _Call) else word for word in words[self._first :])
-        self._constants = array("q", constants)
+        self._constants = array("q", words[self._first :])
 
     def __call__(self, *values: int) -> Arguments:
         """Return the arguments with these values in the places of `CALL`."""
@@ -70,15 +74,34 @@ class Template:
         return words
 
 
+# A ``struct Parameter`` that is known at the call alone.
+PARAMETER: Final[Members] = {"data": CALL, "type": CALL, "stride": CALL}
+
+
 def parameter(array: Array | None) -> Members:
     """Return a ``struct Parameter``, whose address belongs to the call."""
     kind, stride = parameter_fields(array)
     return {"data": CALL, "type": kind, "stride": stride}
 
 
+def parameter_words(array: Array | None, device: Device) -> tuple[int, int, int]:
+    """Return what a call puts in the places of `PARAMETER`."""
+    return 0 if array is None else device.address(array), *parameter_fields(array)
+
+
+def float64_word(value: float) -> int:
+    """Return the word of a ``double``."""
+    return int(np.float64(value).view(np.int64))
+
+
 def struct(value: Any) -> dict[str, Member]:
     """Return the members of a dataclass that has the fields of a struct, in its order."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def byte_words(values: Sequence[int], room: int) -> list[int]:
+    """Return `values`, filled up with zeros to an array of `room` bytes, as words of eight."""
+    return list(array("q", bytes(values) + bytes(room - len(values))))
 
 
 def axis_taps(axis: AxisTaps) -> Members:
@@ -89,12 +112,12 @@ def axis_taps(axis: AxisTaps) -> Members:
 def one_launch(device: Device, launch: Launch, template: Template) -> Convolution:
     """Return a convolution of one launch, which puts the addresses of its arrays in their places.
 
-    The `CALL` members are those of input, weight, out and the bias, in this order.
+    The `CALL` members are the addresses of input, weight, out and the bias, in this order.
     """
     run, address = device.launcher(launch), device.address
 
-    def convolve(input: Array, weight: Array, bias: Array | None, out: Array) -> None:
+    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
         term = 0 if bias is None else address(bias)
-        run(template(address(input), address(weight), address(out), term))
+        run(template(address(data), address(weight), address(out), term))
 
     return convolve

@@ -115,10 +115,11 @@ class TiledPlan(Generic[LayoutT]):
 class Kernel(Protocol):
     """What a module of a kernel offers."""
 
-    NAME: str
+    NAMES: tuple[str, ...]  # by which `explain` and tests know it
     SOURCES: tuple[str, ...]
-    ORDER: str  # kernels of equal order of summation give equal bits
-    UNIT: str  # "Tensor Core" or "FMA": what limits it where memory does not
+    ORDER: str  # the order of summation of an output, which decides its bits
+    UNIT: str  # what its model's cycles depend on: "Tensor Core", "FMA" or "memory"
+    PLAN: type[Plan]
 
     def plan(self, question: Question) -> Plan | Refusal:
         """Return how the kernel runs a convolution, or why it does not."""
@@ -151,20 +152,23 @@ def fits_32_bits(geometry: ConvGeometry) -> bool:
 
 def multiply_adds(geometry: ConvGeometry) -> float:
     """Return the multiply-adds of a convolution, including those with the padding."""
-    g = geometry
-    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in g.axes)
-    return g.batch * g.groups * g.rows * g.channels * taps
+    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in geometry.axes)
+    return geometry.batch * geometry.groups * geometry.rows * geometry.channels * taps
+
+
+def not_multiplied(dtype: np.dtype) -> Refusal:
+    """Return why a call is not for Tensor Cores, whose instructions do not take its elements."""
+    return f"matrix units do not multiply {dtype}"
 
 
 def not_one_channel(geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:
     """Return why a call is not for kernels of one input channel in each group, or None."""
-    g = geometry
-    if g.channels != 1:
-        return f"its groups have {g.channels} input channels"
+    if geometry.channels != 1:
+        return f"its groups have {geometry.channels} input channels"
     if dtype.name not in FLOATS:
         return f"it is not for {dtype}"
-    if g.rank > 3:
+    if geometry.rank > 3:
         return MANY_AXES
-    if not fits_32_bits(g) or g.groups * g.rows >= INT32_LIMIT:
+    if not fits_32_bits(geometry) or geometry.groups * geometry.rows >= INT32_LIMIT:
         return LARGE
     return None

@@ -1,0 +1,454 @@
+"""Which kernel takes a call: the one place where kernels are compared with each other.
+
+Kernels are asked in turn, and the first that has a plan takes the call; before some of them stands
+a rule that says why others are faster. Rules look at the geometry of one sample, never at a timing,
+the batch or how arrays lie, so that a sample has the same bits in every call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._geometry import ConvGeometry
+from . import (
+    depthwise_conv,
+    depthwise_tiles,
+    direct_conv,
+    fused,
+    gather_conv,
+    matrix_conv,
+    max_pool2d,
+    modes,
+    normalize,
+    plain_conv,
+    pointwise16_conv,
+    pointwise_conv,
+    streaming_conv,
+    sums,
+)
+from .axes import NOMINAL_BATCH, has_one_tap, mean_products, nominal
+from .fused import FusedPlan
+from .launches import TARGETS, Instance, Processor
+from .matrix_tiles import Task, tiling
+from .modes import Mode
+from .plain_tiles import MOST_POSITIONS
+from .question import LARGE, MANY_AXES, Kernel, Plan, Question, Refusal, not_multiplied
+
+if TYPE_CHECKING:
+    from .._strides import ConvStrides
+
+# Modules of kernels for convolutions, and of other operations.
+CONVOLUTIONS: tuple[Any, ...] = (
+    *(direct_conv, depthwise_conv, gather_conv, plain_conv, streaming_conv),
+    *(pointwise_conv, pointwise16_conv, matrix_conv),
+)
+OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d)
+
+# Names of all kernels for convolutions.
+KERNELS = tuple(dict.fromkeys(name for module in CONVOLUTIONS for name in module.NAMES))
+
+_forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
+forced_kernel = _forced.get  # of the enclosing block
+
+
+@contextmanager
+def forced(kernel: str | None) -> Iterator[None]:
+    """Let convolutions run by one of `KERNELS` where it can: for tests and benchmarks."""
+    if kernel not in (None, *KERNELS):
+        raise ValueError(f"kernel must be one of {KERNELS}, got {kernel!r}")
+    token = _forced.set(kernel)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+def instances(target: str) -> tuple[Instance, ...]:
+    """Return all kernel instances that plans can ask for on `target`, such as ``"sm_90a"``."""
+    if target not in TARGETS:
+        raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
+    found = (one for module in (*CONVOLUTIONS, *OTHERS) for one in module.instances(target))
+    return tuple(dict.fromkeys(found))
+
+
+def kernel_of(plan: Plan) -> Kernel:
+    """Return the module of the kernel that a plan is for."""
+    module: Kernel = _MODULES[type(plan)]
+    return module
+
+
+_MODULES: dict[type, Any] = {module.PLAN: module for module in CONVOLUTIONS}
+
+
+def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
+    """Return the plan for arrays of such strides: the FMA kernel joins axes that lie as one."""
+    if isinstance(plan, plain_conv.PlainPlan):
+        return plain_conv.on_long_lines(plan, question, strides)[0]
+    return plan
+
+
+def plan_conv(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
+) -> Plan:
+    """Return how a convolution of `dtype` runs; the geometry must have outputs."""
+    return _plan_conv(geometry, dtype, precision, processor, forced_kernel())
+
+
+@lru_cache(maxsize=4096)
+def _plan_conv(
+    geometry: ConvGeometry,
+    dtype: np.dtype,
+    precision: str,
+    processor: Processor,
+    kernel: str | None,
+) -> Plan:
+    found = candidates(geometry, dtype, precision, processor, kernel)
+    return next(plan for _, plan in found if not isinstance(plan, str))
+
+
+def candidates(
+    geometry: ConvGeometry,
+    dtype: np.dtype,
+    precision: str,
+    processor: Processor,
+    kernel: str | None = None,
+) -> Iterator[tuple[str, Plan | Refusal]]:
+    """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none."""
+    if _is_empty(geometry):  # other kernels divide by its sizes, or load from where it would lie
+        kernel = "direct"
+    question = Question(geometry, dtype, precision, processor, forced=kernel is not None)
+    engine = modes.engine_of(processor)
+    for name, (rule, plan) in IN_TURN.items():
+        if kernel is None:
+            if name in ("portable", "hopper") and name != engine:
+                continue
+            refusal = rule(question) if rule else None
+            yield name, refusal or plan(question)
+        elif name in (kernel, "direct"):
+            yield name, plan(question)
+
+
+def _is_empty(geometry: ConvGeometry) -> bool:
+    """Return whether the samples of the input have no elements, so that outputs are the bias."""
+    return 0 in (geometry.channels, *(axis.size_in for axis in geometry.axes))
+
+
+def plan_fused(
+    convolution: ConvGeometry,
+    pooled: tuple[int, ...],
+    num_groups: int,
+    dtype: np.dtype,
+    precision: str,
+    processor: Processor,
+) -> FusedPlan | Refusal:
+    """Return how the fused operation runs in two steps, or why it is composed of its parts.
+
+    The latter are float64 and integers, calls that do not suit Tensor Cores, and large strides.
+    """
+    return _plan_fused(
+        convolution, pooled, num_groups, dtype, precision, processor, forced_kernel()
+    )
+
+
+# Products for one of an input, up to which products with zeros cost less than separate kernels.
+_MOST_SPREAD = 4
+
+
+@lru_cache(maxsize=4096)
+def _plan_fused(
+    convolution: ConvGeometry,
+    pooled: tuple[int, ...],
+    num_groups: int,
+    dtype: np.dtype,
+    precision: str,
+    processor: Processor,
+    kernel: str | None,
+) -> FusedPlan | Refusal:
+    engine = kernel or modes.engine_of(processor)
+    question = Question(convolution, dtype, precision, processor, forced=kernel is not None)
+    mode = matrix_conv.mode_of(question, engine)
+    if mode is None:
+        return not_multiplied(dtype)
+    if kernel not in (None, "portable", "hopper"):
+        return f"the {kernel} kernel does not pool"
+    if _is_empty(convolution):
+        return "its input has no elements"
+    if kernel is None:
+        few = _too_few(convolution, mode, processor)
+        if few:
+            return few
+        strides = math.prod(axis.phases for axis in convolution.axes)
+        if strides > 1 and strides * mode.products > _MOST_SPREAD:
+            return "with such strides, most products of one that pools at once would be zero"
+        if strides == 1 and sums.folds_of(convolution, mode)[0] != (1, 1, 1):
+            return "to fold neighbouring outputs into rows is worth more than to pool at once"
+    return fused.plan(question, pooled, num_groups, engine)
+
+
+# One input channel in each group ---------------------------------------------------------------
+
+_LONG_LINE = 224  # bytes, from which on the depthwise kernel may copy whole lines
+
+
+def _gathering(gather: gather_conv.Layout, staged: depthwise_tiles.Layout, itemsize: int) -> float:
+    """Return the share of the depthwise kernel's time below which gathering is faster."""
+    if not staged.slides:
+        return 1.4
+    if not gather.shape.height:
+        return 1.2
+    width = staged.axes[2].size_in
+    whole = width * itemsize % depthwise_tiles.CHUNK == 0
+    if staged.shape.tensor_cores:
+        return 0.7 if whole else 1.4 if width % 2 else 1.0
+    return 0.7 if whole and width * itemsize >= _LONG_LINE else 0.95
+
+
+def _better_staged(question: Question) -> Refusal | None:
+    """Return why inputs are better staged with a halo, None where they are not."""
+    dtype, processor = question.dtype, question.processor
+    geometry = replace(question.geometry, batch=NOMINAL_BATCH)
+    typical = Question(geometry, dtype, "float32", processor)
+    gather = gather_conv.plan(typical)
+    if isinstance(gather, str):
+        return None  # its own plan says why
+    staged = depthwise_conv.plan(typical)
+    if isinstance(staged, str):
+        return None
+    most = _gathering(gather.layout, staged.layout, dtype.itemsize) * staged.layout.cycles
+    if gather.layout.cycles > most:
+        return "the depthwise kernel takes less time"
+    return None
+
+
+# Few products of an output: FMA or Tensor Cores ------------------------------------------------
+
+# The FMA kernel may be faster than Tensor Cores up to this many products of an output.
+_FEW_PRODUCTS = 110
+# The FMA kernel is faster up to these ratios of its cycles to the dense kernel's, for each number
+# of products and bytes of an element. It takes long to store lines that consist of several phases,
+# above all of an odd number of them.
+_NO_PHASES = {(3, 4): 1.6, (1, 4): 2.2, (1, 2): 1.3}
+_EVEN_PHASES = {(3, 4): 2.0, (1, 4): 2.7, (1, 2): 2.2}
+_ODD_PHASES = {(3, 4): 2.5, (1, 4): 3.0, (1, 2): 2.6}
+
+
+def _too_many(question: Question) -> Refusal | None:
+    """Return why the FMA kernel is not the fastest for a convolution, None where it is."""
+    dtype, processor, engine = question.dtype, question.processor, _engine(question)
+    each = mean_products(question.geometry)
+    if each > _FEW_PRODUCTS:
+        return f"its outputs have {each:g} products each, more than {_FEW_PRODUCTS}"
+    small = _small(each * _outputs(question.geometry))
+    if small:
+        return small
+    geometry = nominal(question.geometry)
+    axes = geometry.axes
+    size = math.prod(axis.size_out for axis in axes)
+    if all(axis.kernel == 1 for axis in axes) and size >= MOST_POSITIONS:
+        return LARGE
+    typical = replace(question, geometry=geometry)
+    mode = matrix_conv.mode_of(typical, engine)
+    if mode is None or _too_few(geometry, mode, processor):
+        return None
+    cycles = _dense_cycles(geometry, mode, processor, engine)
+    _, plan = plain_conv.plan_joined(typical, (True,) * (geometry.rank - 1))
+    if cycles is None or isinstance(plan, str):
+        return None
+    phases = axes[-1].phases
+    factors = _NO_PHASES if phases == 1 else _ODD_PHASES if phases % 2 else _EVEN_PHASES
+    if plan.layout.cycles > factors[mode.products, dtype.itemsize] * cycles:
+        return "matrix units take less time"
+    return None
+
+
+# The FMA kernel's cycles to begin, and the worth of one of its model's cycles in the models of the
+# kernels that it is compared with here.
+_PLAIN_BEGINS, _PLAIN_CYCLE = 63_000, 0.7
+
+
+def _plain_is_faster(question: Question, cycles: float) -> Refusal | None:
+    """Return why the FMA kernel takes less than `cycles`, None where it does not."""
+    plain = plain_conv.plan(question)
+    if isinstance(plain, str):
+        return None
+    if plain.layout.cycles * _PLAIN_CYCLE + _PLAIN_BEGINS < cycles:
+        return "plain multiply-adds take less time"
+    return None
+
+
+# One tap ---------------------------------------------------------------------------------------
+
+# Up to this many channels of a group, its inputs are better loaded to registers at once: by the
+# bytes of an element.
+_FEW_CHANNELS = {4: 64, 2: 48}
+
+
+def _plan_pointwise(
+    question: Question,
+) -> pointwise_conv.PointwisePlan | pointwise16_conv.Pointwise16Plan | Refusal:
+    """Return the plan for one tap and many channels, or why there is none."""
+    if question.dtype.itemsize == 2:
+        return pointwise16_conv.plan(question)
+    return pointwise_conv.plan(question)
+
+
+def _few_channels(question: Question) -> Refusal | None:
+    """Return why other kernels are faster than the pointwise one, None where they are not."""
+    geometry, size = nominal(question.geometry), question.dtype.itemsize
+    typical = replace(question, geometry=geometry)
+    plan = _plan_pointwise(typical)
+    if isinstance(plan, str):
+        return None  # its own plan says why
+    channels = geometry.channels
+    if channels <= _FEW_CHANNELS[size]:
+        return f"its groups have {channels} input channels, no more than {_FEW_CHANNELS[size]}"
+    axis = geometry.axes[-1]
+    if geometry.rank > 1 or axis.step > 1 or axis.size_out % 2:
+        return "neighbouring outputs, or their inputs, do not lie together"
+    if size == 2 and (geometry.rows if geometry.transposed else channels) % 2:
+        return "neighbouring weights do not lie together"
+    return _small(channels * _outputs(geometry)) or _plain_is_faster(typical, plan.layout.cycles)
+
+
+# Above this many channels of one tap, by the products of a K step, packed weights may be better:
+# the few-channel kernel loads its weights again for each row tile or two. With several taps they
+# are better for certain, as each tap loads its inputs.
+_MANY_CHANNELS = {1: 512, 3: 256}
+_MANY_CHANNELS_WITH_TAPS = 16
+# The few-channel kernel's cycles over the dense kernel's up to which it is faster: with one tap,
+# and with several by their stride, which its model does not know.
+_OF_DENSE_WITH_MANY_CHANNELS = 1.0
+_OF_DENSE = {1: 0.94, 2: 1.12}
+_OF_DENSE_FAR = 1.5
+
+
+def _too_slow(question: Question) -> Refusal | None:
+    """Return why other kernels are faster than the few-channel one, None where they are not."""
+    geometry, processor = nominal(question.geometry), question.processor
+    typical = replace(question, geometry=geometry)
+    plan = streaming_conv.plan(typical)
+    mode = modes.plain_mode(question.dtype.name, question.precision)
+    if isinstance(plan, str) or mode is None:
+        return None  # its own plan says why
+    small = _small(mean_products(geometry) * _outputs(geometry))
+    if small:
+        return small
+    one_tap, channels = has_one_tap(geometry), geometry.channels
+    if one_tap:
+        if mode.itemsize == 2 and geometry.axes[-1].size_out % 4:
+            return "its lines do not consist of four outputs together"
+    elif channels > _MANY_CHANNELS_WITH_TAPS:
+        return f"its groups have {channels} input channels, more than {_MANY_CHANNELS_WITH_TAPS}"
+    faster = _plain_is_faster(typical, plan.layout.cycles)
+    if faster:
+        return faster
+    if one_tap and channels <= _MANY_CHANNELS[mode.products]:
+        return None
+    if one_tap and not (_few_for_spans(typical) or isinstance(_plan_spans(typical), str)):
+        return "the sum of a sample is divided into spans"
+    dense_mode = matrix_conv.mode_of(typical, "hopper")
+    if dense_mode is None or _too_few(geometry, dense_mode, processor):
+        return None
+    cycles = _dense_cycles(geometry, dense_mode, processor, "hopper")
+    of_taps = _OF_DENSE.get(geometry.axes[-1].step, _OF_DENSE_FAR)
+    share = _OF_DENSE_WITH_MANY_CHANNELS if one_tap else of_taps
+    if cycles and plan.layout.cycles > share * cycles:
+        return "the dense kernel takes less time"
+    return None
+
+
+# Tensor Cores ----------------------------------------------------------------------------------
+
+# Tensor Cores are worth the packing of the weights from this many products at each position, and
+# of one sample.
+_DENSE_PLACE = 40
+_DENSE_PRODUCTS = 2**18
+
+
+def _engine(question: Question) -> str:
+    return modes.engine_of(question.processor)
+
+
+def _outputs(geometry: ConvGeometry) -> int:
+    """Return the outputs of one sample."""
+    return geometry.groups * geometry.rows * math.prod(axis.size_out for axis in geometry.axes)
+
+
+def _small(products: float) -> Refusal | None:
+    """Return why a sample has too few products to pack weights for, None where it has enough."""
+    few = f"a sample has {products:g} products, fewer than {_DENSE_PRODUCTS}"
+    return few if products < _DENSE_PRODUCTS else None
+
+
+def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusal | None:
+    """Return why Tensor Cores have not enough to do, None where they have."""
+    if geometry.rank > 3:
+        return MANY_AXES
+    taps = math.prod(axis.kernel / axis.phases for axis in geometry.axes)
+    place = geometry.channels * geometry.rows * taps
+    if place < _DENSE_PLACE:
+        return f"a group has {place:g} products at each place, fewer than {_DENSE_PLACE}"
+    small = _small(geometry.groups * place * math.prod(axis.size_out for axis in geometry.axes))
+    if small:
+        return small
+    folds = sums.folds_of(geometry, mode)
+    found = (sums.sum_of(geometry, mode, processor.shared, counts) for counts in folds)
+    useful = max(one.efficiency for one in found)
+    if useful * mode.rate / mode.products < direct_conv.rate(geometry):
+        return f"only {useful:.1%} of the matrix units' products would be its own"
+    return None
+
+
+def _few_for(question: Question, engine: str) -> Refusal | None:
+    """Return why an engine's Tensor Cores have not enough to do, None where they have."""
+    mode = matrix_conv.mode_of(question, engine)
+    return _too_few(question.geometry, mode, question.processor) if mode else None
+
+
+_few_for_spans = partial(_few_for, engine="hopper")
+_plan_spans = matrix_conv.plan_spans
+
+
+def _dense_cycles(
+    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str
+) -> float | None:
+    """Return the dense kernel's cycles, as the factors of this module were fitted to them.
+
+    They were fitted to packings of all phases along all axes, or to the default without phases.
+    """
+    plan = matrix_conv.plan_in_mode(geometry, mode, processor, engine)
+    if isinstance(plan, str):
+        return None
+    folds = sums.folds_of(geometry, mode)[0]
+    phased = any(axis.phases > 1 for axis in geometry.axes)
+    if phased or tuple(fold.count for fold in plan.sum.fold) == folds:
+        return plan.tiling.cycles
+    summation = sums.sum_of(geometry, mode, processor.shared, folds)
+    tiled = tiling(Task(summation, geometry.batch, geometry.groups, engine, processor))
+    return tiled.cycles if tiled else plan.tiling.cycles
+
+
+# The kernels in the order in which they are asked, each with the rule that stands before it.
+_Rule = Callable[[Question], "Refusal | None"]
+IN_TURN: dict[str, tuple[_Rule | None, Callable[[Question], Any]]] = {
+    "gather": (_better_staged, gather_conv.plan),
+    "depthwise": (None, depthwise_conv.plan),
+    "pointwise": (_few_channels, _plan_pointwise),
+    "streaming": (_too_slow, streaming_conv.plan),
+    "plain": (_too_many, plain_conv.plan),
+    "spans": (_few_for_spans, _plan_spans),
+    "portable": (
+        partial(_few_for, engine="portable"),
+        partial(matrix_conv.plan, engine="portable"),
+    ),
+    "hopper": (partial(_few_for, engine="hopper"), partial(matrix_conv.plan, engine="hopper")),
+    "direct": (None, direct_conv.plan),
+}

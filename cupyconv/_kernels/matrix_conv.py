@@ -1,0 +1,597 @@
+"""Convolutions as matrix products on Tensor Cores, by wgmma ("hopper") or mma ("portable").
+
+An implicit GEMM: output channels (rows) by output positions (columns), K being channels and taps.
+A sum may be divided into split-K slices ("spans"), and outputs may be pooled in the epilogue.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._arrays import Array, Convolution
+from .._geometry import ConvGeometry
+from .._packing import lie_together, long_reciprocal, reciprocal, zero_padded
+from .._strides import lines_of
+from . import modes, packed_weights, sums
+from .axes import NOMINAL_BATCH, nominal
+from .launches import INT32_LIMIT, MAX_GRID, Instance, Launch, Processor
+from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
+from .matrix_tiles import MOST_PARTIAL, Task, Tiling, tiling
+from .members import CALL, Members, Template, axis_taps, byte_words, parameter, struct
+from .memory import along_three_axes
+from .modes import SLAB_ROWS, SLOT, Mode
+from .question import LARGE, MANY_AXES, Question, Refusal, fits_32_bits, not_multiplied
+from .sums import MOST_FOLDS, MOST_ORDERED, Sum
+
+if TYPE_CHECKING:
+    from .._device import Device
+    from .._strides import ConvStrides
+
+NAMES = ("spans", "portable", "hopper")
+SOURCES = ("matrix_conv.cu", packed_weights.SOURCE)
+ORDER = "taps of z, then blocks of channels, then taps of y and x; split-K slices in order"
+UNIT = "Tensor Core"
+
+_SCALING = 1.2  # factor of the time where floats are multiplied as float16 numbers
+
+
+@dataclass(frozen=True)
+class MatrixPlan:
+    """How a convolution runs by matrix_conv.cu.
+
+    Attributes
+    ----------
+    pack, launch : Launch
+        The kernels: one packs the weights, one convolves.
+    packed : int
+        Bytes of the packed weights, and of the shifts of scaled floats.
+    splits : int
+        Blocks of the first kernel that share some rows: each packs a part of their K steps.
+    partial, arrived : int
+        Bytes of partial sums, and counters of their split-K slices.
+    sum : Sum
+        What is summed, and in which order.
+    tiling : Tiling
+        What a block computes.
+    by_phase : bool
+        Whether neighbouring blocks have the same phase, not all phases in turn.
+    """
+
+    pack: Launch
+    launch: Launch
+    packed: int
+    splits: int
+    partial: int
+    arrived: int
+    sum: Sum
+    tiling: Tiling
+    by_phase: bool
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order."""
+        return self.pack, self.launch
+
+    @property
+    def cycles(self) -> float:
+        """The cycles of a multiprocessor, with the time that scaling floats takes."""
+        return self.tiling.cycles * (_SCALING if self.sum.mode.scaled else 1)
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of memory beside the arrays."""
+        return self.partial + self.packed + 4 * self.arrived
+
+    @property
+    def tiles(self) -> str:
+        """How the outputs are divided, in words."""
+        return str(self.tiling)
+
+    def __str__(self) -> str:
+        return f"{self.pack}; {self.launch}: {self.tiling}"
+
+
+PLAN = MatrixPlan
+
+
+def mode_of(question: Question, engine: str) -> Mode | None:
+    """Return what Tensor Cores multiply, None where they do not multiply the dtype."""
+    return modes.mode(
+        question.dtype.name, question.precision, engine, question.geometry, question.forced
+    )
+
+
+def plan(question: Question, engine: str) -> MatrixPlan | Refusal:
+    """Return the plan by an engine's instructions, or why there is none."""
+    mode = mode_of(question, engine)
+    if mode is None:
+        return not_multiplied(question.dtype)
+    return plan_in_mode(question.geometry, mode, question.processor, engine)
+
+
+def plan_in_mode(
+    geometry: ConvGeometry,
+    mode: Mode,
+    processor: Processor,
+    engine: str,
+    window: int = 1,
+    spans: int = 1,
+) -> MatrixPlan | Refusal:
+    """Return the plan in a mode, or why there is none.
+
+    A `window` of 2 pools the outputs two by two along y and x; `spans` are split-K slices.
+    """
+    refusal = _refusal(geometry, processor, engine)
+    if refusal:
+        return refusal
+    nominal_batch = replace(geometry, batch=NOMINAL_BATCH)
+    summation = _sum(nominal_batch, mode, processor, engine, window, spans)
+    phases, groups = summation.phases, geometry.groups
+    rows = summation.matrix_rows + 2 * SLAB_ROWS
+    if groups * phases * rows * summation.steps >= INT32_LIMIT // 8:
+        return LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
+    tiled = tiling(Task(summation, geometry.batch, groups, engine, processor, window))
+    if tiled is None:
+        return "no tile fits shared memory"
+    shape = tiled.shape
+    stored = spans > 1 and (tiled.apart or not mode.keeps_spans)
+    partial = shape.partial_bytes if stored else 0
+    tiles = tiled.count * groups * (spans if tiled.apart else 1)
+    by_phase = _by_phase(geometry, summation, tiles, processor.multiprocessors)
+    blocks = _blocks(geometry, summation, tiles, by_phase, partial, processor.multiprocessors)
+    if max(blocks, tiles) > MAX_GRID:
+        return LARGE
+    if tiled.resident and tiled.stores_most and 1 < tiled.tiles[-1] < blocks < tiles // 32:
+        # Where the same blocks always have the ends of rows, they fall behind. Then neighbours
+        # write parts of a sector so long after each other that memory reads and writes it twice.
+        blocks = next(n for n in range(blocks, 0, -1) if math.gcd(n, tiled.tiles[-1]) == 1)
+    rows = groups * phases * tiled.row_tiles * shape.rows
+    packed = rows * summation.steps * 2 * mode.parts * SLOT
+    if mode.scaled:
+        packed = 2 * packed + 8 * rows + 4 * geometry.batch
+    pack, splits = packed_weights.launch(summation, rows, geometry.batch, processor.multiprocessors)
+    threads = shape.threads(mode, engine, window)
+    return MatrixPlan(
+        pack,
+        Launch(
+            _instance(mode, shape, engine, window, spans > 1),
+            blocks,
+            threads,
+            tiled.shared,
+            # Where statistics are kept for each block, the number of blocks is not free.
+            phases if window == 1 else blocks,
+            early=engine == "hopper",
+        ),
+        packed,
+        splits,
+        (tiles * phases if tiled.apart else blocks) * partial,
+        tiled.count * groups * phases * (threads // 32) if tiled.apart else 0,
+        summation,
+        tiled,
+        by_phase,
+    )
+
+
+def _refusal(geometry: ConvGeometry, processor: Processor, engine: str) -> Refusal | None:
+    """Return why a convolution has no plan, whatever its tiles are."""
+    capable = {"portable": processor.target != "sm_75", "hopper": processor.target == "sm_90a"}
+    if not capable[engine]:
+        return f"{processor.target} has not the instructions"
+    if geometry.rank > 3:
+        return MANY_AXES
+    if not geometry.channels:
+        return "it has no input channels"
+    # Coordinates grow by what packed outputs and whole tiles add.
+    reach = max(axis.size_out + axis.phases + axis.step for axis in geometry.axes)
+    if not fits_32_bits(geometry) or reach >= INT32_LIMIT // 2:
+        return LARGE
+    return None
+
+
+# Sums -----------------------------------------------------------------------------------------
+
+# A sum has at most this many split-K slices, each of at least so many K steps: shorter slices do
+# not pay for the partial sums that are handed over.
+_MOST_SPANS, _LEAST_STEPS = 16, 32
+# Numbers of slices are compared for these batches, as they must not depend on a call's batch, and
+# with these cycles of a call beside its kernel's. A gain must exceed the error of the model.
+_SPANNED_BATCHES, _BESIDE, _GAIN = (64, 16, 4, 1), 25000, 0.9
+# A factor for packing the phases of several positions: their inputs lie in polyphase components.
+_SEVERAL_PLACES = 1.1
+
+
+@lru_cache(maxsize=4096)
+def _sum(
+    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str, window: int, spans: int
+) -> Sum:
+    """Return the default sum, or one that takes far fewer cycles.
+
+    The geometry has the nominal batch: the order of a sum must not depend on a call's.
+    """
+    shared = processor.shared
+    if window > 1:
+        found = [sums.sum_of(geometry, mode, shared, stacked=stacked(mode, engine))]
+    else:
+        packings = sums.folds_of(geometry, mode)
+        found = [sums.sum_of(geometry, mode, shared, counts) for counts in packings]
+    if spans > 1:
+        found = [sums.spanned(one, spans) for one in found]
+    found = [one for pairs in found for one in (pairs, sums.one_by_one(pairs)) if one]
+    first = found[0].fold
+
+    def cycles(summation: Sum) -> float:
+        tiled = tiling(Task(summation, geometry.batch, geometry.groups, engine, processor, window))
+        several = 1 < geometry.axes[-1].phases < summation.fold[2].count
+        doubt = _GAIN if summation.fold == first else _SEVERAL_PLACES if several else 1
+        return tiled.cycles * doubt if tiled else math.inf
+
+    return min(found, key=cycles) if len(found) > 1 else found[0]
+
+
+def plan_spans(question: Question) -> MatrixPlan | Refusal:
+    """Return the plan with split-K sums, or why there is none.
+
+    They are for samples of few tiles and long sums, unless the kernel is forced. The number of
+    slices follows from the cycles of a few batches: small ones must gain what large ones lose.
+    """
+    geometry, processor, forced = question.geometry, question.processor, question.forced
+    mode = mode_of(question, "hopper")
+    if mode is None:
+        return not_multiplied(question.dtype)
+    typical = nominal(geometry)
+    whole = plan_in_mode(typical, mode, processor, "hopper")
+    if isinstance(whole, str):
+        return whole
+    summation = whole.sum
+    if any(axis.taps.tap_counts[1] == 0 for axis in summation.axes):
+        return "it has phases without taps, in which nothing keeps the teams of a block together"
+    tiles = _small_tiles(summation, mode, geometry.groups)
+    if not forced and tiles > processor.multiprocessors // 2:
+        return f"a sample has {tiles} small tiles, more than half as many as multiprocessors"
+    least = 1 if forced else _LEAST_STEPS
+    most = min(summation.blocks, summation.steps // least, _MOST_SPANS)
+    numbers = [spans for spans in range(2, most + 1) if summation.blocks % spans == 0]
+    if not numbers:
+        return (
+            f"sums of {summation.steps} steps, in {summation.blocks} blocks of channels, have no "
+            "spans"
+        )
+    limit = math.inf if forced else _GAIN * _span_cycles(typical, mode, processor, 1)
+    taken, spans = min(
+        (_span_cycles(typical, mode, processor, spans, limit), spans) for spans in numbers
+    )
+    if taken > limit:
+        return "spans gain in small batches hardly more than they lose in large ones"
+    return plan_in_mode(geometry, mode, processor, "hopper", spans=spans)
+
+
+def _small_tiles(summation: Sum, mode: Mode, groups: int) -> int:
+    """Return the tiles of a sample in the smallest shape for split-K sums."""
+    smallest = span_shapes(mode)[-1]
+    columns = math.prod(axis.taps.positions(0) for axis in summation.axes)
+    tiles = -(-summation.matrix_rows // smallest.rows) * -(-columns // smallest.columns)
+    return tiles * groups * summation.phases
+
+
+def _span_cycles(
+    geometry: ConvGeometry,
+    mode: Mode,
+    processor: Processor,
+    spans: int,
+    limit: float = math.inf,
+) -> float:
+    """Return the product of the cycles of all batches, in units of `_BESIDE`: all count alike.
+
+    The product is infinite beyond the limit, which is mostly known from the large batches.
+    """
+    product = 1.0
+    for batch in _SPANNED_BATCHES:
+        sample = replace(geometry, batch=batch)
+        found = plan_in_mode(sample, mode, processor, "hopper", spans=spans)
+        product *= math.inf if isinstance(found, str) else found.tiling.cycles / _BESIDE + 1
+        if product > limit:
+            return math.inf
+    return product
+
+
+# Blocks ---------------------------------------------------------------------------------------
+
+# A multiprocessor has several blocks, one after the other, where one of the phases has many more
+# taps than the mean; twice as many where some phases have none. Blocks of few taps run ahead, and
+# neighbouring outputs, which share sectors of memory, should be written soon after each other, in
+# turns of `_TURN_BYTES` bytes.
+_UNEQUAL = 1.6
+_LEAST_TURNS, _MOST_TURNS = 4, 8
+_TURN_BYTES = 2**24
+# Outputs up to this size stay in the L2 cache until all phases have been written.
+_KEPT_BYTES = 2**25
+# With this many tiles of a phase for a multiprocessor, products take most of the time, and another
+# block for each phase costs little.
+_MANY_TILES = 4
+
+
+def _blocks(
+    geometry: ConvGeometry,
+    summation: Sum,
+    tiles: int,
+    by_phase: bool,
+    partial: int,
+    multiprocessors: int,
+) -> int:
+    """Return the blocks of a launch, where a block may hold `partial` bytes of partial sums."""
+    blocks = multiprocessors * _turns(geometry, summation)
+    if partial:
+        blocks = min(blocks, MOST_PARTIAL // partial)
+    blocks = multiprocessors if by_phase else max(1, blocks // summation.phases)
+    return min(tiles, blocks) * summation.phases
+
+
+def _output_bytes(geometry: ConvGeometry, summation: Sum) -> int:
+    outputs = geometry.batch * geometry.groups * geometry.rows
+    return outputs * math.prod(axis.size_out for axis in geometry.axes) * summation.mode.itemsize
+
+
+def _turns(geometry: ConvGeometry, summation: Sum) -> int:
+    """Return how many blocks each multiprocessor has in turn, a power of two."""
+    if summation.phases == 1:
+        return 1
+    most, fewest, every = zip(*(axis.taps.tap_counts for axis in summation.axes), strict=True)
+    if math.prod(most) * summation.phases <= _UNEQUAL * math.prod(every):
+        return 1
+    most_turns = _MOST_TURNS * (1 if all(fewest) else 2)
+    turns = _output_bytes(geometry, summation) // _TURN_BYTES
+    return max(_LEAST_TURNS, min(most_turns, 1 << turns.bit_length() >> 1))
+
+
+def _by_phase(geometry: ConvGeometry, summation: Sum, tiles: int, multiprocessors: int) -> bool:
+    """Return whether neighbouring blocks have the same phase of `tiles` tiles, the longest first.
+
+    Otherwise they have all phases in turn. Then a block of many taps may begin last, or all blocks
+    wait for the blocks of the phase with most taps.
+    """
+    phases = summation.phases
+    if summation.spans > 1 or not summation.phase_order or tiles * phases <= multiprocessors:
+        return False
+    taps = summation.phase_taps
+    if min(taps) == 0 < max(taps):
+        return _output_bytes(geometry, summation) <= _KEPT_BYTES
+    many = summation.mode.parts == 2 and tiles >= _MANY_TILES * multiprocessors
+    if summation.axes[0].taps.phases == 1 and not many:
+        return False
+    in_turn = -(-tiles // max(1, multiprocessors // phases)) * max(taps)
+    if tiles < multiprocessors:
+        return tiles * math.fsum(taps) / multiprocessors + max(taps) / 2 < in_turn
+    return -(-tiles // multiprocessors) * math.fsum(taps) < in_turn
+
+
+# Instances ------------------------------------------------------------------------------------
+
+
+def _instance(
+    mode: Mode, shape: Shape, engine: str, window: int = 1, spanned: bool = False
+) -> Instance:
+    """Return the kernel that convolves, and pools where there are windows."""
+    shaped = (
+        ("ENGINE", {"portable": "MmaEngine", "hopper": "WgmmaEngine"}[engine]),
+        ("TEAMS", str(shape.teams)),
+        ("SLABS", str(shape.slabs)),
+        ("SEGMENT", str(shape.segment)),
+        ("SEGMENTS", str(shape.segments)),
+        *((("POOLS", "1"),) if window > 1 else ()),
+    )
+    macros = packed_weights.macros(mode, spanned) + shaped
+    return Instance(SOURCES[0], "matrix_conv", macros)
+
+
+def engines(target: str) -> tuple[str, ...]:
+    """Return the engines that plans on a target can ask for."""
+    return {"sm_75": (), "sm_90a": ("portable", "hopper")}.get(target, ("portable",))
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that convolutions can ask for on a target."""
+    for engine in engines(target):
+        for mode in modes.modes(engine):
+            for shape in shapes(mode, engine):
+                yield packed_weights.instance(mode)
+                yield _instance(mode, shape, engine)
+    for mode in modes.modes("hopper") if "hopper" in engines(target) else ():
+        for shape in span_shapes(mode):
+            yield packed_weights.instance(mode, spanned=True)
+            yield _instance(mode, shape, "hopper", spanned=True)
+
+
+def pooling_instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that the fused operation can ask for on a target."""
+    for engine in engines(target):
+        for mode in modes.modes(engine):
+            for shape in pool_shapes(mode, engine):
+                yield packed_weights.instance(mode)
+                yield _instance(mode, shape, engine, window=2)
+
+
+# Arguments ------------------------------------------------------------------------------------
+
+
+def bind(
+    plan: MatrixPlan,
+    question: Question,
+    strides: ConvStrides,
+    bias: Array | None,
+    device: Device,
+) -> Convolution:
+    """Return the convolution of a plan for all arrays of such strides."""
+    return bind_pooling(plan, question, strides, bias, device, {})
+
+
+def bind_pooling(
+    plan: MatrixPlan,
+    question: Question,
+    strides: ConvStrides,
+    bias: Array | None,
+    device: Device,
+    pooling: Members,
+) -> Callable[..., None]:
+    """Return a convolution with the further members of a kernel that pools.
+
+    After its arrays, the result being None, it takes the values of the members that are `CALL`.
+    """
+    geometry, summation, tiled = question.geometry, plan.sum, plan.tiling
+    element, scaled, split = question.dtype.itemsize, summation.mode.scaled, summation.spans > 1
+    pack_template = packed_weights.template(
+        geometry,
+        summation,
+        strides,
+        row_tiles=tiled.row_tiles,
+        slabs=tiled.shape.slabs,
+        splits=plan.splits,
+        lines=lines_of(geometry, strides, element),
+        counted=plan.arrived,
+    )
+    template = Template(SOURCES[0], _arguments(plan, geometry, strides, bias, pooling))
+    batch = max(1, geometry.batch)
+    rows = geometry.groups * summation.phases * tiled.row_tiles * tiled.shape.rows
+    sample_shifts = plan.packed - 4 * batch
+    row_shifts = sample_shifts - 8 * rows
+    x = summation.axes[2]
+    input_pairs = x.pairs and lie_together(2, (*strides.input, *strides.input_axes)) == 2
+    unit = _unit(summation, geometry, strides)
+    groups = tiled.slots // 32
+    pack, launch = device.launcher(plan.pack), device.launcher(plan.launch)
+    address, byte = device.address, np.dtype(np.uint8)
+
+    def convolve(
+        data: Array, weight: Array, bias: Array | None, out: Array | None, *more: int
+    ) -> None:
+        memory = device.workspace((plan.workspace,), byte)
+        partial = address(memory)
+        weights, packed = address(weight), partial + plan.partial
+        source, result = address(data), 0 if out is None else address(out)
+        looked_at: tuple[int, ...] = (source,)
+        if scaled:
+            shifts = packed + row_shifts, packed + sample_shifts
+            looked_at, more = (source, *shifts), (*shifts, *more)
+        if split:
+            arrived = packed + plan.packed
+            looked_at, more = (*looked_at, arrived), (*more, partial, arrived)
+        pack(pack_template(weights, packed, *looked_at))
+        paired = input_pairs and source % (2 * element) == 0
+        launch(
+            template(
+                *(source, weights, packed, result, 0 if bias is None else address(bias)),
+                *(reciprocal(groups // 2 if paired else groups), paired),
+                math.gcd(unit, result // element),
+                *more,
+            )
+        )
+
+    return convolve
+
+
+def _unit(summation: Sum, geometry: ConvGeometry, strides: ConvStrides) -> int:
+    """Return how many neighbouring outputs are one store where the result is aligned."""
+    along_x = summation.fold[2].count
+    shared = along_x % 2 == 0 or along_x == summation.axes[2].taps.phases == 1
+    out = (*strides.out, *strides.out_axes)
+    return lie_together(summation.unit if shared else 1, out, geometry.axes[-1].size_out)
+
+
+def _arguments(
+    plan: MatrixPlan,
+    geometry: ConvGeometry,
+    strides: ConvStrides,
+    bias: Array | None,
+    pooling: Members,
+) -> Members:
+    """Return the members of ``struct Arguments``."""
+    summation = plan.sum
+    out_axes = along_three_axes(strides.out_axes)
+    scaled: Members = {"row_shifts": CALL, "sample_shifts": CALL}
+    return {
+        "input": CALL,
+        "weight": CALL,
+        "packed": CALL,
+        "out": CALL,
+        "bias": parameter(bias),
+        "batch": geometry.batch,
+        "groups": geometry.groups,
+        "rows": geometry.rows,
+        "input_batch": strides.input[0],
+        "input_group": strides.input[1],
+        "input_channel": strides.input[2],
+        "input_axis": along_three_axes(strides.input_axes),
+        **packed_weights.weight_strides(strides),
+        "out_batch": strides.out[0],
+        "out_group": strides.out[1],
+        "out_row": strides.out[2],
+        "out_axis": out_axes,
+        "taps": [axis_taps(axis) for axis in summation.taps],
+        "axis": packed_weights.matrix_axes(summation, strides),
+        "fold": [struct(fold) for fold in summation.fold],
+        "folds": summation.folds,
+        "fold_offset": zero_padded(_fold_offsets(summation, out_axes), MOST_FOLDS),
+        "sum": packed_weights.steps(summation, summation.blocks),
+        "phases": summation.phases,
+        "steps": summation.steps,
+        "by_phase": plan.by_phase,
+        "phase_order": byte_words(summation.phase_order, MOST_ORDERED),
+        **_tiling_members(plan.tiling),
+        "groups_reciprocal": CALL,
+        "input_pairs": CALL,
+        "output_unit": CALL,
+        **(scaled if summation.mode.scaled else {}),
+        **pooling,
+        **(_split_members(plan) if summation.spans > 1 else {}),
+    }
+
+
+def _fold_offsets(summation: Sum, strides: Sequence[int]) -> list[int]:
+    """Return the offsets of the outputs that are packed into the rows of a column."""
+    along_z, along_y, along_x = strides
+    places = itertools.product(*(range(fold.count) for fold in summation.fold))
+    return [z * along_z + y * along_y + x * along_x for z, y, x in places]
+
+
+def _tiling_members(tiled: Tiling) -> Members:
+    """Return the members that say how outputs are divided into tiles."""
+    return {
+        "row_tiles": tiled.row_tiles,
+        "tiles": tiled.tiles,
+        "tile": tiled.tile,
+        "plane_pitch": tiled.plane_pitch,
+        "row_pitch": tiled.row_pitch,
+        "segment_pitch": tiled.segment_pitch,
+        "slots": tiled.slots,
+        "lattice_slots": tiled.lattice_slots,
+        "extent": tiled.extent,
+        "reach": tiled.reach,
+        "stages": tiled.stages,
+        "weight_stages": tiled.weight_stages,
+        "chunk": tiled.chunk,
+        "deep": tiled.deep,
+        "resident": tiled.resident,
+        "group": tiled.group,
+        "plane_reciprocal": reciprocal(tiled.plane_pitch),
+        "row_reciprocal": reciprocal(tiled.row_pitch),
+        "depth_reciprocal": reciprocal(tiled.tile[1]),
+        "tile_reciprocals": [long_reciprocal(n) for n in (tiled.row_tiles, *reversed(tiled.tiles))],
+    }
+
+
+def _split_members(plan: MatrixPlan) -> Members:
+    """Return the last members of a kernel with split-K sums."""
+    spans = plan.sum.spans
+    return {
+        "partial": CALL,
+        "arrived": CALL,
+        "spans": spans,
+        "spans_reciprocal": long_reciprocal(spans),
+        "apart": plan.tiling.apart,
+    }

@@ -1,0 +1,523 @@
+"""How matrix_conv.cu divides outputs into tiles, and what a block holds in shared memory.
+
+A tiling follows from a model of the time that candidates take. It may depend on the batch, as it
+changes no sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from .launches import Processor
+from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
+from .modes import SLAB_ROWS, SLOT, Mode
+from .sums import SECTOR, Sum, even_parts, whole_multiple
+
+MOST_PARTIAL = 2**25  # bytes of partial sums
+MAX_STAGES = 16
+MAX_STEPS = 2048  # K steps of a stage in the kernel's table of distances
+_AHEAD = 8  # distances after the stage's own, which are read but not used
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How outputs are divided into tiles, and what a block holds in shared memory.
+
+    Attributes
+    ----------
+    shape : Shape
+        What the kernel is built for.
+    tile, tiles : tuple of int
+        Positions of a tile along samples, z, y and x, and the number of tiles along each; a
+        position stands for `stacked` outputs along y.
+    row_tiles : int
+        Tiles along the rows of the matrix product.
+    plane_pitch, row_pitch, segment_pitch : int
+        16-byte chunks from one plane, row and column tile to the next.
+    slots, lattice_slots : int
+        16-byte chunks of a half of K in a stage, and of one polyphase component.
+    extent : tuple of int
+        Chunks of y and x that a tile reads.
+    reach : tuple of int
+        Distance of the tile's last input from its first, along samples, z, y and x.
+    stages, weight_stages : int
+        Pipeline stages of inputs and of weights.
+    chunk : int
+        Blocks of channels that rounds of staging are made up of.
+    deep : int
+        Blocks of channels that a producer thread copies to the same chunks one after the other.
+    group : int
+        K steps of a stage of weights.
+    resident : bool
+        Whether weights are copied once for all tiles of a block.
+    shared : int
+        Bytes of shared memory.
+    stacked : int
+        Outputs along y of a position.
+    stores_most : bool
+        Whether storing a tile takes about as long as its products.
+    spans : int
+        Split-K slices of a sum.
+    apart : bool
+        Whether several blocks compute the slices of a tile, not one block in turn.
+    cycles : float
+        The model's time.
+    """
+
+    shape: Shape
+    tile: tuple[int, ...]
+    tiles: tuple[int, ...]
+    row_tiles: int
+    plane_pitch: int
+    row_pitch: int
+    segment_pitch: int
+    slots: int
+    lattice_slots: int
+    extent: tuple[int, ...]
+    reach: tuple[int, ...]
+    stages: int
+    weight_stages: int
+    chunk: int
+    deep: int
+    group: int
+    resident: bool
+    shared: int
+    stacked: int
+    stores_most: bool
+    spans: int
+    apart: bool
+    cycles: float
+
+    @property
+    def count(self) -> int:
+        """Tiles of a phase of a group."""
+        return self.row_tiles * math.prod(self.tiles)
+
+    def __str__(self) -> str:
+        samples, z, y, x = self.tile
+        box = " x ".join(map(str, (samples, z, y * self.stacked, x)))
+        order = "apart" if self.apart else "in turn"
+        return (
+            f"tiles of {self.shape.rows} rows x ({box}) outputs in {self.shape.columns} columns, "
+            f"{self.slots} slots, {self.stages} + {self.weight_stages} stages"
+            f"{', weights stay' if self.resident else ''}"
+            f"{f', {self.spans} spans {order}' if self.spans > 1 else ''}"
+        )
+
+
+# Stages of inputs and of weights, the best first: where weights are resident, where stages of
+# weights are long, and otherwise.
+_RESIDENT = (6, 5, 4, 3)
+_LONG_RINGS = ((6, 4), (5, 4), (6, 3), (5, 3), (6, 2), (5, 2))
+_STACKED_RINGS = (
+    (6, 4),
+    (5, 4),
+    (6, 3),
+    (5, 3),
+    (4, 3),
+    (3, 3),
+)  # one warpgroup follows another by a stage of weights
+_RINGS = (
+    *((6, 4), (5, 4), (4, 4), (6, 3), (5, 3), (4, 3)),
+    *((3, 4), (3, 3), (2, 4), (2, 3), (4, 2), (3, 2), (2, 2)),
+)
+_MOST_SAMPLES = 32  # samples of a tile
+_CHUNK = 64  # blocks of channels of a round of staging, so that few rounds are not full
+# Cycles of a block beside its products: it describes and stores a tile.
+_TILE_CYCLES = 1500
+# The part of the shorter of products and staging that the longer one does not hide.
+_IN_THE_WAY = 0.15
+_ONE_TEAM = 1.06  # factor for tiles of one warpgroup
+_SHORT_TURNS = 1.4  # factor for products of two warpgroups with one instruction in a K step
+_STAGED_A_CYCLE = 4 / 7  # values that a producer warp copies in a cycle, as pairs
+_SINGLE = 1.5  # factor where values are copied one by one
+_SECTOR_CYCLES = 1.6  # of a multiprocessor to store a sector, about its share of memory's rate
+_POOLED_A_CYCLE = 6  # sums that a block pools in a cycle
+_BROUGHT_A_CYCLE = 2800  # bytes that all multiprocessors together copy from the L2 cache
+_PASSED_A_CYCLE = 64  # bytes of partial sums that one multiprocessor writes or reads
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a tiling is for.
+
+    Attributes
+    ----------
+    summation : Sum
+        The sum of an output.
+    batch, groups : int
+        Samples, and groups of channels.
+    engine : str
+        ``"hopper"`` (wgmma) or ``"portable"`` (mma).
+    processor : Processor
+        The GPU.
+    window : int
+        2 where outputs are pooled two by two along y and x, else 1.
+    """
+
+    summation: Sum
+    batch: int
+    groups: int
+    engine: str
+    processor: Processor
+    window: int = 1
+
+
+def tiling(task: Task) -> Tiling | None:
+    """Return the tiling that takes the fewest cycles; None where nothing fits shared memory.
+
+    No pooling window lies in two tiles.
+    """
+    mode = task.summation.mode
+    if task.summation.spans > 1:
+        found_shapes = span_shapes(mode)
+    else:
+        found_shapes = (shapes if task.window == 1 else pool_shapes)(mode, task.engine)
+    # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
+    for samples in (min(task.batch, _MOST_SAMPLES), 1):
+        best = None
+        for shape in found_shapes:
+            most = best.cycles if best else math.inf
+            for found in _candidates(task, shape, samples, most):
+                if best is None or (found.cycles, -found.tile[3]) < (best.cycles, -best.tile[3]):
+                    best = found
+        if best:
+            return best
+    return None
+
+
+@lru_cache(maxsize=256)
+def _boxes(
+    summation: Sum, shape: Shape, window: int
+) -> tuple[tuple[int, int, int, int, bool], ...]:
+    """Return candidate tiles: samples, z, y, x, and whether each row is a column tile."""
+    found = []
+    z, y, x = (axis.taps.positions(0) for axis in summation.axes)
+    columns = shape.columns // summation.stacked
+    # Tiles begin with a pooling window and with a whole period of spread inputs.
+    window = math.lcm(window, summation.axes[1].spread, summation.stacked) // summation.stacked
+    unit = math.lcm(summation.unit, summation.axes[2].spread)
+    widths = set()
+    for widest in (*range(8, columns + 1, 8), columns):
+        width = even_parts(x, widest)
+        widths.add(whole_multiple(width, unit) if width < x else width)
+    for width in sorted(widths, reverse=True):
+        rows = columns // shape.segment
+        if width <= shape.segment and (rows >= y or rows % window == 0):
+            found.append((1, 1, min(y, rows), width, True))
+        pitch = _row_pitch(summation, width)
+        height = min(y, (columns - width) // pitch + 1)
+        if height < y:
+            height -= height % window
+            if height == 0:
+                continue
+            height = min(y, whole_multiple(even_parts(y, height), window))
+        planes = 1
+        if height == y:
+            plane = pitch * (y + summation.axes[1].halo)
+            planes = (columns - (y - 1) * pitch - width) // plane + 1
+        depth = min(z, planes, 32)
+        depth = even_parts(z, depth)
+        samples = planes // depth if depth == z else 1
+        found.append((samples, depth, height, width, False))
+    return tuple(found)
+
+
+def _groups_of_sum(summation: Sum, group: int) -> int:
+    """Return the number of weight stages of `group` K steps in a whole sum.
+
+    A weight stage ends with its input stage, and the last input stage of a tap of z may have fewer
+    blocks of channels.
+    """
+    whole, rest = divmod(summation.blocks, summation.depth)
+    inside = summation.steps_inside
+    groups = whole * -(-summation.depth * inside // group) + -(-rest * inside // group)
+    return summation.axes[0].most_taps * groups
+
+
+def _rings(
+    summation: Sum, slabs: int, inside: int, staying: bool
+) -> Iterator[tuple[int, int, int]]:
+    """Yield K steps of a weight stage, and stages of inputs and of weights, the best first.
+
+    An input stage has `inside` K steps, and the weights of a sum may be `staying` in their ring.
+    Without chains of products the length of a weight stage changes no sum. As two warpgroups take
+    turns stage by stage, few long ones are better, if there is room for many stages of inputs.
+    """
+    most = summation.mode.group
+    groups = [summation.group]
+    if summation.mode.parts == 1 and slabs == 2:
+        groups = [even_parts(inside, length) for length in (most // 2, most)]
+    short, long = groups[0], groups[-1]
+    count = _groups_of_sum(summation, short) if staying else 0
+    if 0 < count <= MAX_STAGES:
+        yield from ((short, stages, count) for stages in _RESIDENT)
+    if long > short:
+        rings = _STACKED_RINGS if summation.stacked > 1 else _LONG_RINGS
+        yield from ((long, *ring) for ring in rings)
+    yield from ((short, *ring) for ring in _RINGS)
+
+
+def _row_pitch(summation: Sum, width: int) -> int:
+    """Return the 16-byte chunks of a row.
+
+    Where a tile has whole rows, the padding after one row is the padding before the next one.
+    """
+    axis = summation.axes[2]
+    pitch = width + axis.halo
+    if width >= axis.taps.positions(0) and axis.taps.step == axis.taps.phases == 1:
+        pitch = max(width, pitch - axis.absent, axis.absent + axis.taps.size_in)
+    return whole_multiple(pitch, summation.unit)
+
+
+def _candidates(task: Task, shape: Shape, samples: int, most: float) -> Iterator[Tiling]:
+    """Yield tilings of at most `samples` samples.
+
+    Some tilings that take more cycles than others, or than `most`, are left out.
+    """
+    summation, mode, window = task.summation, task.summation.mode, task.window
+    multiprocessors = task.processor.multiprocessors
+    z, y, x = summation.axes
+    sizes = (task.batch, *(axis.taps.positions(0) for axis in summation.axes))
+    row_tiles = -(-summation.matrix_rows // shape.rows)
+    inside = max(1, summation.depth * summation.steps_inside)
+    if inside > MAX_STEPS:
+        return
+    static = _static(shape, mode, task.engine, window)
+    # With a single row of tiles, and sums in one slice, weights stay where there is room.
+    products_of_rows = task.groups * summation.phases
+    one_row_tile = row_tiles * products_of_rows * summation.spans == 1
+    products, loads = _product_cycles(task, shape), shape.loads(mode, task.engine)
+    values, pace, slower = _staging(task, shape)
+    for most_samples, *inner, by_rows in _boxes(summation, shape, window):
+        tile = (min(samples, most_samples), *inner)
+        tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
+        row_pitch = tile[3] + x.halo if by_rows else _row_pitch(summation, tile[3])
+        if by_rows:
+            row_pitch = max(whole_multiple(row_pitch, summation.unit), shape.segment)
+        x_extent = tile[3] + x.halo
+        if x.pairs:
+            x_extent += x_extent % 2
+        extent = (tile[2] + y.halo, min(row_pitch, x_extent))
+        staged = values * tile[0] * tile[1] * math.prod(extent) / pace
+        staged *= slower * (1 + 12 / tile[3])
+        stores = _store_cycles(task, shape, row_tiles, tile)
+        count = row_tiles * math.prod(tiles) * products_of_rows
+        work = _Work(summation, shape, count, multiprocessors, products, staged, stores)
+        if _least_cycles(work) > most:
+            continue
+        reaches = (
+            tile[0] - 1,
+            (tile[1] - 1) * z.taps.step,
+            *(
+                (n - 1) * axis.taps.step + (axis.lattices - 1) * axis.spacing
+                for n, axis in zip(extent, (y, x), strict=True)
+            ),
+        )
+        if any(r >= limit for r, limit in zip(reaches, (32, 32, 1024, 4096), strict=True)):
+            continue
+        plane_pitch = row_pitch * (tile[2] + y.halo)
+        segment_pitch = row_pitch if by_rows else shape.segment
+        used = (tile[0] * tile[1] - 1) * plane_pitch + (extent[0] - 1) * row_pitch + x_extent
+        slots, lattice_slots = _chunks(summation, shape, segment_pitch, row_pitch, used)
+        fixed = static + slots * 12
+        fixed += 4 * summation.stacked * (summation.depth * summation.steps_inside + _AHEAD)
+        if x.in_odd_lattices:
+            fixed += slots * 4  # the table of the places of pairs
+        input_stage = summation.depth * slots * mode.parts * summation.halves * SLOT
+        for group, stages, weight_stages in _rings(summation, shape.slabs, inside, one_row_tile):
+            weights = weight_stages * group * shape.slabs * mode.slab_bytes
+            shared_bytes = fixed + stages * input_stage + weights
+            if shared_bytes <= task.processor.shared:
+                break
+        else:
+            continue
+        if max(slots, plane_pitch) >= 2**16:
+            continue
+        resident = one_row_tile and weight_stages == _groups_of_sum(summation, group)
+        deep = _deep(summation, loads, stages)
+        copied = 0 if resident else summation.mean_steps * shape.slabs * mode.slab_bytes
+        cycles, apart = _cycles(*work, copied)
+        most = min(most, cycles)
+        yield Tiling(
+            shape=shape,
+            tile=tile,
+            tiles=tiles,
+            row_tiles=row_tiles,
+            plane_pitch=plane_pitch,
+            row_pitch=row_pitch,
+            segment_pitch=segment_pitch,
+            slots=slots,
+            lattice_slots=lattice_slots,
+            extent=extent,
+            reach=reaches,
+            stages=stages,
+            weight_stages=weight_stages,
+            chunk=whole_multiple(min(summation.blocks, _CHUNK), math.lcm(summation.depth, deep)),
+            deep=deep,
+            resident=resident,
+            group=group,
+            shared=shared_bytes,
+            stacked=summation.stacked,
+            stores_most=window == 1 and stores > 1.3 * products,
+            spans=summation.spans,
+            apart=apart,
+            cycles=cycles,
+        )
+
+
+def _product_cycles(task: Task, shape: Shape) -> float:
+    """Return the cycles of the products of a tile."""
+    summation, mode = task.summation, task.summation.mode
+    products = summation.mean_steps * shape.rows * shape.columns * mode.block * mode.products
+    # Narrow instructions take as long as wider ones, and so do short turns.
+    short = task.engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
+    return products / mode.rate * max(_SHORT_TURNS if short else 1.1, 128 / shape.segment)
+
+
+def _staging(task: Task, shape: Shape) -> tuple[float, float, float]:
+    """Return values to copy for a position of a tile, values a cycle, and a factor of the time."""
+    summation, mode = task.summation, task.summation.mode
+    z, y, x = summation.axes
+    lattices = y.lattices * x.lattices
+    # The cycles are Hopper's. Products by mma take longer, so that few producer warps matter only
+    # where an input has a single tap.
+    engine = task.engine if summation.steps_inside <= lattices else "hopper"
+    producers = 4 * shape.staging_teams(mode, engine, task.window) - 1
+    values = summation.blocks * mode.block * summation.halves / 2 * lattices * z.most_taps
+    return values, _STAGED_A_CYCLE * producers, 1 if x.pairs else _SINGLE
+
+
+def _store_cycles(task: Task, shape: Shape, row_tiles: int, tile: tuple[int, ...]) -> float:
+    """Return the cycles in which a tile is stored, or pooled."""
+    if task.window > 1:
+        return shape.rows * shape.columns / _POOLED_A_CYCLE
+    summation = task.summation
+    along_x = summation.fold[2].count
+    lines = summation.matrix_rows / row_tiles / along_x * math.prod(tile[:3])
+    width = tile[3] * along_x * summation.mode.itemsize
+    return lines * (width / SECTOR + 1.5) * _SECTOR_CYCLES  # full sectors and partial ones
+
+
+def _chunks(
+    summation: Sum, shape: Shape, segment_pitch: int, row_pitch: int, used: int
+) -> tuple[int, int]:
+    """Return the 16-byte chunks of a half of K in a stage, and of a polyphase component.
+
+    The tile's columns read `used` chunks of a component. Columns outside of the tile may read the
+    next component.
+    """
+    _, y, x = summation.axes
+    lattices = y.lattices * x.lattices
+    column_tiles = shape.columns // shape.segment // summation.stacked
+    read = (column_tiles - 1) * segment_pitch + shape.segment + y.halo * row_pitch + x.halo
+    # Producers take 32 chunks, or 32 pairs, at a time: with an even number of components the odd
+    # ones begin at half of all chunks.
+    if x.pairs and x.lattices % 2 == 0:
+        component = whole_multiple(read, 32)
+        return whole_multiple(lattices * component, 64), component
+    component = whole_multiple(min(used, read), 2)
+    return whole_multiple((lattices - 1) * component + read, 64), component
+
+
+class _Work(NamedTuple):
+    """What the time of tiles depends on but for their weights.
+
+    Products, staging and stores are the cycles of one split-K slice of a tile.
+    """
+
+    summation: Sum
+    shape: Shape
+    tiles: int
+    multiprocessors: int
+    products: float
+    staged: float
+    stores: float
+
+
+def _least_cycles(work: _Work) -> float:
+    """Return a lower bound of the cycles, as if tiles copied no weights.
+
+    Most candidates exceed another tiling's cycles already by this bound.
+    """
+    return _cycles(*work, 0)[0]
+
+
+def _cycles(
+    summation: Sum,
+    shape: Shape,
+    tiles: int,
+    multiprocessors: int,
+    products: float,
+    staged: float,
+    stores: float,
+    weights: float,
+) -> tuple[float, bool]:
+    """Return the cycles of the tiles, and whether several blocks share a tile's split-K slices.
+
+    The arguments are the fields of `_Work`, and the bytes of the weights of a slice.
+    """
+    hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
+
+    def computed(blocks: int) -> float:
+        """Return the cycles of a slice of a tile, where `blocks` blocks copy weights at a time."""
+        copied = min(blocks, multiprocessors) * weights / _BROUGHT_A_CYCLE
+        return max(hidden, copied) + _TILE_CYCLES
+
+    slower = _ONE_TEAM if shape.teams == 1 else 1
+    waves = -(-tiles // multiprocessors)
+    if summation.spans == 1:
+        return waves * (computed(tiles) + stores) * slower, False
+
+    def passed(blocks: int) -> float:
+        """Return the cycles in which `blocks` blocks write their partial sums, or read them."""
+        together = min(blocks, multiprocessors) / _BROUGHT_A_CYCLE
+        return shape.partial_bytes * max(1 / _PASSED_A_CYCLE, together)
+
+    # The partial sums are written, and read by the block that adds them.
+    spans, slices = summation.spans, tiles * summation.spans
+    apart = -(-slices // multiprocessors) * (computed(slices) + passed(slices))
+    apart += waves * (spans * passed(tiles) + stores)
+    kept = 0 if summation.mode.keeps_spans else 2 * passed(tiles)
+    together = waves * (spans * (computed(tiles) + kept) + stores)
+    if apart < together and slices * shape.partial_bytes <= MOST_PARTIAL:
+        return apart * slower, True
+    return together * slower, False
+
+
+def _deep(summation: Sum, loads: int, stages: int) -> int:
+    """Return for how many blocks of channels a producer thread keeps its chunks.
+
+    It computes their addresses once. Half of the ring is staged while the other half is read.
+    """
+    pixels = 2 if summation.axes[2].pairs else 1
+    words = -(-pixels * summation.mode.itemsize // 4)  # registers of a load
+    most = loads // (summation.mode.block * words)
+    return max(1, min(most, summation.blocks, stages * summation.depth // 2))
+
+
+def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
+    """Return the bytes of ``Shared`` in matrix_conv.cu."""
+    tiles = min(32 // mode.itemsize, shape.team_columns // (8 if engine == "hopper" else 32))
+    team_rows = -(-shape.slabs // shape.teams) * SLAB_ROWS
+    columns = whole_multiple(shape.team_columns, tiles * 8)  # whole buffers
+    own = 4 * MAX_STAGES * 8 + 88 + 24 + shape.teams * (columns * 20 + team_rows * 4)
+    if mode.scaled:
+        own += MAX_STAGES * 16 + shape.teams * (team_rows * 8 + columns * 8) + 34 * 4
+    if window == 1:
+        own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
+        own += shape.teams * team_rows // 16 * 32
+    else:
+        # A warp has 8 rows and all columns, or the four warps of a warpgroup share them.
+        pass_rows, sharing = (32, 1) if engine == "hopper" else (8, 4)
+        if stacked(mode, engine) > 1:
+            pass_rows = 1
+        own += 2 * shape.teams * columns * 4
+        buffers = min(shape.teams, shape.slabs)
+        own += buffers * pass_rows * (shape.columns + 8) * 4 + shape.columns // 4 * 16 + 16
+        own += shape.teams * team_rows * (24 * sharing + 4)
+    return whole_multiple(own, 128)

@@ -1,0 +1,55 @@
+"""How the arrays of a convolution lie in memory, in the words that kernels take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .._geometry import ConvGeometry
+from .._packing import lie_together, long_reciprocal
+from .._taps import on_three_axes
+
+if TYPE_CHECKING:
+    from .._strides import ConvStrides
+
+
+def along_three_axes(strides: Sequence[int]) -> list[int]:
+    """Return the strides along z, y and x; they are 0 along axes that the convolution lacks."""
+    return [*(0,) * (3 - len(strides)), *strides]
+
+
+def space(geometry: ConvGeometry, strides: ConvStrides) -> dict[str, int | list[int]]:
+    """Return the members of a ``struct Space`` (``kernels/space.cuh``)."""
+    axes = on_three_axes(geometry.axes)
+    along = list(zip(axes, along_three_axes(strides.input_axes), strict=True))
+    z, y, x = (axis.size_out for axis in axes)
+    sizes = y, x, z * y * x
+    return {
+        "first": sum(stride * axis.origin for axis, stride in along),
+        "input_batch": strides.input[0],
+        "input_group": strides.input[1],
+        "input_channel": strides.input[2],
+        "input_axis": [stride * axis.step for axis, stride in along],
+        "out_batch": strides.out[0],
+        "out_group": strides.out[1],
+        "out_row": strides.out[2],
+        "out_axis": along_three_axes(strides.out_axes),
+        "sizes": [y, x],
+        "size": sizes[2],
+        "reciprocals": [long_reciprocal(size) for size in sizes],
+        "scattered": geometry.rank > 1,
+    }
+
+
+def neighbours_together(
+    geometry: ConvGeometry, strides: ConvStrides, places: int, inputs: bool
+) -> bool:
+    """Return whether `places` neighbouring outputs lie together in memory.
+
+    With `inputs`, the inputs of their first taps have to lie together as well.
+    """
+    axes = zip(geometry.axes, strides.input_axes, strict=True)
+    ins = (*strides.input, *(stride * axis.step for axis, stride in axes))
+    outs = (*strides.out, *strides.out_axes)
+    size = geometry.axes[-1].size_out
+    return all(lie_together(places, one, size) == places for one in (outs, ins)[: 1 + inputs])

@@ -1,0 +1,163 @@
+"""Weights for Tensor Cores, packed by pack_weights.cu in the order in which products take them.
+
+Several kernels multiply packed weights. Each sum (`Sum`) has its own order of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._geometry import ConvGeometry
+from .._packing import long_reciprocal
+from .launches import Instance, Launch
+from .members import CALL, Members, Template, axis_taps, struct
+from .memory import along_three_axes
+from .modes import Mode
+from .sums import Sum
+
+if TYPE_CHECKING:
+    from .._strides import ConvStrides
+
+SOURCE = "pack_weights.cu"
+
+# A block packs at least this many turns of its rows, where several blocks share some rows; and a
+# turn has this many blocks of channels.
+_PACK_TURNS, _PACK_DEEP = 16, 4
+
+
+def macros(mode: Mode, spanned: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return the macros of the kernels that pack or multiply packed weights."""
+    operand = (("OPERAND", mode.operand),) if mode.scaled else ()
+    spans = (("SPANS", "1"),) if spanned else ()
+    return (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)), *spans)
+
+
+def instance(mode: Mode, spanned: bool = False) -> Instance:
+    """Return the kernel that packs weights, `spanned` for split-K sums."""
+    return Instance(SOURCE, "pack_weights", macros(mode, spanned))
+
+
+def launch(summation: Sum, rows: int, batch: int, multiprocessors: int) -> tuple[Launch, int]:
+    """Return the launch that packs the weights of `rows` rows, and how many blocks share some rows.
+
+    A block packs the weights of some rows, or a part of their K steps. It first looks at all of
+    them where they are scaled; further blocks then look at the samples of the input.
+    """
+    mode = summation.mode
+    packs = rows // mode.pack_rows
+    spare = (1 if mode.scaled else 8) * multiprocessors // packs
+    blocks = summation.spans * summation.blocks
+    turns = summation.steps // blocks * -(-blocks // _PACK_DEEP)
+    splits = max(1, min(spare, turns // _PACK_TURNS))
+    packs *= splits
+    if mode.scaled:
+        packs += batch
+    phases = summation.phases
+    packs = -(-min(packs, (2 if mode.scaled else 4) * multiprocessors) // phases) * phases
+    kernel = instance(mode, summation.spans > 1)
+    return Launch(kernel, packs, 512 if mode.scaled else 256, unit=phases), splits
+
+
+# Arguments ------------------------------------------------------------------------------------
+
+
+def template(
+    geometry: ConvGeometry,
+    summation: Sum,
+    strides: ConvStrides,
+    *,
+    row_tiles: int,
+    slabs: int,
+    splits: int,
+    lines: int,
+    counted: int = 0,
+) -> Template:
+    """Return the arguments of pack_weights.cu.
+
+    A call puts in the addresses of the weights, the packed weights and the input; of the shifts of
+    rows and samples where floats are scaled; and of the counters of split-K sums.
+
+    Parameters
+    ----------
+    geometry, summation, strides
+        The convolution, its sums, and where its arrays lie.
+    row_tiles, slabs : int
+        Tiles along the rows of the matrix product, and row tiles of one.
+    splits : int
+        Blocks that share some rows.
+    lines : int
+        Lines of 128 bytes of an input that the L2 cache shall hold, else 0.
+    counted : int
+        Counters of split-K slices, which the kernel sets to zero.
+    """
+    judged = _judged(geometry, summation, strides) if summation.mode.scaled else {}
+    spans: Members = {"arrived": CALL, "counted": counted} if summation.spans > 1 else {}
+    members = {
+        "weight": CALL,
+        "packed": CALL,
+        "groups": geometry.groups,
+        "rows": geometry.rows,
+        **weight_strides(strides),
+        "phases": summation.phases,
+        "row_tiles": row_tiles,
+        "slabs": slabs,
+        "steps": summation.steps,
+        "splits": splits,
+        "sum": steps(summation, summation.spans * summation.blocks),
+        "fold": [struct(fold) for fold in summation.fold],
+        "folds": summation.folds,
+        "axis": matrix_axes(summation, strides),
+        "input": CALL,
+        "lines": lines,
+        **judged,
+        **spans,
+    }
+    return Template(SOURCE, members)
+
+
+def _judged(geometry: ConvGeometry, summation: Sum, strides: ConvStrides) -> Members:
+    """Return the members that describe the inputs, whose range decides their scale."""
+    return {
+        "row_shifts": CALL,
+        "sample_shifts": CALL,
+        "batch": max(1, geometry.batch),
+        "input_channels": geometry.groups * geometry.channels,
+        "input_size": [axis.size_in for axis in summation.taps],
+        "input_batch": strides.input[0],
+        "input_channel": strides.input[2],
+        "input_axis": along_three_axes(strides.input_axes),
+    }
+
+
+def weight_strides(strides: ConvStrides) -> Members:
+    """Return the strides of weights from group to group, row to row, and channel to channel."""
+    group, row, channel = strides.weight
+    return {"weight_group": group, "weight_row": row, "weight_channel": channel}
+
+
+def matrix_axes(summation: Sum, strides: ConvStrides) -> list[Members]:
+    """Return three ``struct MatrixAxis``."""
+    along = zip(summation.axes, along_three_axes(strides.weight_axes), strict=True)
+    return [
+        {
+            "taps": axis_taps(axis.taps),
+            "weight_stride": stride,
+            "spacing": axis.spacing,
+            "lattices": axis.lattices,
+            "pairs": axis.pairs,
+            "spread": axis.spread,
+            "spread_reciprocal": long_reciprocal(axis.spread),
+        }
+        for axis, stride in along
+    ]
+
+
+def steps(summation: Sum, blocks: int) -> Members:
+    """Return a ``struct Steps``; `blocks` counts the blocks of channels."""
+    return {
+        "channels": summation.channels,
+        "blocks": blocks,
+        "depth": summation.depth,
+        "halves": summation.halves,
+        "apart": summation.axes[2].apart,
+    }

@@ -29,22 +29,23 @@ test: $(INSTALLED)
 # instances, which are many and alike, make test runs an eighth, another one each day.
 SHARES := 1
 export OPENBLAS_NUM_THREADS := 1
-EMULATED := HYPOTHESIS_PROFILE=emulator $(BIN)/python -m pytest -m emulator
+EMULATED := HYPOTHESIS_PROFILE=emulator $(BIN)/python -m pytest -m
 
 plain: $(INSTALLED)
 	$(BIN)/python -m pytest -m "not emulator and not timed"
 
 mutants: $(INSTALLED)
-	$(EMULATED) --share $(SHARES) tests/test_mutants.py
+	$(EMULATED) emulator --share $(SHARES) tests/test_mutants.py
 
 instances: $(INSTALLED)
-	$(EMULATED) --share $(SHARES) tests/test_instances.py
+	$(EMULATED) "emulator and instance" --share $(SHARES)
 
 convolutions: $(INSTALLED)
-	$(EMULATED) tests/test_convolution.py
+	$(EMULATED) emulator tests/test_convolution.py
 
 emulated: $(INSTALLED)
-	$(EMULATED) $(foreach part,convolution mutants instances,--ignore tests/test_$(part).py)
+	$(EMULATED) "emulator and not instance" \
+		--ignore tests/test_convolution.py --ignore tests/test_mutants.py
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix

@@ -15,8 +15,8 @@ from numpy.typing import DTypeLike
 
 import cupyconv
 from bounds import assert_same_bits
-from cupyconv import _calls, _paths, _plan
-from cupyconv._kernels import launches
+from cupyconv import _calls, _paths
+from cupyconv._kernels import choice, launches
 from emulator.device import MULTIPROCESSORS, EmulatedDevice, EmulatedPath
 from reference import Array, Shape
 from strategies import Case, lay_out, poison
@@ -47,7 +47,7 @@ class NumpyBackend:
         return self.asarray(poison(np.empty(shape, dtype)))
 
     def call(self, function: str, *arrays: Any, **options: Any) -> Any:
-        with _plan.forced(self.kernel):
+        with choice.forced(self.kernel):
             return getattr(cupyconv, function)(*arrays, **options)
 
     def compute(self, case: Case, **options: Any) -> Array:
@@ -108,14 +108,13 @@ def without_bulk_copies() -> Iterator[None]:
     """Inputs are copied chunk by chunk, as on older GPUs."""
 
     def forget() -> None:
-        for planner in (_plan._plan_conv, _plan.plan_plain, _plan.plan_joined):
-            planner.cache_clear()
+        choice._plan_conv.cache_clear()
+        for planner in (one for module in choice.CONVOLUTIONS for one in vars(module).values()):
+            if hasattr(planner, "cache_clear"):
+                planner.cache_clear()
         _calls.kept.clear()
 
-    with (
-        mock.patch.object(_plan, "BULK_COPIES", ()),
-        mock.patch.object(launches, "BULK_COPIES", ()),
-    ):
+    with mock.patch.object(launches, "BULK_COPIES", ()):
         forget()
         try:
             yield
@@ -142,68 +141,27 @@ BACKENDS = [
 ]
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 
-GATHER = [
-    pytest.param(EmulatorBackend("gather"), id="emulator-gather", marks=pytest.mark.emulator),
-    pytest.param(CupyBackend("gather"), id="cupy-gather", marks=pytest.mark.gpu),
-]
 
-DEPTHWISE = [
-    pytest.param(EmulatorBackend("depthwise"), id="emulator-depthwise", marks=pytest.mark.emulator),
-    pytest.param(CupyBackend("depthwise"), id="cupy-depthwise", marks=pytest.mark.gpu),
-]
+def forced_backends(kernel: str, wgmma: bool = False) -> list[Any]:
+    """One kernel for all calls that it can take, on the emulator and on a GPU.
 
-STREAMING = [
-    pytest.param(EmulatorBackend("streaming"), id="emulator-streaming", marks=pytest.mark.emulator),
-    pytest.param(
-        CupyBackend("streaming"), id="cupy-streaming", marks=[pytest.mark.gpu, pytest.mark.wgmma]
-    ),
-]
+    With `wgmma` it needs the Tensor Core instructions of compute capability 9.0.
+    """
+    marks = [pytest.mark.gpu, *[pytest.mark.wgmma] * wgmma]
+    return [
+        pytest.param(EmulatorBackend(kernel), id=f"emulator-{kernel}", marks=pytest.mark.emulator),
+        pytest.param(CupyBackend(kernel), id=f"cupy-{kernel}", marks=marks),
+    ]
 
-POINTWISE = [
-    pytest.param(EmulatorBackend("pointwise"), id="emulator-pointwise", marks=pytest.mark.emulator),
-    pytest.param(
-        CupyBackend("pointwise"), id="cupy-pointwise", marks=[pytest.mark.gpu, pytest.mark.wgmma]
-    ),
-]
 
-# Kernels for the Tensor Core instructions of compute capability 9.0.
-WGMMA = ("streaming", "pointwise", "spans", "hopper")
-
-# Two kernels whose sums have the same order.
-STREAMING_AND_POINTWISE = [
-    pytest.param(
-        (EmulatorBackend("streaming"), EmulatorBackend("pointwise")),
-        id="emulator",
-        marks=pytest.mark.emulator,
-    ),
-    pytest.param(
-        (CupyBackend("streaming"), CupyBackend("pointwise")),
-        id="cupy",
-        marks=[pytest.mark.gpu, pytest.mark.wgmma],
-    ),
-]
-
-SPANS = [
-    pytest.param(EmulatorBackend("spans"), id="emulator-spans", marks=pytest.mark.emulator),
-    pytest.param(CupyBackend("spans"), id="cupy-spans", marks=[pytest.mark.gpu, pytest.mark.wgmma]),
-]
-
-# Tests of convolutions run on these as well, each with one kernel for all that it can take. The
-# gathering, the streaming and the pointwise kernel, and sums of several spans, take few of them;
-# they have cases of their own.
+# Tests of convolutions run on these as well, each with one kernel for all that it can take. Kernels
+# that take few of them have cases of their own, in tests/kernels/.
 FORCED = [
-    *(
-        pytest.param(EmulatorBackend(kernel), id=f"emulator-{kernel}", marks=pytest.mark.emulator)
-        for kernel in _plan.KERNELS
-        if kernel not in ("gather", "streaming", "pointwise", "spans")
-    ),
-    pytest.param(CupyBackend("direct"), id="cupy-direct", marks=pytest.mark.gpu),
-    pytest.param(CupyBackend("depthwise"), id="cupy-depthwise", marks=pytest.mark.gpu),
-    pytest.param(CupyBackend("plain"), id="cupy-plain", marks=pytest.mark.gpu),
-    pytest.param(CupyBackend("portable"), id="cupy-portable", marks=pytest.mark.gpu),
-    pytest.param(
-        CupyBackend("hopper"), id="cupy-hopper", marks=[pytest.mark.gpu, pytest.mark.wgmma]
-    ),
+    *forced_backends("direct"),
+    *forced_backends("depthwise"),
+    *forced_backends("plain"),
+    *forced_backends("portable"),
+    *forced_backends("hopper", wgmma=True),
 ]
 every_kernel = pytest.mark.parametrize("backend", BACKENDS + FORCED)
 # The fused operation has kernels of its own on matrix units alone.

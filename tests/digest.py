@@ -20,10 +20,12 @@ import numpy as np
 
 import cupyconv
 import fuzz_cases
-from cupyconv import _calls, _plan
+from cupyconv import _calls
 from cupyconv._arrays import Blueprint
+from cupyconv._kernels import choice
+from cupyconv._kernels.choice import KERNELS
+from cupyconv._kernels.launches import Launch, Processor
 from cupyconv._launch import KernelPath
-from cupyconv._plan import KERNELS, Launch, Processor
 from fuzz_sizes import ON_GPU
 from reference import Shape
 from strategies import Case
@@ -78,7 +80,7 @@ def noted(case: Case, kernels: tuple[str | None, ...], processor: Processor) -> 
             addresses[id(arrays[name])] = address
     for kernel in kernels:
         _calls.kept.clear()
-        with _plan.forced(kernel):
+        with choice.forced(kernel):
             getattr(cupyconv, case.function)(**arrays, **case.options)
     return device.digest.hexdigest()[:16]
 

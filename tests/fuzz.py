@@ -30,7 +30,8 @@ from typing import Any
 
 import fuzz_cases
 import fuzz_checks
-from cupyconv import _compile, _device, _plan
+from cupyconv import _compile, _device
+from cupyconv._kernels import choice
 from fuzz_sizes import BUDGETS
 
 HANGS = 90.0  # seconds that an example may take
@@ -211,14 +212,14 @@ def _receive(worker: Worker, summary: Summary) -> bool:
 
 def _compile_some(numbers: Sequence[int]) -> None:
     """Compile some of the instances; CuPy keeps the binaries on disk."""
-    instances = _plan.instances(_device.CupyDevice().processor().target)
+    instances = choice.instances(_device.CupyDevice().processor().target)
     for number in numbers:
         _compile.kernel(instances[number]).compile()
 
 
 def compile_all(processes: int) -> int:
     """Compile all instances of the GPU in parallel; return how many there are."""
-    count = len(_plan.instances(_device.CupyDevice().processor().target))
+    count = len(choice.instances(_device.CupyDevice().processor().target))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         shares = [range(i, count, 4 * processes) for i in range(4 * processes)]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cupyconv import _plan
+from cupyconv._kernels import choice, launches
 from fuzz_sizes import (
     FAMILIES,
     Budget,
@@ -179,7 +179,7 @@ def _convolution(draw: Draw, budget: Budget) -> tuple[Convolution, Order]:
 def _kernels(draw: Draw) -> Order:
     if draw.chance(0.4):
         return (None,)
-    return tuple(_plan.KERNELS[i] for i in draw.rng.permutation(len(_plan.KERNELS)))
+    return tuple(choice.KERNELS[i] for i in draw.rng.permutation(len(choice.KERNELS)))
 
 
 def _of_sizes(
@@ -361,7 +361,7 @@ def _chain(draw: Draw, budget: Budget) -> Example:
     return Example(cases, kernels)
 
 
-def kernel_name(launch: _plan.Launch) -> str:
+def kernel_name(launch: launches.Launch) -> str:
     """The kernel of a launch, for a count: its function, its engine and its variant."""
     defines = dict(launch.instance.defines)
     shown = [defines[name] for name in ("ENGINE",) if name in defines]

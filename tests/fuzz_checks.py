@@ -24,7 +24,7 @@ import reference
 from backends import CupyBackend, EmulatorBackend, NumpyBackend
 from bounds import assert_normalized, assert_same_bits
 from cupyconv import _device
-from cupyconv._plan import Launch
+from cupyconv._kernels.launches import Launch
 from emulator.device import EmulatedDevice
 from reference import Array, Axis, Sums
 from strategies import FUSED, Case, Convolution, floating, lay_out, poison

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cupyconv import _compile
-from cupyconv._plan import TARGETS, Instance, instances
+from cupyconv._kernels.choice import instances
+from cupyconv._kernels.launches import TARGETS, Instance
 
 TABLE = Path(__file__).with_suffix(".json")
 

@@ -24,6 +24,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 # promises and the layouts go through them as well.
 SELECTION = (
     "test_convolution.py",
+    "kernels",
     "test_norms.py",
     "test_pooling.py",
     "test_fused.py",

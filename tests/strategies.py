@@ -489,7 +489,7 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
     """Calls of one input channel in each group and one phase.
 
     With `chunks` of 16 bytes in a line, and taps that slide, they are for Tensor Cores in the
-    depthwise kernel, or for copies of whole lines; else they are what the gathering kernel takes.
+    depthwise kernel, or for copies of whole lines.
     """
     rank = draw(st.sampled_from([2, 2, 3] if chunks else [1, 2, 2, 3]))
     transposed = draw(st.booleans())

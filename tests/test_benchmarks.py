@@ -28,8 +28,9 @@ from benchmarks.cases import Convolution, Fused
 from benchmarks.limits import Ceilings
 from benchmarks.precisions import PRECISIONS, RATES
 from benchmarks.report import HostRow, Report, Row, Timing
-from cupyconv import _explain, _plan
+from cupyconv import _explain
 from cupyconv._chips import CHIPS
+from cupyconv._kernels import choice
 
 ROOT = Path(__file__).parents[1]
 ALL = cases.load()
@@ -641,7 +642,7 @@ def job(case: Convolution, name: str = "float32") -> jobs.Job:
         lambda: getattr(cupyconv, case.function)(
             x, w, bias, groups=case.groups, out=out, **options
         ),
-        lambda: _plan.forced_kernel() or "direct",
+        lambda: choice.forced_kernel() or "direct",
         lambda y: y[where].astype(np.float64),
         reference.Exact(sums.values, reference.bound(sums, precision), precision.error),
     )
@@ -843,7 +844,7 @@ def test_kernels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[str | None] = []
 
     def call() -> Any:
-        entered.append(kernel := _plan.forced_kernel())
+        entered.append(kernel := choice.forced_kernel())
         one.call()
         if kernel == "portable":
             np.multiply(one.out, np.float32(1.01), out=one.out)
@@ -852,7 +853,7 @@ def test_kernels_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
         return one.out
 
     def kernel() -> str:
-        asked = _plan.forced_kernel()
+        asked = choice.forced_kernel()
         return "direct" if asked in (None, "hopper") else asked
 
     row, stopwatch = measured(
@@ -882,7 +883,7 @@ def kernels() -> Iterator[list[str | None]]:
         yield
         entered.pop()
 
-    with mock.patch.object(_plan, "forced", forced, create=True):
+    with mock.patch.object(choice, "forced", forced, create=True):
         yield entered
 
 
@@ -1150,7 +1151,7 @@ def test_the_kernel_of_a_case(monkeypatch: pytest.MonkeyPatch, line: str) -> Non
     (case,) = mine.load([line])
     one = jobs.prepare(case, PRECISIONS["float32"], 5, -1.0)
     chosen = one.kernel()
-    with _plan.forced("direct"):
+    with choice.forced("direct"):
         assert one.kernel().split(" + ")[0] == "direct"
     assert one.kernel() == chosen
 

@@ -11,7 +11,7 @@ import pytest
 import bounds
 import reference
 from bounds import assert_close, assert_normalized, assert_same_bits
-from cupyconv import _matrix, _streaming
+from cupyconv._kernels import modes, streaming_conv
 
 FLOATS = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
 COMPLEX = [np.complex64, np.complex128]
@@ -141,9 +141,9 @@ def test_tolerances() -> None:
 
 def test_no_chain_is_longer_than_the_bound_of_float32_allows() -> None:
     """A group of steps on the dense kernel, a chunk of channels or products on the others."""
-    groups = [mode.group for mode in _matrix.modes("hopper") if mode.parts == 2]
-    block = _matrix.plain_mode("float32", "float32").block
-    shapes = (*_streaming.SHAPES[4, 3], *_streaming.TAPPED[4, 3])
+    groups = [mode.group for mode in modes.modes("hopper") if mode.parts == 2]
+    block = modes.plain_mode("float32", "float32").block
+    shapes = (*streaming_conv.SHAPES[4, 3], *streaming_conv.TAPPED[4, 3])
     chunks = [shape.channels // block for shape in shapes]
     assert max(groups + chunks) == bounds.CHAIN
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 import cupyconv
 from backends import EmulatorBackend, NumpyBackend, every_backend, every_kernel
 from bounds import assert_same_bits
-from cupyconv import _arrays, _calls, _geometry, _paths, _plan
+from cupyconv import _arrays, _calls, _geometry, _paths
 from cupyconv._device import Arguments
+from cupyconv._kernels import choice
+from cupyconv._kernels.launches import Launch, Processor
 from cupyconv._launch import KernelPath
-from cupyconv._plan import Launch, Processor
 from reference import Array, Shape
 from strategies import FUSED, Case, convolution, convolutions
 from test_errors import HostBackend
@@ -280,7 +281,7 @@ def test_precision_and_forced_kernels(device: Device) -> None:
             fast = kernels()
             assert kernels(precision="float32") == exact != fast
         assert kernels(precision="tf32") == fast
-        with _plan.forced("direct"):
+        with choice.forced("direct"):
             assert ["direct_conv.cu" in launch for launch in kernels()] == [True]
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from cupyconv import _compile
-from cupyconv._plan import TARGETS, Instance, instances
+from cupyconv._kernels.choice import instances
+from cupyconv._kernels.launches import TARGETS, Instance
 
 KERNELS = sorted(path.name for path in _compile.directory().glob("*.cu"))
 HEADERS = sorted(path.name for path in _compile.directory().glob("*.cuh"))
@@ -212,14 +213,14 @@ def test_kernel() -> None:
 COMPILE = """
 import time
 import cupy
-from cupyconv import _compile, _device, _plan
+from cupyconv import _compile, _device
 
 (cupy.zeros(3) + 1).sum()
 parts = ("ELEMENT", "INPUT", "OUTPUT", "PARTS", "ENGINE")
 target = _device.processor_of(cupy.cuda.runtime.getDevice()).target
 chosen = {
     (i.source, i.function, *(macro for macro in i.defines if macro[0] in parts)): i
-    for i in _plan.instances(target)
+    for i in choice.instances(target)
 }
 for instance in chosen.values():
     start = time.perf_counter()

@@ -6,6 +6,7 @@ identity are equal to the last bit, whatever the order of summation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -16,23 +17,11 @@ from hypothesis import strategies as st
 
 import cupyconv
 from backends import (
-    BACKENDS,
-    DEPTHWISE,
-    GATHER,
-    POINTWISE,
-    SPANS,
-    STREAMING,
-    STREAMING_AND_POINTWISE,
-    WGMMA,
-    CupyBackend,
-    EmulatorBackend,
     NumpyBackend,
-    check_lines,
     every_backend,
     every_kernel,
     every_matrix_kernel,
     examples,
-    without_bulk_copies,
 )
 from bounds import assert_convolution, assert_same_bits
 from reference import Array, Shape
@@ -41,15 +30,10 @@ from strategies import (
     Convolution,
     convolution,
     convolutions,
-    deep_convolutions,
     exact_convolutions,
     inner,
-    many_channels,
-    one_channel_convolutions,
-    pointwise_convolutions,
     rounded_pairs,
     short_sums,
-    streaming_convolutions,
     values,
     zero_stuffed,
 )
@@ -172,161 +156,6 @@ def check(backend: NumpyBackend, case: Convolution) -> None:
 @every_kernel
 @given(case=convolutions())
 def test_definition(backend: NumpyBackend, case: Convolution) -> None:
-    check(backend, case)
-
-
-@pytest.mark.parametrize("backend", GATHER)
-@given(case=one_channel_convolutions(chunks=False))
-def test_definition_where_inputs_are_gathered(backend: NumpyBackend, case: Convolution) -> None:
-    check(backend, case)
-
-
-@pytest.mark.parametrize("backend", GATHER)
-@given(case=one_channel_convolutions(chunks=False))
-def test_definition_where_inputs_are_copied_in_chunks(
-    backend: NumpyBackend, case: Convolution
-) -> None:
-    with without_bulk_copies():
-        check(backend, case)
-
-
-@pytest.mark.parametrize("backend", DEPTHWISE)
-@given(case=one_channel_convolutions(chunks=True))
-def test_definition_where_lines_are_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    check(backend, case)
-
-
-@pytest.mark.parametrize("apart", [(2, 0, 0), (0, 2, 0), (0, 0, 2)])
-@pytest.mark.parametrize("backend", DEPTHWISE)
-def test_whole_chunks_that_lie_between_others(
-    backend: NumpyBackend, apart: tuple[int, int, int]
-) -> None:
-    """Lines of chunks of 16 bytes, with half a chunk behind each line, channel or sample."""
-    case = convolution("conv2d", (2, 3, 9, 80), (3, 1, 3, 3), groups=3, padding=1)
-    line = 80 + apart[0]
-    channel = 9 * line + apart[1]
-    sample = 3 * channel + apart[2]
-    memory = np.full(2 * sample, np.nan, np.float32)
-    strides = [4 * n for n in (sample, channel, line, 1)]
-    x = np.lib.stride_tricks.as_strided(memory, case["input"].shape, strides)
-    x[...] = case["input"]
-    check(backend, case.with_arrays(input=x))
-
-
-# By kernel, calls of several tiles along lines that are no whole chunks of 16 bytes: of an odd
-# number of elements, of pairs and of fours.
-LINES = {
-    "direct": [convolution("conv2d", (2, 3, 5, 77), (5, 3, 3, 3), padding=1)],
-    "depthwise": [
-        convolution("conv2d", (2, 3, 9, 298), (6, 1, 3, 5), "float16", groups=3, padding=(1, 2)),
-        convolution("conv_transpose2d", (1, 2, 9, 76), (2, 4, 2, 4), "bfloat16", groups=2),
-        convolution("conv_transpose3d", (1, 2, 3, 5, 61), (2, 1, 2, 3, 3), "float16", groups=2),
-        # A chunk in front of the array, and one with two elements behind its end.
-        convolution("conv2d", (1, 1, 1, 5508), (2, 1, 2, 2), "bfloat16", padding=(1, 0)),
-        convolution("conv2d", (2, 3, 9, 298), (6, 1, 3, 3), groups=3, padding=1),
-        convolution("conv2d", (2, 3, 9, 75), (3, 1, 3, 7), groups=3, padding=(0, 5)),
-        convolution("conv2d", (1, 3, 9, 39), (3, 1, 3, 3), "float64", groups=3, stride=(1, 2)),
-    ],
-    "gather": [
-        convolution("conv2d", (2, 9, 9, 14), (9, 1, 3, 3), "float16", groups=9, padding=1),
-        convolution("conv2d", (2, 5, 9, 74), (5, 1, 5, 5), groups=5, stride=2, padding=2),
-        convolution("conv3d", (2, 3, 5, 7, 9), (3, 1, 2, 3, 3), groups=3),
-    ],
-    "plain": [
-        convolution("conv2d", (2, 4, 5, 298), (9, 4, 3, 3), padding=1),
-        convolution("conv2d", (2, 4, 5, 77), (8, 2, 3, 3), "bfloat16", groups=2, padding=1),
-        convolution("conv_transpose2d", (2, 4, 5, 75), (4, 9, 3, 4), "float16", stride=(1, 3)),
-        convolution("conv_transpose2d", (2, 4, 5, 75), (4, 9, 1, 3), bias=True, stride=2),
-    ],
-    "streaming": [
-        convolution("conv2d", (2, 20, 5, 298), (70, 20, 1, 1)),
-        convolution("conv2d", (2, 20, 5, 300), (70, 20, 1, 1), "float16"),
-        convolution("conv2d", (2, 3, 5, 298), (9, 3, 3, 3), "bfloat16", padding=1),
-        convolution("conv1d", (2, 20, 301), (70, 20, 1), precision="tf32"),
-    ],
-    "pointwise": [
-        convolution("conv1d", (3, 80, 298), (70, 80, 1), precision="tf32"),
-        convolution("conv1d", (3, 80, 301), (70, 80, 1), precision="tf32"),
-        convolution("conv1d", (3, 132, 300), (70, 132, 1), "float16"),
-        convolution("conv1d", (3, 154, 302), (70, 154, 1), "bfloat16"),
-        convolution("conv_transpose1d", (2, 150, 304), (150, 76, 1), "float16"),
-        convolution("conv2d", (2, 80, 3, 100), (70, 80, 1, 1), precision="tf32"),
-    ],
-    "spans": [convolution("conv2d", (2, 70, 4, 38), (20, 70, 3, 3), "float16", padding=1)],
-}
-LINES["portable"] = LINES["hopper"] = [
-    convolution("conv2d", (2, 9, 5, 150), (9, 9, 3, 3), padding=1),
-    convolution("conv2d", (2, 9, 5, 150), (20, 9, 3, 3), "float16", padding=1, stride=(1, 3)),
-    convolution("conv2d", (1, 9, 5, 149), (9, 9, 3, 3), "bfloat16"),
-    convolution("conv_transpose2d", (1, 9, 3, 74), (9, 9, 3, 4), precision="tf32", stride=(1, 2)),
-]
-
-
-@pytest.mark.parametrize(
-    ("backend", "case"),
-    [
-        pytest.param(*pair, id=f"{pair[0].name}-{kernel}-{pair[1]}", marks=marks)
-        for kernel, cases in LINES.items()
-        for case in cases
-        for pair, marks in (
-            ((EmulatorBackend(kernel), case), [pytest.mark.emulator]),
-            (
-                (CupyBackend(kernel), case),
-                [pytest.mark.gpu, *[pytest.mark.wgmma] * (kernel in WGMMA)],
-            ),
-        )
-    ],
-)
-def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    """Where each begins at a multiple of 16 bytes, what is loaded and stored ends with the line."""
-    check(backend, case)
-    check_lines(backend, case)
-
-
-@pytest.mark.emulator
-@pytest.mark.parametrize("function", ["conv_transpose2d", "conv2d"])
-def test_weights_that_stay_for_several_passes(function: str) -> None:
-    """Of an odd number of K blocks the last stage has one, where the others have two."""
-    weight = (48, 16, 3, 3) if function == "conv_transpose2d" else (16, 48, 3, 3)
-    case = convolution(function, (1, 48, 4, 8), weight, style="whole")
-    case["input"][:, ::3] *= 2.0**20  # which takes passes of its own
-    check(EmulatorBackend("hopper", multiprocessors=132), case)
-
-
-@pytest.mark.parametrize("backend", STREAMING)
-@given(case=pointwise_convolutions())
-def test_definition_where_there_is_one_tap(backend: NumpyBackend, case: Convolution) -> None:
-    check(backend, case)
-
-
-@pytest.mark.parametrize("backend", POINTWISE)
-@given(case=many_channels())
-def test_definition_where_one_tap_has_many_channels(
-    backend: NumpyBackend, case: Convolution
-) -> None:
-    check(backend, case)
-
-
-@pytest.mark.parametrize("backends", STREAMING_AND_POINTWISE)
-@given(case=many_channels())
-def test_many_channels_have_the_same_bits_by_two_kernels(
-    backends: tuple[NumpyBackend, NumpyBackend], case: Convolution
-) -> None:
-    channels = case["input"].shape[1] // case.options["groups"]
-    assume(channels <= 128 or case["input"].dtype == np.float32)  # or it is the direct kernel
-    first, second = (backend.compute(case) for backend in backends)
-    assert_same_bits(first, second)
-
-
-@pytest.mark.parametrize("backend", STREAMING)
-@given(case=streaming_convolutions())
-def test_definition_where_there_are_few_products(backend: NumpyBackend, case: Convolution) -> None:
-    check(backend, case)
-
-
-@pytest.mark.parametrize("backend", SPANS)
-@given(case=deep_convolutions())
-def test_definition_where_sums_have_spans(backend: NumpyBackend, case: Convolution) -> None:
     check(backend, case)
 
 
@@ -464,53 +293,30 @@ def test_special_values(backend: NumpyBackend, mode: Mode, geometry: str) -> Non
     check(backend, special(matrix_case(geometry, mode)))
 
 
-@pytest.mark.parametrize("backend", STREAMING)
-@every_mode
-@pytest.mark.parametrize("geometry", ["padded", "flipped", "three axes"])
-def test_special_values_of_few_products(backend: NumpyBackend, mode: Mode, geometry: str) -> None:
-    """Absent inputs do not count against infinite weights."""
-    function, input_shape, weight_shape, options = {
-        "padded": ("conv2d", (5, 9, 11, 14), (70, 9, 3, 3), {"padding": 2, "stride": (1, 2)}),
-        "flipped": ("conv_transpose2d", (5, 7, 9, 13), (7, 70, 3, 5), {"padding": (0, 2)}),
-        "three axes": ("conv3d", (5, 8, 4, 7, 9), (8, 4, 2, 3, 3), {"padding": 1, "groups": 2}),
-    }[geometry]
-    dtype, precision = mode
-    case = convolution(function, input_shape, weight_shape, dtype, precision=precision, **options)
-    check(backend, special(case))
+def every_one_tap(test: Callable[..., None]) -> Any:
+    """Run a test on calls of one tap in each mode, of few channels and many, on lines of a kind."""
+    channels = pytest.mark.parametrize("channels", [20, 140])
+    width = pytest.mark.parametrize("width", [20, 21])
+    return every_mode(width(channels(test)))
 
 
-@pytest.mark.parametrize("backend", SPANS)
-@every_mode
-@pytest.mark.parametrize("geometry", ["padded", "phases", "three axes"])
-def test_special_values_in_spans(backend: NumpyBackend, mode: Mode, geometry: str) -> None:
-    """In one of them or in several."""
-    function, input_shape, weight_shape, options = {
-        "padded": ("conv2d", (4, 70, 6, 7), (70, 70, 3, 3), {"padding": 2}),
-        "phases": ("conv_transpose2d", (4, 40, 4, 5), (40, 70, 3, 4), {"stride": 2}),
-        "three axes": ("conv3d", (4, 80, 3, 4, 5), (20, 40, 2, 3, 3), {"groups": 2}),
-    }[geometry]
-    dtype, precision = mode
-    case = convolution(function, input_shape, weight_shape, dtype, precision=precision, **options)
-    case = special(case)
-    x = case["input"].copy()
-    x[3, -1] = -x[0, 0]
-    check(backend, case.with_arrays(input=x))
-
-
-@pytest.mark.parametrize("backend", BACKENDS + STREAMING)
-@every_mode
-@pytest.mark.parametrize("width", [20, 21])
-@pytest.mark.parametrize("channels", [20, 140])
-def test_special_values_of_one_tap(
-    backend: NumpyBackend, mode: Mode, width: int, channels: int
-) -> None:
-    """In each group, and beside sums that are finite."""
+def special_one_tap(mode: Mode, width: int, channels: int) -> Convolution:
+    """Special values in each group, and beside sums that are finite."""
     dtype, precision = mode
     sizes = (4, 2 * channels, 9, width), (140, channels, 1, 1)
     case = special(convolution("conv2d", *sizes, dtype, groups=2, precision=precision))
     x = case["input"]
     x[:, channels:] = x[::-1, :channels]
-    check(backend, case)
+    return case
+
+
+@every_backend
+@every_one_tap
+def test_special_values_of_one_tap(
+    backend: NumpyBackend, mode: Mode, width: int, channels: int
+) -> None:
+    """In each group, and beside sums that are finite."""
+    check(backend, special_one_tap(mode, width, channels))
 
 
 @every_kernel

@@ -12,8 +12,10 @@ import pytest
 from cupy import cuda
 
 from cupyconv import _dependent_launch
-from cupyconv._plan import MatrixPlan, Processor, plan_conv
-from test_plan import conv
+from cupyconv._kernels.choice import plan_conv
+from cupyconv._kernels.launches import Processor
+from cupyconv._kernels.matrix_conv import MatrixPlan
+from planning import conv
 
 
 def test_structures_are_those_of_the_driver() -> None:

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 import cupyconv
 from benchmarks.cases import Convolution, load
 from benchmarks.precisions import PRECISIONS
-from cupyconv import _chips, _explain, _plan
+from cupyconv import _chips, _explain
 from cupyconv._chips import CHIPS
 from cupyconv._explain import Explanation
+from cupyconv._kernels import choice
+from planning import any_case, launches_of
 from strategies import BFLOAT16, Case
 from test_errors import nested
-from test_plan import any_case, launches_of
 
 explain = cupyconv.explain
 FUSED = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
@@ -234,15 +235,28 @@ def test_without_a_gpu_a_target_must_be_named(monkeypatch: pytest.MonkeyPatch) -
         explain(cupyconv.conv1d, (1, 1, 8), (1, 1, 3))
 
 
-def test_kernels_and_reasons() -> None:
-    def kernel_of(*args: Any, **options: Any) -> tuple[str, dict[str, str]]:
-        found = explain(*args, **{"target": "sm_90a", **options})
+def kernel_of(*args: Any, **options: Any) -> tuple[str, dict[str, str]]:
+    """The kernel of a call, and the reasons of those that are asked before it."""
+    found = explain(*args, **{"target": "sm_90a", **options})
+    engine = "hopper" if found.target == "sm_90a" else "portable"
+    if found.kernel not in choice.IN_TURN or choice.forced_kernel():
         return found.kernel, found.refused
+    asked = [name for name in choice.IN_TURN if name not in {"hopper", "portable"} - {engine}]
+    assert list(found.refused) == asked[: asked.index(found.kernel)]
+    return found.kernel, found.refused
 
+
+def assert_reasons(kernel: str, reasons: dict[str, str], *args: Any, **options: Any) -> None:
+    """Assert which kernel runs, and why these others do not."""
+    found, refused = kernel_of(*args, **options)
+    assert found == kernel
+    assert {name: refused.get(name) for name in reasons} == reasons
+
+
+def test_kernels_and_reasons() -> None:
     three_products = "its precision takes three products"
     many = "it has phases, many taps, or more products than tables are made of"
     few = {
-        "gather": "its groups have 64 input channels",
         "depthwise": "its groups have 64 input channels",
         "pointwise": three_products,
         "streaming": many,
@@ -250,43 +264,36 @@ def test_kernels_and_reasons() -> None:
         "spans": "a sample has 92 small tiles, more than half as many as multiprocessors",
     }
     dense = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3))
-    assert kernel_of(*dense) == ("hopper", few)
+    assert_reasons("hopper", few, *dense)
     ampere = {**few, "spans": "sm_80 has not the instructions"}
-    assert kernel_of(*dense, target="sm_80") == ("portable", ampere)
+    assert_reasons("portable", ampere, *dense, target="sm_80")
     turing = dict.fromkeys(("spans", "portable"), "sm_75 has not the instructions")
-    assert kernel_of(*dense, target="sm_75") == ("direct", {**few, **turing})
+    assert_reasons("direct", {**few, **turing}, *dense, target="sm_75")
     no_double = "matrix units do not multiply float64"
     double = {**few, **dict.fromkeys(("pointwise", "streaming", "spans", "hopper"), no_double)}
-    assert kernel_of(*dense, dtype="float64") == ("direct", double)
+    assert_reasons("direct", double, *dense, dtype="float64")
     small = (cupyconv.conv2d, (8, 512, 7, 7), (512, 512, 3, 3))
     assert kernel_of(*small, padding=1)[0] == "spans"
     pointwise = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 1, 1))
     assert kernel_of(*pointwise)[0] == "streaming"
     assert kernel_of(*pointwise, target="sm_80")[0] == "portable"
     one = (cupyconv.conv2d, (8, 64, 112, 112), (64, 1, 3, 3))
-    staged = {"gather": "the depthwise kernel takes less time"}
-    assert kernel_of(*one, groups=64) == ("depthwise", staged)
-    assert kernel_of(*one, groups=64, stride=2) == ("gather", {})
-    assert kernel_of(cupyconv.conv2d, (8, 2, 6, 6), (4, 2, 1, 1)) == (
-        "direct",
-        {
-            "gather": "its groups have 2 input channels",
-            "depthwise": "its groups have 2 input channels",
-            "pointwise": three_products,
-            "streaming": "a sample has 288 products, fewer than 262144",
-            "plain": "a sample has 288 products, fewer than 262144",
-            "spans": "a group has 8 products at each place, fewer than 40",
-            "hopper": "a group has 8 products at each place, fewer than 40",
-        },
-    )
-    kernel, refused = kernel_of(cupyconv.conv2d, (8, 3, 512, 512), (4, 3, 3, 3))
-    three = "its groups have 3 input channels"
-    slow = "plain multiply-adds take less time"
-    assert kernel == "plain"
-    assert refused == {
-        **{"gather": three, "depthwise": three},
-        **{"pointwise": three_products, "streaming": slow},
+    assert kernel_of(*one, groups=64)[0] == "depthwise"
+    tiny = {
+        "depthwise": "its groups have 2 input channels",
+        "pointwise": three_products,
+        "streaming": "a sample has 288 products, fewer than 262144",
+        "plain": "a sample has 288 products, fewer than 262144",
+        "spans": "a group has 8 products at each place, fewer than 40",
+        "hopper": "a group has 8 products at each place, fewer than 40",
     }
+    assert_reasons("direct", tiny, cupyconv.conv2d, (8, 2, 6, 6), (4, 2, 1, 1))
+    colours = {
+        "depthwise": "its groups have 3 input channels",
+        "pointwise": three_products,
+        "streaming": "plain multiply-adds take less time",
+    }
+    assert_reasons("plain", colours, cupyconv.conv2d, (8, 3, 512, 512), (4, 3, 3, 3))
     kernel, refused = kernel_of(cupyconv.conv2d, (8, 48, 56, 56), (64, 48, 1, 1), dtype="float16")
     assert kernel == "streaming"
     assert refused["pointwise"] == "its groups have 48 input channels, no more than 48"
@@ -307,7 +314,7 @@ def test_kernels_and_reasons() -> None:
     composed = kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8, dtype="float64")
     assert composed[0] == "direct + normalize + max_pool2d + normalize"
     assert composed[1]["fused"] == "matrix units do not multiply float64"
-    with _plan.forced("portable"):
+    with choice.forced("portable"):
         assert kernel_of(*dense) == ("portable", {})
 
 

@@ -21,7 +21,8 @@ import fuzz
 import fuzz_cases
 import reference
 from bounds import assert_close, assert_same_bits
-from cupyconv._plan import Processor
+from cupyconv._kernels.choice import KERNELS
+from cupyconv._kernels.launches import Processor
 from emulator.device import EmulatedDevice
 from fuzz_cases import Example
 from fuzz_checks import Checker, Wrong, largest, sums
@@ -92,7 +93,7 @@ def test_what_is_drawn(budget: Budget) -> None:
     assert kinds["chain"] and kinds[fuzz_cases.FUSED]
     assert {k for example in drawn for order in example.kernels for k in order} >= {
         None,
-        *fuzz_cases._plan.KERNELS,
+        *KERNELS,
     }
     assert {x for example in drawn for x in example.layouts.values()} >= set(fuzz_cases.LAYOUTS)
     inputs = [example.case["input"] for example in drawn]

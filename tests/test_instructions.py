@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from cupyconv import _compile
-from cupyconv._plan import Instance, Launch, instances
+from cupyconv._kernels.choice import instances
+from cupyconv._kernels.launches import Instance, Launch
 from emulator.device import FLAGS, EmulatedDevice, KernelError
 
 FILE = Path(__file__).parent / "emulator" / "instructions.cu"

@@ -12,7 +12,7 @@ import pytest
 import cupyconv
 from benchmarks.data import count_nan, poison, uniform
 from benchmarks.precisions import PRECISIONS
-from cupyconv import _plan
+from cupyconv._kernels import choice
 from device_data import check_outputs, outputs
 
 CASES = json.loads(
@@ -76,7 +76,7 @@ def test_other_precisions(case: dict[str, Any], precision: str) -> None:
 @pytest.mark.parametrize("name", HANDFUL)
 def test_forced_kernels(name: str, precision: str, kernel: str) -> None:
     (case,) = (case for case in CASES if case["id"] == name)
-    with _plan.forced(kernel):
+    with choice.forced(kernel):
         check(case, precision, 0.0)
 
 
@@ -90,7 +90,7 @@ def test_accuracy(channels: int, low: float, kernel: str) -> None:
 
     x = uniform((2, channels, 15, 16), np.float32, 1, low)
     w = uniform((96, channels, 1, 1), np.float32, 2, low)
-    with _plan.forced(kernel):
+    with choice.forced(kernel):
         result = cupyconv.conv2d(x, w).astype(np.float64)
     matrix = w.astype(np.float64).reshape(96, channels)
     exact = (matrix @ x.astype(np.float64).reshape(2, channels, -1)).reshape(result.shape)

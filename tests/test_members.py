@@ -2,41 +2,62 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 import cupyconv
-from cupyconv import _calls, _compile, _plan
+from cupyconv import _calls, _compile
+from cupyconv._kernels import choice, max_pool2d, normalize
 from cupyconv._kernels.members import CALL, Template
 
 _STRUCT = r"^struct (?:__align__\(\d+\) )?{} {{\n(?P<body>.*?)^}};"
-_MEMBER = re.compile(r"^    (?:const )?(?P<type>[\w<>]+)\*? (?P<names>[^;()]*);")
+_MEMBER = re.compile(
+    r"^    (?:const )?(?P<type>(?:unsigned )?\w+)(?:<[^<>]*>)?\*? (?P<names>[^;()]*);"
+)
 
 
-def members_of(text: str, name: str) -> list[tuple[str, str]]:
-    """The members of a struct: type and name, in order."""
+def members_of(text: str, name: str) -> Iterator[tuple[str, str, str]]:
+    """The members of a struct in order: type, name, and the macro that a member depends on."""
     found = re.search(_STRUCT.format(re.escape(name)), text, re.MULTILINE | re.DOTALL)
     assert found, name
-    members = []
+    macro = ""
     for line in found["body"].splitlines():
+        if line.startswith("#"):
+            macro = line.removeprefix("#if").strip() if line.startswith("#if") else ""
         member = _MEMBER.match(line.split("//")[0].rstrip())
         if member:
-            names = (one.strip(" *").split("[")[0] for one in member["names"].split(","))
-            members += [(member["type"], one) for one in names]
-    return members
+            for one in member["names"].split(","):
+                yield member["type"], one.strip(" *").split("[")[0], macro
 
 
 def compare(text: str, struct: str, members: Mapping[str, Any]) -> None:
-    declared = members_of(text, struct)
-    assert [name for _, name in declared] == list(members), struct
-    for (kind, _), member in zip(declared, members.values(), strict=True):
-        structs = member if isinstance(member, Sequence) else [member]
-        for one in structs:
-            if isinstance(one, Mapping):
-                compare(text, kind, one)
+    """Assert that these are the members, where each macro is set or not."""
+    declared = list(members_of(text, struct))
+    macros = sorted({macro for *_, macro in declared if macro})
+    variants = [
+        [(kind, name) for kind, name, macro in declared if macro in ("", *chosen)]
+        for n in range(len(macros) + 1)
+        for chosen in itertools.combinations(macros, n)
+    ]
+    names = list(members)
+    found = [one for one in variants if [name for _, name in one] == names]
+    assert found, (struct, names, [name for _, name, _ in declared])
+    for (kind, _), member in zip(found[0], members.values(), strict=True):
+        for one in structs_in(member):
+            compare(text, kind, one)
+
+
+def structs_in(member: Any) -> Iterator[Mapping[str, Any]]:
+    """The structs that a member is, or that an array of any number of axes has."""
+    if isinstance(member, Mapping):
+        yield member
+    elif isinstance(member, Sequence):
+        for one in member:
+            yield from structs_in(one)
 
 
 # Calls that each of the kernels takes, if it is forced.
@@ -46,8 +67,17 @@ CALLS: list[tuple[Any, ...]] = [
     (cupyconv.conv_transpose2d, (2, 16, 12, 12), (16, 24, 3, 3)),
     (cupyconv.depthwise_conv2d, (2, 16, 12, 12), (16, 1, 3, 3)),
 ]
-# Files whose arguments are packed by name.
-PACKED = {"depthwise_conv.cu", "direct_conv.cu", "gather_conv.cu"}
+# Calls of the other kernels: sets that fit in shared memory and others, given statistics; windows
+# of a thread, of a warp, and in parts.
+OTHER_CALLS: list[tuple[str, Callable[..., Any], tuple[int, ...], dict[str, Any]]] = [
+    ("normalize.cu", cupyconv.group_norm, (2, 16, 12, 12), {"num_groups": 4}),
+    ("normalize.cu", cupyconv.group_norm, (2, 4, 300, 400), {"num_groups": 2}),
+    ("normalize.cu", cupyconv.batch_norm, (2, 16, 12, 12), {}),
+    ("normalize.cu", cupyconv.batch_norm, (2, 16, 12, 12), {"mean": (16,), "var": (16,)}),
+    ("max_pool2d.cu", cupyconv.max_pool2d, (2, 3, 12, 12), {"kernel_size": 2}),
+    ("max_pool2d.cu", cupyconv.max_pool2d, (2, 3, 120, 120), {"kernel_size": 120}),
+    ("max_pool2d.cu", cupyconv.max_pool2d, (1, 1, 1, 18_000), {"kernel_size": (1, 18_000)}),
+]
 
 
 @pytest.fixture
@@ -64,23 +94,57 @@ def templates(monkeypatch: pytest.MonkeyPatch) -> list[Template]:
     return made
 
 
-@pytest.mark.parametrize("kernel", _plan.KERNELS)
+@pytest.mark.parametrize("kernel", choice.KERNELS)
 def test_names_are_those_of_the_struct(kernel: str, templates: list[Template]) -> None:
     _calls.kept.clear()
     for function, *shapes in CALLS:
         for dtype in ("float32", "float16"):
             for precision in ("float32", "tf32"):
-                with _plan.forced(kernel):
+                with choice.forced(kernel):
                     cupyconv.explain(
                         function, *shapes, dtype=dtype, precision=precision, target="sm_90a"
                     )
     for template in templates:
         compare(_compile.source(template.source), "Arguments", template.members)
-    assert {template.source for template in templates} <= PACKED
+    sources = {template.source for template in templates}
+    modules = [module for module in choice.CONVOLUTIONS if kernel in module.NAMES]
+    assert sources >= {source for module in modules for source in module.SOURCES}
+
+
+@pytest.mark.parametrize(("source", "function", "shape", "options"), OTHER_CALLS)
+def test_names_of_norms_and_poolings(
+    source: str,
+    function: Callable[..., Any],
+    shape: tuple[int, ...],
+    options: dict[str, Any],
+    templates: list[Template],
+) -> None:
+    normalize._template.cache_clear()
+    max_pool2d._template.cache_clear()
+    cupyconv.explain(function, shape, target="sm_90a", **options)
+    assert {template.source for template in templates} == {source}
+    for template in templates:
+        compare(_compile.source(source), "Arguments", template.members)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_names_of_the_fused_operation(given: bool, templates: list[Template]) -> None:
+    statistics = {"mean": (128,), "var": (128,)} if given else {}
+    cupyconv.explain(
+        cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm,
+        *((2, 64, 32, 32), (64, 128, 5, 5), *[(128,)] * 4),
+        num_groups=4,
+        target="sm_90a",
+        **statistics,
+    )
+    sources = [template.source for template in templates]
+    assert sources == ["pack_weights.cu", "matrix_conv.cu", "pooled_norm.cu"]
+    for template in templates:
+        compare(_compile.source(template.source), "Arguments", template.members)
 
 
 def test_a_wrong_name_is_found(templates: list[Template]) -> None:
-    with _plan.forced("gather"):
+    with choice.forced("direct"):
         cupyconv.explain(cupyconv.depthwise_conv2d, *CALLS[3][1:], target="sm_90a")
     (template,) = templates
     members = dict(template.members)

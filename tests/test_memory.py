@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import cupyconv
-from cupyconv import _device, _plan
-from cupyconv._plan import MatrixPlan
+from cupyconv import _device
+from cupyconv._kernels import choice
+from cupyconv._kernels.matrix_conv import MatrixPlan
+from planning import conv, conv_transpose, plan_of
 from strategies import MODES
-from test_plan import conv, conv_transpose, plan_of
 
 pytestmark = pytest.mark.gpu
 
@@ -47,7 +48,7 @@ def test_workspace(function: str, mode: tuple[np.dtype[Any], str], kernel: str) 
         out = cupy.empty(geometry.out_shape, dtype)
         before = pool.used_bytes(), pool.total_bytes()
         for _ in range(2):
-            with cupyconv.precision(precision), _plan.forced(kernel):
+            with cupyconv.precision(precision), choice.forced(kernel):
                 getattr(cupyconv, function)(x, w, **options, out=out)
             assert pool.used_bytes() == before[0], "a call keeps memory"
             # A new pool takes from the device what is in use at once.
@@ -69,12 +70,12 @@ def test_fused_workspace(mode: tuple[np.dtype[Any], str], kernel: str) -> None:
         out = cupy.empty((8, 128, 17, 17), dtype)
         processor = _device.processor_of(cupy.cuda.runtime.getDevice())
         geometry = conv_transpose(x.shape, w.shape, padding=1)
-        with _plan.forced(kernel):
-            plan = _plan.plan_fused(geometry, out.shape, 8, np.dtype(dtype), precision, processor)
+        with choice.forced(kernel):
+            plan = choice.plan_fused(geometry, out.shape, 8, np.dtype(dtype), precision, processor)
         assert plan is not None
         before = pool.used_bytes(), pool.total_bytes()
         for _ in range(2):
-            with cupyconv.precision(precision), _plan.forced(kernel):
+            with cupyconv.precision(precision), choice.forced(kernel):
                 getattr(cupyconv, name)(x, w, *parameters, num_groups=8, padding=1, out=out)
             assert pool.used_bytes() == before[0], "a call keeps memory"
             parts = plan.convolution.packed, 4 * out.size, 16 * 128 * plan.convolution.launch.grid

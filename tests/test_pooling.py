@@ -16,7 +16,9 @@ import cupyconv
 import reference
 from backends import NumpyBackend, check_lines, every_backend, examples
 from bounds import assert_close, assert_same_bits
-from cupyconv import _geometry, _plan
+from cupyconv import _geometry
+from cupyconv._kernels import max_pool2d
+from cupyconv._kernels.launches import Processor
 from reference import Array
 from strategies import Case, max_pools
 
@@ -54,16 +56,16 @@ def test_definition(backend: NumpyBackend, case: Case) -> None:
     check(backend, case)
 
 
-H100 = _plan.Processor("sm_90a", 132)
+H100 = Processor("sm_90a", 132)
 
 
-def plan_of(shape: tuple[int, ...], *sizes: Any, dtype: Any = np.float32) -> _plan.PoolPlan:
+def plan_of(shape: tuple[int, ...], *sizes: Any, dtype: Any = np.float32) -> max_pool2d.PoolPlan:
     names = (0, None, 0, 1, False)
     geometry = _geometry.max_pool2d("f", shape, *sizes, *names[len(sizes) :])
-    return _plan.plan_pool(geometry, np.dtype(dtype), H100)
+    return max_pool2d.plan(geometry, np.dtype(dtype), H100)
 
 
-def passes(plan: _plan.PoolPlan) -> list[tuple[int, int, int]]:
+def passes(plan: max_pool2d.PoolPlan) -> list[tuple[int, int, int]]:
     """Of each pass the threads that share a window, the axis of these, and parts of a window."""
     return [(one.lanes, one.along, one.parts) for one in plan.passes]
 
@@ -206,13 +208,13 @@ def test_the_first_one_stays(backend: NumpyBackend, window: Any, kind: str, dtyp
 def test_samples_in_turn(backend: NumpyBackend) -> None:
     """Workspace is for a few samples at a time."""
     x = noise(5, 2, 12, 13)
-    with mock.patch.object(_plan, "_MOST_BETWEEN", 2 * 4 * 2 * 12 * 5):
-        _plan.plan_pool.cache_clear()
+    with mock.patch.object(max_pool2d, "_MOST_BETWEEN", 2 * 4 * 2 * 12 * 5):
+        max_pool2d.plan.cache_clear()
         try:
             assert plan_of(x.shape, 9, 1).samples == 2
             check(backend, pool(x, 9, 1))
         finally:
-            _plan.plan_pool.cache_clear()
+            max_pool2d.plan.cache_clear()
 
 
 def test_passes() -> None:

@@ -12,12 +12,6 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from backends import (
-    BACKENDS,
-    FORCED,
-    GATHER,
-    POINTWISE,
-    SPANS,
-    STREAMING,
     NumpyBackend,
     every_backend,
     every_kernel,
@@ -99,37 +93,6 @@ for case in STILL[::2]:  # what is not finite is computed again, and nothing bes
     case["input"][2, 5, 1, ::3] = np.inf
 
 
-# One channel in each group: whole images, strips, a stride, steps that differ, several axes.
-GATHERED = [
-    convolution("depthwise_conv2d", (3, 9, 7, 7), (18, 1, 3, 3), dtype, bias=True, padding=1)
-    for dtype in ("float32", "float16", "float64")
-] + [
-    convolution("depthwise_conv2d", (3, 5, 21, 13), (5, 1, 5, 5), bias=True, stride=2, padding=2),
-    convolution("depthwise_conv2d", (2, 5, 9, 23), (5, 1, 4, 3), stride=(1, 3), dilation=(2, 1)),
-    convolution(
-        "conv_transpose2d", (3, 4, 9, 10), (4, 2, 3, 3), "bfloat16", bias=True, groups=4, padding=1
-    ),
-    convolution("conv3d", (2, 3, 5, 7, 9), (6, 1, 2, 3, 3), bias=True, groups=3, stride=(1, 2, 2)),
-]
-for case in GATHERED[::2]:
-    case["input"][1, :, ..., 3] = np.nan
-    case["weight"].flat[3] = np.inf
-
-
-# Many channels on small images: sums of several spans, whose samples alone have few tiles.
-DEEP = [
-    convolution(function, input_shape, weight_shape, dtype, precision=precision, bias=True, **more)
-    for dtype, precision in MODES
-    for function, input_shape, weight_shape, more in (
-        ("conv2d", (7, 70, 7, 9), (70, 70, 3, 3), {"padding": 1}),
-        ("conv_transpose2d", (5, 80, 5, 7), (80, 40, 3, 4), {"stride": 2, "groups": 2}),
-    )
-]
-for case in DEEP[::2]:
-    case["input"][1, :, 3] = np.nan
-    case["input"][2, 5, 1, ::3] = np.inf
-
-
 # Values of one channel that a vector of NumPy's holds, and values that it leaves over.
 COMPLEX = convolution("depthwise_conv2d", (7, 1, 1, 1), (1, 1, 1, 1), "complex64")
 
@@ -160,21 +123,9 @@ def test_matrix_units(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)
 
 
-@pytest.mark.parametrize("backend", BACKENDS + STREAMING + POINTWISE)
+@every_backend
 @pytest.mark.parametrize("case", STILL, ids=str)
 def test_one_tap(backend: NumpyBackend, case: Case) -> None:
-    check_promises(backend, case)
-
-
-@pytest.mark.parametrize("backend", GATHER)
-@pytest.mark.parametrize("case", GATHERED, ids=str)
-def test_gathered_inputs(backend: NumpyBackend, case: Case) -> None:
-    check_promises(backend, case)
-
-
-@pytest.mark.parametrize("backend", SPANS)
-@pytest.mark.parametrize("case", DEEP, ids=str)
-def test_sums_of_spans(backend: NumpyBackend, case: Case) -> None:
     check_promises(backend, case)
 
 
@@ -200,14 +151,23 @@ def test_a_sample_alone_or_in_a_batch(backend: NumpyBackend, case: Case) -> None
         assert_same_bits(backend.compute(one_sample(case, n)), result[n : n + 1])
 
 
-@pytest.mark.parametrize("backend", BACKENDS + FORCED + STREAMING)
-@pytest.mark.parametrize(
+every_sum_near_overflow = pytest.mark.parametrize(
     ("sample", "weight"), [((16, 8), (8, 16, 1)), ((4, 4), (8, 4, 4))], ids=["one tap", "taps"]
 )
+
+
+@every_kernel
+@every_sum_near_overflow
 def test_a_sample_beside_nan(
     backend: NumpyBackend, sample: tuple[int, ...], weight: tuple[int, ...]
 ) -> None:
     """It is computed like any other, even where the order of its sum decides on an overflow."""
+    check_beside_nan(backend, sample, weight)
+
+
+def check_beside_nan(
+    backend: NumpyBackend, sample: tuple[int, ...], weight: tuple[int, ...]
+) -> None:
     x = np.zeros((40, *sample), np.float16)  # more than one sample in a tile, of any kernel
     # Below 65520, where rounding to float16 gives infinity, by less than the last terms add up to;
     # but in float32 each of them alone is lost.

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import resources
 from cupyconv import _device
-from cupyconv._geometry import group_norm
 from cupyconv._kernels import direct_conv
-from cupyconv._plan import (
-    SHARED,
-    TARGETS,
-    DepthwisePlan,
-    GatherPlan,
-    Instance,
-    Launch,
-    MatrixPlan,
-    PlainPlan,
-    Processor,
-    instances,
-    plan_norm,
-)
-from strategies import MODES
-from test_plan import CHOSEN, conv, conv_transpose, plan_of, threads
+from cupyconv._kernels.choice import instances
+from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Launch, Processor
+from subjects import threads
 
 TABLE: dict[str, Any] = json.loads(resources.TABLE.read_text(encoding="utf-8"))
 
@@ -130,51 +115,6 @@ def test_spills_of_measured_instances() -> None:
         assert max(spills for _, spills, *_ in rows) <= most, part
 
 
-# Which take much of a block's shared memory: long rows, many taps, large steps, many channels.
-GREEDY = [
-    *CHOSEN["matrix_conv.cu"],
-    conv((16, 512, 512, 512), (512, 512, 3, 3), padding=1),
-    conv((16, 64, 224, 224), (64, 64, 7, 7), stride=4, padding=3),
-    conv((16, 64, 224, 224), (16, 64, 3, 3), dilation=8),
-    conv((16, 256, 100_000), (256, 256, 31), stride=8),
-    conv_transpose((16, 64, 64, 64, 64), (64, 64, 4, 4, 4), stride=2, padding=1),
-    conv_transpose((16, 64, 224, 224), (64, 12, 9, 9), stride=4),
-]
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_shared_memory_of_plans(target: str) -> None:
-    """What a kernel declares and what its launch asks for fit."""
-    found = 0
-    for kernel, geometry, mode in itertools.product(("portable", "hopper"), GREEDY, MODES):
-        for multiprocessors in (1, 132):
-            plan = plan_of(geometry, *mode, Processor(target, multiprocessors), kernel)
-            if isinstance(plan, MatrixPlan):
-                declared = TABLE[target][str(plan.launch.instance)][2]
-                assert declared + plan.launch.shared <= SHARED[target], plan
-                found += 1
-    assert (found > 0) == (target != "sm_75")
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_shared_memory_with_one_input_channel(target: str) -> None:
-    for geometry in (*CHOSEN["depthwise_conv.cu"], *CHOSEN["gather_conv.cu"]):
-        plan = plan_of(geometry, processor=Processor(target, 132))
-        assert isinstance(plan, DepthwisePlan | GatherPlan)
-        declared = TABLE[target][str(plan.launch.instance)][2]
-        assert declared + plan.launch.shared <= SHARED[target], plan
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_shared_memory_with_few_products(target: str) -> None:
-    for geometry in CHOSEN["plain_conv.cu"]:
-        plan = plan_of(geometry, processor=Processor(target, 132))
-        assert isinstance(plan, PlainPlan)
-        for launch in (plan.pack, plan.launch):
-            declared = TABLE[target][str(launch.instance)][2]
-            assert declared + launch.shared <= SHARED[target], plan
-
-
 def test_products_that_wait_are_found() -> None:
     """As for the compiler of CUDA 12 where sums seem to add to what was never defined."""
     instance = next(i for i in instances("sm_90a") if i.source == "pointwise16_conv.cu")
@@ -209,14 +149,3 @@ def test_shared_memory_that_a_launch_adds(monkeypatch: pytest.MonkeyPatch) -> No
     device._runtime, device._pointer = SimpleNamespace(getDevice=lambda: 77), None
     device.launcher(Launch(instances("sm_90a")[0], 1, 32, launched))
     assert launched <= kernel.max_dynamic_shared_size_bytes <= SHARED["sm_90a"] - declared
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_shared_memory_of_norms(target: str) -> None:
-    """What a kernel declares and what its launch asks for fit, for sets of all sizes."""
-    processor, single = Processor(target, 132), np.dtype(np.float32)
-    for elements in range(1000, 70_000, 199):
-        geometry = group_norm("group_norm", (2, 1, elements), 1, {})
-        plan = plan_norm(geometry, single, single, False, False, False, processor)
-        declared = TABLE[target][str(plan.normalize.instance)][2]
-        assert declared + plan.normalize.shared <= SHARED[target], plan

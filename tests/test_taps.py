@@ -13,7 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cupyconv import _compile, _matrix
+from cupyconv import _compile
+from cupyconv._kernels import sums
 from cupyconv._taps import AxisTaps, conv_taps, conv_transpose_taps, residues_below
 
 MOST = 2**31 - 1
@@ -153,7 +154,7 @@ def test_lattices_hold_all_taps(
     size_out: int, kernel: int, stride: int, dilation: int, size_in: int, pad: int
 ) -> None:
     axis = conv_taps(size_in, size_out, kernel, stride, dilation, pad)
-    seen = _matrix._axis(axis, last=False)
+    seen = sums._axis(axis, last=False)
     inputs = {tap * dilation % stride for tap in range(kernel)}
     assert seen.lattices == max(inputs) // math.gcd(stride, dilation) + 1
 

@@ -62,9 +62,10 @@ else:
 """
 
 KERNELS = """
-from cupyconv import _compile, _plan
+from cupyconv._kernels import choice
+from cupyconv import _compile
 
-one_of_each = {instance.source: instance for instance in _plan.instances("sm_90a")}
+one_of_each = {instance.source: instance for instance in choice.instances("sm_90a")}
 for instance in one_of_each.values():
     cubin = compile(_compile.code(instance), _compile.options(instance))
     assert cubin.startswith(b"\\x7fELF"), instance

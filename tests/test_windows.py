@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backends import SPANS, NumpyBackend, every_kernel, every_matrix_kernel
+from backends import NumpyBackend, every_kernel, every_matrix_kernel
 from bounds import assert_convolution, assert_same_bits
 from reference import Array, Shape
 from strategies import Convolution, convolution
@@ -166,36 +166,6 @@ def nearly_zero(
 @example(case=nearly_zero("tf32", (-31, -33), (-70, -40)))
 def test_magnitudes(backend: NumpyBackend, case: Convolution) -> None:
     assert_convolution(backend.compute(case), case.defined, np.float32, case.precision)
-
-
-@st.composite
-def deep_calls(draw: st.DrawFn) -> Convolution:
-    """Calls of which a range of channels is spread, or one of samples: what one span sees."""
-    samples = draw(st.sampled_from([1, 2, 9]))
-    case = convolution(
-        "conv2d", (samples, 70, 5, 7), (70, 70, 3, 3), padding=1,
-        precision=draw(st.sampled_from(PRECISIONS)),
-    )  # fmt: skip
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    arrays = {}
-    for name in ("input", "weight"):
-        a = case[name].copy()
-        first, last = sorted(draw(st.tuples(st.integers(0, 70), st.integers(0, 70))))
-        own = a[draw(st.sampled_from([slice(None), slice(0, 1)])), first:last]
-        own[...] = spread(rng, own, draw(st.sampled_from(SPREADS)), 30, 0)
-        arrays[name] = a
-    return case.with_arrays(**arrays)
-
-
-@pytest.mark.parametrize("backend", SPANS)
-@given(case=deep_calls())
-@example(case=late("float32"))
-@example(case=late("tf32"))
-def test_magnitudes_in_spans(backend: NumpyBackend, case: Convolution) -> None:
-    result = backend.compute(case)
-    assert_convolution(result, case.defined, np.float32, case.precision)
-    alone = backend.compute(case.with_arrays(input=case["input"][-1:]))
-    assert_same_bits(alone, result[-1:])
 
 
 @every_kernel

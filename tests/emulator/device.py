@@ -23,8 +23,8 @@ from numpy.lib.stride_tricks import as_strided
 
 from cupyconv import _compile
 from cupyconv._device import Arguments
+from cupyconv._kernels.launches import Instance, Launch, Processor
 from cupyconv._launch import KernelPath
-from cupyconv._plan import Instance, Launch, Processor
 
 HERE = Path(__file__).parent
 BUILD = HERE / "build"

@@ -1,0 +1,247 @@
+"""The direct kernel: its plans, and each of its instances on the emulator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import test_convolution
+from backends import NumpyBackend, forced_backends
+from bounds import assert_same_bits
+from cupyconv import _geometry
+from cupyconv._geometry import ConvGeometry
+from cupyconv._kernels import choice, direct_conv
+from cupyconv._kernels.direct_conv import DirectPlan
+from cupyconv._kernels.launches import TARGETS, Instance
+from planning import (
+    ALL,
+    GROWING,
+    HOPPER,
+    MOST,
+    constant,
+    conv,
+    conv_geometries,
+    conv_transpose,
+    plan_of,
+    printed,
+)
+from running import Recorder, check_line, dtype_of, every_line, instances_of
+from strategies import DTYPES, Convolution, convolution, values
+from subjects import ConvolutionSubject, Example
+
+CONVOLUTIONS = instances_of("direct_conv.cu")
+CHOSEN = [
+    conv((8, 3, 8, 8), (5, 3, 3, 3)),
+    conv((8, 1, 9000), (1, 1, 2000), dilation=2),
+    conv_transpose((8, 64, 9, 9), (64, 1, 9, 9), stride=9, groups=64),
+    conv((8, 0, 9, 9), (64, 0, 3, 3)),
+    conv((1, 16, 9, 9, 9, 9), (32, 16, 3, 3, 3, 3)),
+]
+
+
+def threads(_: Instance) -> int:
+    return constant("direct_conv.cu", "THREADS")
+
+
+def order(plan: Any) -> tuple[Any, ...]:
+    """The element and the rank; it adds up step by step in any tile."""
+    instance = plan.launch.instance
+    return instance.function, instance.defines[:2], plan.layout.phases
+
+
+SUBJECTS = (
+    ConvolutionSubject(
+        direct_conv,
+        threads=threads,
+        tested=CONVOLUTIONS,
+        chosen=CHOSEN,
+        able=lambda dtype, target: True,
+        order=order,
+        examples={"direct": Example()},
+    ),
+)
+
+
+def rank_of(geometry: ConvGeometry, dtype: Any = np.float32) -> int:
+    """The RANK of direct_conv.cu: 2 is also for one axis, 0 for any number of them and for 64-bit
+    coordinates."""
+    plan = plan_of(geometry, dtype, kernel="direct")
+    assert isinstance(plan, DirectPlan)
+    return int(dict(plan.launch.instance.defines)["RANK"])
+
+
+def needed(geometry: ConvGeometry) -> int:
+    """The largest number that a kernel keeps in a coordinate: where the taps of all outputs lie,
+    how far apart they are, and how many products a sum has, in chunks of 8 channels."""
+    numbers = [geometry.channels, 8]
+    for axis, stride, dilation in zip(
+        geometry.axes, geometry.stride, geometry.dilation, strict=True
+    ):
+        reach = dilation * (axis.kernel - 1)
+        if geometry.transposed:
+            low, high = (axis.origin - reach) // stride, (axis.size_out - 1 + axis.origin) // stride
+        else:
+            low, high = axis.origin, (axis.size_out - 1) * stride + axis.origin + reach
+        numbers += [
+            axis.size_in,
+            axis.kernel,
+            -low,
+            high,
+            reach // (stride if axis.phases > 1 else 1),
+        ]
+    taps = math.prod(-(-axis.kernel // axis.tap_step) for axis in geometry.axes)
+    return max(*numbers, taps * max(geometry.channels, 8))
+
+
+def spare(geometry: ConvGeometry) -> int:
+    """A number as large as `needed`, and not much larger."""
+    numbers = [
+        (axis.size_out + 1) * axis.step + axis.size_in + abs(axis.origin) + dilation * axis.kernel
+        for axis, dilation in zip(geometry.axes, geometry.dilation, strict=True)
+    ]
+    taps = math.prod(axis.kernel for axis in geometry.axes)
+    return max(*numbers, taps * (geometry.channels + 8))
+
+
+@given(geometry=conv_geometries())
+def test_32_bit_coordinates(geometry: ConvGeometry) -> None:
+    rank = rank_of(geometry)
+    assert rank in (0, max(2, geometry.rank))
+    if rank:
+        assert geometry.rank <= 3
+        assert needed(geometry) <= MOST
+    elif geometry.rank <= 3:
+        assert spare(geometry) > MOST
+
+
+@pytest.mark.parametrize("respect", GROWING)
+def test_where_32_bits_end(respect: str) -> None:
+    make = GROWING[respect]
+    assert rank_of(make(2**31 - 1000)) == max(2, make(1000).rank)
+    assert rank_of(make(2**31 + 200)) == 0
+    assert rank_of(make(2**32 - 8)) == 0
+
+
+@pytest.mark.parametrize("rank", range(1, 8))
+def test_rank(rank: int) -> None:
+    small = conv((1, 1, *(5,) * rank), (1, 1, *(2,) * rank))
+    assert rank_of(small) == (max(2, rank) if rank <= 3 else 0)
+    small = conv_transpose((1, 1, *(5,) * rank), (1, 1, *(2,) * rank), stride=2)
+    assert rank_of(small) == (max(2, rank) if rank <= 3 else 0)
+
+
+@given(geometry=conv_geometries(), dtype=st.sampled_from(DTYPES))
+@example(geometry=conv((2**40, 1, 9), (1, 1, 9)), dtype=np.dtype(np.float32))
+@example(geometry=conv((1, 2**34, 9), (2**34, 1, 9), groups=2**34), dtype=np.dtype(np.float64))
+def test_direct_plans(geometry: ConvGeometry, dtype: np.dtype[Any]) -> None:
+    plan = plan_of(geometry, dtype, kernel="direct")
+    again = choice._plan_conv.__wrapped__(geometry, dtype, "float32", HOPPER, "direct")
+    assert isinstance(plan, DirectPlan)
+    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
+    assert all(plan.launch.instance in ALL[target] for target in TARGETS)
+    assert plan.launch.block == constant("direct_conv.cu", "THREADS")
+    printed(plan, plan.launch)
+    # The tiles cover all rows of a group and all positions of the largest phase.
+    defines = dict(plan.launch.instance.defines)
+    row_threads = int(defines["ROW_THREADS"])
+    rows = row_threads * int(defines["THREAD_ROWS"])
+    positions = plan.launch.block // row_threads * int(defines["THREAD_POSITIONS"])
+    largest = geometry.batch * math.prod(-(-axis.size_out // axis.phases) for axis in geometry.axes)
+    layout = plan.layout
+    assert (layout.row_tiles - 1) * rows < geometry.rows <= layout.row_tiles * rows
+    assert (layout.position_tiles - 1) * positions < largest <= layout.position_tiles * positions
+    phases = [min(axis.phases, axis.size_out) for axis in geometry.axes]
+    assert layout.phases == math.prod(phases), "one for each residue that has outputs"
+    tiles = layout.phases * layout.row_tiles * layout.position_tiles * geometry.groups
+    assert plan.launch.grid == min(tiles, MOST)
+
+
+def test_limits_of_the_kernel() -> None:
+    assert constant("direct_conv.cu", "MAX_RANK") == _geometry.MAX_RANK
+
+
+# Several tiles along lines that are no whole chunks of 16 bytes: of an odd number of elements, of
+# pairs and of fours.
+LINES = [convolution("conv2d", (2, 3, 5, 77), (5, 3, 3, 3), padding=1)]
+
+
+@every_line(forced_backends("direct"), LINES)
+def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
+    check_line(backend, case)
+
+
+def tile_of(instance: Instance) -> direct_conv.Tile:
+    macros = {name: value for name, value in instance.defines if name not in ("ELEMENT", "RANK")}
+    return direct_conv.Tile(*map(int, macros.values()))
+
+
+def convolution_for(instance: Instance, transposed: bool) -> Convolution:
+    """A call that the instance runs: two groups, one and a half tiles of rows and positions."""
+    macros = dict(instance.defines)
+    tile, rank = tile_of(instance), int(macros["RANK"]) or 4
+    rows = tile.rows + tile.rows // 2 + 1
+    if tile.row_threads == 1:
+        rows = min(rows, direct_conv._NARROW_ROWS - 1)
+    channels = max(11, 3 * tile.depth // 5 + 2)  # more than a chunk of them, and not a multiple
+    lengths = (1,) * (rank - 1) + (tile.positions // 2 + tile.positions // 4 + 1,)
+    kernel = (1,) * (rank - 1) + (5,)
+    rng = np.random.default_rng(0)
+    dtype = dtype_of(macros["ELEMENT"])
+    weight = (2 * channels, rows, *kernel) if transposed else (2 * rows, channels, *kernel)
+    arrays = {
+        "input": values(rng, (2, 2 * channels, *lengths), dtype),
+        "weight": values(rng, weight, dtype),
+        "bias": values(rng, (2 * rows,), dtype),
+    }
+    padding = (0,) * (rank - 1) + (2,)
+    function = "conv_transpose" if transposed else "conv"
+    return Convolution(function, arrays, {"padding": padding, "groups": 2})
+
+
+@pytest.mark.emulator
+@pytest.mark.instance
+@pytest.mark.parametrize("instance", CONVOLUTIONS, ids=str)
+def test_convolution_instance(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    transposed = sum(map(ord, str(instance))) % 2 == 0
+    case, tile = convolution_for(instance, transposed), tile_of(instance)
+    monkeypatch.setattr(direct_conv, "_SMALL_TILES", 16 if tile == direct_conv._SMALL else 0)
+    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
+    backend = Recorder("direct")
+    test_convolution.check(backend, case)
+    (launch,) = backend.launches
+    assert launch.instance == instance
+    positions, rows = 2 * case["input"].shape[-1], case["bias"].size // 2
+    row_tiles, position_tiles = -(-rows // tile.rows), -(-positions // tile.positions)
+    assert launch.grid == 2 * row_tiles * position_tiles
+    assert row_tiles > 1
+    assert rows % tile.rows
+    assert position_tiles > 1
+    assert positions % tile.positions
+    assert case["weight"].shape[1 - transposed] * 5 > 3 * tile.depth
+
+
+@pytest.mark.emulator
+@pytest.mark.instance
+@pytest.mark.parametrize("rows", [13, 21])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex128"])
+def test_small_tiles_have_the_same_bits(
+    dtype: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which tile a call has depends on its batch as well."""
+    case = convolution("conv2d", (3, 21, 7, 9), (rows, 21, 3, 3), dtype, bias=True, padding=1)
+    case["weight"][rows // 2, 5, 1, 1] = np.inf
+    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
+    results, tiles = [], []
+    for most in (0, 99):
+        monkeypatch.setattr(direct_conv, "_SMALL_TILES", most)
+        backend = Recorder("direct")
+        results.append(backend.compute(case))
+        (launch,) = backend.launches
+        tiles.append(tile_of(launch.instance))
+    assert tiles[0] != tiles[1] == direct_conv._SMALL
+    assert_same_bits(*results)

@@ -1,0 +1,88 @@
+"""The kernel of max pooling: its plans, and each of its instances on the emulator."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import test_pooling
+from cupyconv import _geometry
+from cupyconv._kernels import max_pool2d, views
+from cupyconv._kernels.launches import Instance, Processor
+from planning import ALL, MOST, constant, large_shapes, printed, steps
+from reference import Shape
+from running import Recorder, dtype_of, instances_of, layouts
+from strategies import REALS, Case, values
+from subjects import Subject
+
+POOLS = instances_of("max_pool2d.cu")
+
+
+def threads(_: Instance) -> int:
+    return constant("max_pool2d.cu", "THREADS")
+
+
+SUBJECTS = (Subject(max_pool2d, threads=threads, tested=POOLS),)
+
+
+def test_limits_of_the_kernel() -> None:
+    for name in ("THREADS", "UNROLL"):
+        assert constant("max_pool2d.cu", name) == getattr(views, name)
+
+
+@given(
+    shape=large_shapes(4),
+    kernel=st.integers(1, 99),
+    stride=steps,
+    dtype=st.sampled_from(REALS),
+)
+@example(shape=(2**40, 1, 8, 8), kernel=1, stride=1, dtype=np.dtype(np.int8))
+def test_pool_plans(shape: Shape, kernel: int, stride: int, dtype: np.dtype[Any]) -> None:
+    shape = (*shape[:2], *(size + kernel for size in shape[2:]))
+    geometry = _geometry.max_pool2d("f", shape, kernel, stride, 0, 1, False)
+    h200 = Processor("sm_90a", 132)
+    plan = max_pool2d.plan(geometry, dtype, h200)
+    again = max_pool2d.plan.__wrapped__(geometry, dtype, h200)
+    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
+    printed(plan, *plan.launches)
+    assert plan.passes[-1].out_shape == geometry.out_shape[-2:]
+    assert len(plan.passes) == len(plan.launches) == len(plan.between) + 1
+    most = max(max_pool2d._MOST_BETWEEN, sum(plan.between) // plan.samples * dtype.itemsize)
+    assert sum(plan.between) * dtype.itemsize <= most
+    lead = plan.samples * shape[1]
+    for one, launch in zip(plan.passes, plan.launches, strict=True):
+        assert launch.instance in ALL["sm_120"]
+        assert dict(launch.instance.defines)["LANES"] == str(one.lanes)
+        assert launch.block == constant("max_pool2d.cu", "THREADS")
+        windows = launch.block // one.lanes * (views.UNROLL if one.lanes == 1 else 1)
+        assert launch.grid == min(-(-lead * math.prod(one.out_shape) // windows), MOST)
+
+
+@pytest.mark.emulator
+@pytest.mark.instance
+@pytest.mark.parametrize("instance", POOLS, ids=str)
+@pytest.mark.parametrize("number", range(3))
+def test_pool_instance(instance: Instance, number: int) -> None:
+    """Several blocks; windows that reach out of the array, pairs, and others.
+
+    A warp shares lines, two of them, or columns.
+    """
+    macros = dict(instance.defines)
+    height, widths, windows = {
+        "1": (41, (23, 24), [(3, 2, 1), (2, 2, 0), (3, 1, 0)]),
+        "32": (43, (67, 72), [((1, 40), (5, 40), (0, 20)), ((2, 32), 32, 0), ((33, 1), 33, 0)]),
+    }[macros["LANES"]]
+    options = dict(zip(("kernel_size", "stride", "padding"), windows[number], strict=True))
+    backend = Recorder()
+    for width in widths:
+        for x in layouts(
+            values(np.random.default_rng(0), (2, 3, height, width), dtype_of(macros["ELEMENT"]))
+        ):
+            test_pooling.check(backend, Case("max_pool2d", {"input": x}, options))
+    assert {launch.instance for launch in backend.launches} == {instance}
+    assert max(launch.grid for launch in backend.launches) > 1

@@ -1,0 +1,207 @@
+"""The kernels of norms: their plans, and each of their instances on the emulator."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import test_fused
+import test_norms
+from bounds import assert_same_bits
+from cupyconv import _geometry
+from cupyconv._geometry import group_norm
+from cupyconv._kernels import normalize, views
+from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Launch, Processor
+from planning import ALL, MOST, assert_shared_memory, constant, large_shapes, printed, processors
+from reference import Shape
+from running import Recorder, dtype_of, instances_of, layouts
+from strategies import REALS, Case, values
+from subjects import Subject
+
+INSTANCES = instances_of("normalize.cu")
+FUSED_DTYPES = [
+    i for i in INSTANCES if dict(i.defines).get("INPUT") != dict(i.defines).get("OUTPUT")
+]
+FUSED_ONLY = [i for i in INSTANCES if i in FUSED_DTYPES or i.function == "normalize_tanh"]
+NORMS = [i for i in INSTANCES if i not in FUSED_ONLY]
+
+
+def threads(instance: Instance) -> int:
+    most = "MOST_THREADS" if instance.function == "normalize_sets" else "THREADS"
+    return constant("normalize.cu", most)
+
+
+SUBJECTS = (
+    Subject(
+        normalize,
+        threads=threads,
+        any_warps=("normalize_sets",),
+        tested=[*NORMS, *FUSED_ONLY],
+    ),
+)
+
+
+def test_limits_of_the_kernel() -> None:
+    assert constant("normalize.cu", "MAX_AXES") == views.MAX_AXES
+    assert views.MAX_AXES >= _geometry.MAX_RANK + 4  # a batch, groups, their channels, lanes
+    for name in ("MOST_THREADS", "MOST_CHANNELS"):
+        assert constant("normalize.cu", name) == getattr(normalize, name)
+    for name in ("THREADS", "UNROLL"):
+        assert constant("normalize.cu", name) == getattr(views, name)
+
+
+@given(
+    shape=large_shapes(3),
+    groups=st.integers(1, 8),
+    kind=st.sampled_from(["batch", "given", "tanh", "group"]),
+    dtype=st.sampled_from([d for d in REALS if d.kind not in "iu"]),
+    processor=processors,
+)
+@example((1, 1, 1), 1, "batch", np.dtype(np.float32), Processor("sm_90a", 132))
+@example((2**40, 1, 1), 1, "group", np.dtype(np.float32), Processor("sm_90a", 132))
+@example((1, 1, 2**40), 1, "group", np.dtype(np.float32), Processor("sm_90a", 132))
+def test_norm_plans(
+    shape: Shape, groups: int, kind: str, dtype: np.dtype[Any], processor: Processor
+) -> None:
+    if kind == "tanh":
+        dtype = np.dtype(np.float32)
+    shape = (shape[0], groups * shape[1], *shape[2:])
+    if kind == "group":
+        geometry = _geometry.group_norm("f", shape, groups, {})
+    else:
+        geometry = _geometry.batch_norm("f", shape, {}, given=kind == "given")
+    across = kind == "batch" and shape[1] % (16 // dtype.itemsize) == 0
+    arguments = dtype, dtype, kind == "given", kind == "tanh", across, processor
+    plan = normalize.plan(geometry, *arguments)
+    again = normalize.plan.__wrapped__(geometry, *arguments)
+    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
+    launches = (*plan.statistics, plan.normalize)
+    printed(plan, *launches)
+    for launch in launches:
+        assert launch.instance in ALL["sm_75"]
+        assert 1 <= launch.grid <= MOST
+        assert launch.block % 32 == 0 and launch.block <= threads(launch.instance)
+    if kind == "group":  # nothing that decides the order of a sum follows from the batch
+        alone = _geometry.group_norm("f", (1, *shape[1:]), groups, {})
+        single = normalize.plan(alone, *arguments)
+        assert (single.segment, single.segments) == (plan.segment, plan.segments)
+        assert single.normalize.block == plan.normalize.block
+        assert len(single.statistics) == len(plan.statistics)
+    parameters = geometry.channels * normalize.PARAMETERS
+    used = geometry.elements * dtype.itemsize + parameters
+    if plan.statistics:
+        assert {launch.block for launch in launches} == {constant("normalize.cu", "THREADS")}
+        assert (plan.segments > 0) == (plan.reads == 2) == (kind != "given")
+        if plan.segments:  # follow from the size of a set alone
+            assert plan.segment % (plan.pack * launches[0].block) == 0
+            assert (plan.segments - 1) * plan.segment < geometry.elements
+            assert geometry.elements <= plan.segments * plan.segment
+        assert kind != "group" or used + normalize._SHARED_ASIDE > SHARED[processor.target]
+    else:
+        assert kind == "group"
+        assert plan.reads == 1
+        assert used <= plan.normalize.shared < used + 16
+        assert plan.normalize.shared + normalize._SHARED_ASIDE <= SHARED[processor.target]
+
+
+def test_large_groups_have_a_third_of_a_multiprocessor() -> None:
+    """Blocks that load, that compute and that store side by side."""
+    geometry = _geometry.group_norm("f", (512, 128, 34, 34), 8, {})
+    dtype, h200 = np.dtype(np.float32), Processor("sm_90a", 132)
+    launch = normalize.plan(geometry, dtype, dtype, False, False, False, h200).normalize
+    assert 3 * (launch.shared + normalize._SHARED_ASIDE) <= SHARED["sm_90a"]
+    assert launch.block == 256
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_shared_memory_of_norms(target: str) -> None:
+    """What a kernel declares and what its launch asks for fit, for sets of all sizes."""
+    processor, single = Processor(target, 132), np.dtype(np.float32)
+    for elements in range(1000, 70_000, 199):
+        geometry = group_norm("group_norm", (2, 1, elements), 1, {})
+        plan = normalize.plan(geometry, single, single, False, False, False, processor)
+        assert_shared_memory(plan, target, plan.normalize)
+
+
+@pytest.fixture
+def few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared memory is for none but the smallest groups."""
+    monkeypatch.setattr(normalize, "_SHARED_ASIDE", SHARED["sm_90a"] - 64)
+    monkeypatch.setattr(normalize, "plan", normalize.plan.__wrapped__)
+
+
+def norms_on_all_layouts(
+    function: str, shape: tuple[int, ...], dtype: Any, arrays: dict[str, Any], **options: Any
+) -> list[Launch]:
+    """Check a norm on each layout, of the input and of the result: all have the same bits."""
+    x = values(np.random.default_rng(0), shape, dtype)
+    backend, results = Recorder(), []
+    for view in layouts(x):
+        case = Case(function, {"input": view, **arrays}, options)
+        test_norms.check(backend, case)
+        results.append(backend.compute(case))
+        for out in layouts(np.empty_like(x)):
+            results.append(backend.compute(Case(function, case.arrays, options), out=out))
+    for result in results[1:]:
+        assert_same_bits(result, results[0])
+    return backend.launches
+
+
+@cache
+def norm_launches(kind: str, dtype: Any, width: int) -> list[Launch]:
+    """Several segments in each set, or several sets of several packs for each thread."""
+    weight = values(np.random.default_rng(1), (8,), np.float64)
+    arrays: dict[str, Any] = {"weight": weight, "bias": weight[::-1]}
+    if kind == "sets":
+        shape = (3, 8, 23, width)
+        return norms_on_all_layouts("group_norm", shape, dtype, arrays, num_groups=2)
+    if kind == "given":
+        arrays |= {"mean": weight, "var": weight * weight}
+        return norms_on_all_layouts("batch_norm", (2, 8, 5, width), dtype, arrays)
+    return norms_on_all_layouts("batch_norm", (8, 8, 45, width), dtype, arrays)
+
+
+@pytest.mark.emulator
+@pytest.mark.instance
+@pytest.mark.parametrize("instance", NORMS, ids=str)
+@pytest.mark.parametrize("width", [48, 47])
+def test_norm_instance(instance: Instance, width: int) -> None:
+    """Instances that one call has together are tested by it."""
+    kind = {"normalize_sets": "sets", "given": "given"}.get(instance.function, "batch")
+    dtype = dtype_of(dict(instance.defines)["INPUT"])
+    assert instance in [launch.instance for launch in norm_launches(kind, dtype, width)]
+
+
+@pytest.mark.emulator
+@pytest.mark.instance
+@pytest.mark.usefixtures("few_fit")
+def test_groups_that_do_not_fit() -> None:
+    for width in (48, 47):
+        launches = norms_on_all_layouts(
+            "group_norm", (4, 4, 25, width), np.float32, {}, num_groups=2
+        )
+        assert {launch.instance.function for launch in launches} == {
+            "statistics", "combine", "normalize"
+        }  # fmt: skip
+
+
+@pytest.mark.emulator
+@pytest.mark.instance
+@pytest.mark.usefixtures("few_fit")
+@pytest.mark.parametrize("instance", FUSED_ONLY, ids=str)
+def test_instance_of_the_fused_operation(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Recorder("direct")
+    dtype = dtype_of(dict(instance.defines)["OUTPUT"])
+    x = values(np.random.default_rng(0), (2, 4, 22, 26), dtype)
+    w = values(np.random.default_rng(1), (4, 6, 3, 3), dtype)
+    if instance.function == "normalize_sets":
+        monkeypatch.undo()
+    test_fused.check(backend, test_fused.fused_case(x.shape, w.shape, x.dtype, num_groups=3))
+    assert instance in [launch.instance for launch in backend.launches]

@@ -1,0 +1,203 @@
+"""Sums of several split-K slices by the dense kernel: plans, promises, and instances."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import test_convolution
+import test_promises
+import test_windows
+from backends import NumpyBackend, forced_backends
+from bounds import assert_convolution, assert_same_bits
+from cupyconv._geometry import ConvGeometry
+from cupyconv._kernels import choice, matrix_conv, matrix_tiles, modes
+from cupyconv._kernels.direct_conv import DirectPlan
+from cupyconv._kernels.launches import ELEMENTS, Instance
+from cupyconv._kernels.matrix_conv import MatrixPlan
+from cupyconv._kernels.question import Question
+from matrices import parts_of
+from planning import HOPPER, conv, conv_transpose, plan_of
+from running import Recorder, check_line, dtype_of, every_line, instances_of
+from strategies import MODES, Case, Convolution, convolution, deep_convolutions
+
+BACKENDS = forced_backends("spans", wgmma=True)
+SPANS = [i for i in instances_of("matrix_conv.cu") if ("SPANS", "1") in i.defines]
+
+
+# Many channels on small images: sums of several spans, whose samples alone have few tiles.
+DEEP = [
+    convolution(function, input_shape, weight_shape, dtype, precision=precision, bias=True, **more)
+    for dtype, precision in MODES
+    for function, input_shape, weight_shape, more in (
+        ("conv2d", (7, 70, 7, 9), (70, 70, 3, 3), {"padding": 1}),
+        ("conv_transpose2d", (5, 80, 5, 7), (80, 40, 3, 4), {"stride": 2, "groups": 2}),
+    )
+]
+for case in DEEP[::2]:
+    case["input"][1, :, 3] = np.nan
+    case["input"][2, 5, 1, ::3] = np.inf
+
+
+def test_spans_are_compared_in_all_batches() -> None:
+    """Also those that large ones alone tell are not worth it."""
+    chosen = []
+    for channels, size in (128, 16), (192, 12), (256, 7), (256, 14), (256, 20), (512, 16), (512, 7):
+        geometry = conv((1, channels, size, size), (channels, channels, 3, 3))
+        mode = modes.mode("float16", "float32", "hopper", geometry, False)
+        assert mode
+
+        def cycles(spans: int, geometry: ConvGeometry = geometry, mode: modes.Mode = mode) -> float:
+            plans = [
+                matrix_conv.plan_in_mode(
+                    replace(geometry, batch=n), mode, HOPPER, "hopper", spans=spans
+                )
+                for n in (1, 4, 16, 64)
+            ]
+            return math.prod(
+                p.tiling.cycles + matrix_conv._BESIDE for p in plans if not isinstance(p, str)
+            )
+
+        plan = matrix_conv.plan_spans(Question(geometry, np.dtype(np.float16), "float32", HOPPER))
+        whole = matrix_conv.plan_in_mode(geometry, mode, HOPPER, "hopper")
+        assert not isinstance(whole, str)
+        most = min(
+            whole.sum.blocks, whole.sum.steps // matrix_conv._LEAST_STEPS, matrix_conv._MOST_SPANS
+        )
+        numbers = [spans for spans in range(2, most + 1) if whole.sum.blocks % spans == 0]
+        best = min(numbers, key=cycles)
+        gains = cycles(best) <= matrix_conv._GAIN * cycles(1)
+        assert (plan.sum.spans if isinstance(plan, MatrixPlan) else 1) == (best if gains else 1)
+        chosen.append(gains)
+    assert set(chosen) == {True, False}
+
+
+def test_phases_without_taps_have_no_spans() -> None:
+    """There a team may be any number of tiles ahead of the other one."""
+    sizes = (4, 140, 5, 6), (140, 73, 1, 2)
+    for stride, dilation, kind in ((3, 3, DirectPlan), (1, 3, MatrixPlan)):
+        geometry = conv_transpose(*sizes, stride=stride, dilation=dilation, groups=2)
+        assert isinstance(plan_of(geometry, processor=HOPPER, kernel="spans"), kind)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(case=deep_convolutions())
+def test_definition_where_sums_have_spans(backend: NumpyBackend, case: Convolution) -> None:
+    test_convolution.check(backend, case)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@test_convolution.every_mode
+@pytest.mark.parametrize("geometry", ["padded", "phases", "three axes"])
+def test_special_values_in_spans(
+    backend: NumpyBackend, mode: test_convolution.Mode, geometry: str
+) -> None:
+    """In one of them or in several."""
+    function, input_shape, weight_shape, options = {
+        "padded": ("conv2d", (4, 70, 6, 7), (70, 70, 3, 3), {"padding": 2}),
+        "phases": ("conv_transpose2d", (4, 40, 4, 5), (40, 70, 3, 4), {"stride": 2}),
+        "three axes": ("conv3d", (4, 80, 3, 4, 5), (20, 40, 2, 3, 3), {"groups": 2}),
+    }[geometry]
+    dtype, precision = mode
+    case = convolution(function, input_shape, weight_shape, dtype, precision=precision, **options)
+    case = test_convolution.special(case)
+    x = case["input"].copy()
+    x[3, -1] = -x[0, 0]
+    test_convolution.check(backend, case.with_arrays(input=x))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", DEEP, ids=str)
+def test_sums_of_spans(backend: NumpyBackend, case: Case) -> None:
+    test_promises.check_promises(backend, case)
+
+
+@st.composite
+def deep_calls(draw: st.DrawFn) -> Convolution:
+    """Calls of which a range of channels is spread, or one of samples: what one span sees."""
+    samples = draw(st.sampled_from([1, 2, 9]))
+    case = convolution(
+        "conv2d", (samples, 70, 5, 7), (70, 70, 3, 3), padding=1,
+        precision=draw(st.sampled_from(test_windows.PRECISIONS)),
+    )  # fmt: skip
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    arrays = {}
+    for name in ("input", "weight"):
+        a = case[name].copy()
+        first, last = sorted(draw(st.tuples(st.integers(0, 70), st.integers(0, 70))))
+        own = a[draw(st.sampled_from([slice(None), slice(0, 1)])), first:last]
+        own[...] = test_windows.spread(rng, own, draw(st.sampled_from(test_windows.SPREADS)), 30, 0)
+        arrays[name] = a
+    return case.with_arrays(**arrays)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(case=deep_calls())
+@example(case=test_windows.late("float32"))
+@example(case=test_windows.late("tf32"))
+def test_magnitudes_in_spans(backend: NumpyBackend, case: Convolution) -> None:
+    result = backend.compute(case)
+    assert_convolution(result, case.defined, np.float32, case.precision)
+    alone = backend.compute(case.with_arrays(input=case["input"][-1:]))
+    assert_same_bits(alone, result[-1:])
+
+
+# Several tiles along lines that are no whole chunks of 16 bytes: of an odd number of elements, of
+# pairs and of fours.
+LINES = [convolution("conv2d", (2, 70, 4, 38), (20, 70, 3, 3), "float16", padding=1)]
+
+
+@every_line(BACKENDS, LINES)
+def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
+    check_line(backend, case)
+
+
+# What sums of several spans tell apart, by the channels c and the rows r of a group.
+SPAN_KINDS: dict[str, Any] = {
+    "apart": lambda c, r: ("conv2d", (1, 2 * c, 5, 9), (2 * r, c, 3, 2), {"padding": 1}),
+    "together": lambda c, r: (
+        "conv_transpose2d", (9, 2 * c, 5, 13), (2 * c, r, 3, 3), {"stride": (2, 1)},
+    ),
+    "three axes": lambda c, r: ("conv3d", (2, 2 * c, 4, 5, 7), (2 * r, c, 2, 1, 3), {}),
+}  # fmt: skip
+
+
+@pytest.mark.emulator
+@pytest.mark.instance
+@pytest.mark.parametrize("kind", SPAN_KINDS)
+@pytest.mark.parametrize("instance", SPANS, ids=str)
+def test_spans_instance(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups, and three spans, the last one with a ragged block of channels."""
+    _, dtype, precision, mode, shape = parts_of(instance)
+    for module in (matrix_conv, matrix_tiles):
+        monkeypatch.setattr(module, "span_shapes", lambda mode: (shape,))
+    monkeypatch.setattr(modes, "mode", lambda *arguments: mode)
+    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
+    monkeypatch.setattr(matrix_conv, "_sum", matrix_conv._sum.__wrapped__)
+    cycles = matrix_tiles._cycles
+    apart = kind != "together"
+    monkeypatch.setattr(matrix_tiles, "_cycles", lambda *arguments: (cycles(*arguments)[0], apart))
+    function, input_shape, weight_shape, options = SPAN_KINDS[kind](
+        9 * mode.block - 5, shape.rows + 9
+    )
+    case = convolution(
+        function, input_shape, weight_shape, dtype_of(ELEMENTS[dtype]),
+        bias=True, groups=2, precision=precision, **options,
+    )  # fmt: skip
+    backend = Recorder("spans")
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert backend.launches == [plan.pack, plan.launch]
+    assert plan.launch.instance == instance
+    sum, tiling = plan.sum, plan.tiling
+    assert sum.spans in (3, 9) and sum.channels % mode.block
+    assert tiling.apart == apart and not tiling.resident
+    assert tiling.row_tiles > 1
+    tiles = 2 * tiling.count * sum.phases
+    assert plan.launch.grid < tiles * (sum.spans if apart else 1), "each block has one tile"

@@ -1,0 +1,296 @@
+"""Helpers of the tests of plans: geometries, random ones too, and a device that runs nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume
+from hypothesis import strategies as st
+
+import cupyconv
+import resources
+from cupyconv import _compile, _geometry, _paths
+from cupyconv._device import Arguments
+from cupyconv._geometry import ConvGeometry
+from cupyconv._kernels import choice
+from cupyconv._kernels.choice import instances
+from cupyconv._kernels.launches import SHARED, TARGETS, Launch, Processor
+from cupyconv._launch import KernelPath
+from reference import Array, Shape
+from strategies import (
+    MODES,
+    Case,
+    batch_norms,
+    convolutions,
+    fused_operations,
+    group_norms,
+    max_pools,
+)
+
+MOST = 2**31 - 1  # blocks of a grid, and the largest coordinate of 32 bits
+processors = st.builds(Processor, st.sampled_from(TARGETS), st.sampled_from([1, 2, 30, 132]))
+HOPPER = Processor("sm_90a", 132)
+ALL = {target: set(instances(target)) for target in TARGETS}
+
+any_mode = st.sampled_from(MODES)
+any_case = st.one_of(
+    convolutions(), convolutions(), batch_norms(), group_norms(), max_pools(), fused_operations()
+)
+
+
+class Recorder:
+    """A device that runs nothing and remembers what it was asked for."""
+
+    def __init__(self, processor: Processor) -> None:
+        self.launches: list[Launch] = []
+        self._processor = processor
+
+    def processor(self) -> Processor:
+        return self._processor
+
+    def address(self, array: Array) -> int:
+        return array.__array_interface__["data"][0]
+
+    def workspace(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
+        return np.empty(shape, dtype)
+
+    def cast(self, array: Array, dtype: np.dtype[Any]) -> Array:
+        return array if array.dtype == dtype else array.astype(dtype, order="C")
+
+    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
+        def run(arguments: Arguments) -> None:
+            assert arguments.typecode == "q"
+            self.launches.append(launch)
+
+        return run
+
+
+@contextmanager
+def recorded(processor: Processor) -> Iterator[list[Launch]]:
+    """The launches of the calls in a block, by NumPy arrays on their way to a GPU."""
+    recorder = Recorder(processor)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_paths, "numpy_path", KernelPath(recorder))
+        yield recorder.launches
+
+
+def launches_of(case: Case, processor: Processor = HOPPER) -> list[Launch]:
+    with recorded(processor) as launches:
+        getattr(cupyconv, case.function)(**case.arrays, **case.options)
+    return launches
+
+
+def constant(source: str, name: str) -> int:
+    """A ``constexpr int`` of a kernel file."""
+    pattern = rf"^constexpr int {name} = (\d+);(?: *//.*)?$"
+    found = re.search(pattern, _compile.source(source), re.MULTILINE)
+    assert found, (source, name)
+    return int(found[1])
+
+
+lengths = st.one_of(st.integers(1, 9), st.integers(1, 2**34), st.integers(2**31 - 99, 2**31 + 99))
+steps = st.one_of(st.integers(1, 5), st.integers(1, 2**31 - 1))
+
+
+@st.composite
+def conv_geometries(draw: st.DrawFn) -> ConvGeometry:
+    """Descriptions of convolutions that may be very large in one respect or two."""
+    rank = draw(st.sampled_from([1, 2, 3, 1, 2, 3, 4, 5]))
+    names = ("kernel", "extra", "pad", "stride", "dilation", "batch", "channels", "rows", "groups")
+    large = draw(st.sets(st.sampled_from(names), max_size=2))
+    rng = draw(st.randoms(use_true_random=False))
+
+    def size(name: str, least: int = 1) -> int:
+        return draw(lengths) if name in large else rng.randint(least, 5)
+
+    def sizes(name: str, least: int = 1) -> list[int]:
+        """One large size at most."""
+        return [size(name, least), *(rng.randint(least, 5) for _ in range(rank - 1))]
+
+    kernel, pad = sizes("kernel"), sizes("pad", 0)
+    stride, dilation = ([min(s, MOST) for s in sizes(name)] for name in ("stride", "dilation"))
+    groups, channels, rows = size("groups"), size("channels", 0), size("rows") * rng.randint(1, 20)
+    padding = [(p, rng.randint(0, p)) for p in pad]
+    batch, more = size("batch"), sizes("extra")
+    try:
+        if draw(st.booleans()):
+            shape = (batch, groups * channels, *(m + 2 * p for m, p in zip(more, pad, strict=True)))
+            weight = (groups * channels, rows, *kernel)
+            return _geometry.conv_transpose(
+                "f", shape, weight, None, stride, padding, 0, groups, dilation, rank
+            )
+        extents = (d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
+        lacking = (max(e - sum(p), 0) for e, p in zip(extents, padding, strict=True))
+        shape = (batch, groups * channels, *(m + n for m, n in zip(more, lacking, strict=True)))
+        weight = (groups * rows, channels, *kernel)
+        return _geometry.conv("f", shape, weight, None, stride, padding, dilation, groups, rank)
+    except ValueError as error:
+        assert "sizes must stay below 2**63" in str(error)
+        assume(False)
+        raise
+
+
+@st.composite
+def dense_geometries(draw: st.DrawFn) -> ConvGeometry:
+    """Convolutions with work for Tensor Cores, up to the sizes of large networks."""
+    rng = draw(st.randoms(use_true_random=False))
+    rank = draw(st.sampled_from([1, 2, 3]))
+    most = {1: 3000, 2: 200, 3: 40}[rank]
+
+    def each(low: int, high: int) -> list[int]:
+        return [rng.randint(low, high) for _ in range(rank)]
+
+    kernel, pad, stride = each(1, 7), each(0, 6), each(1, rng.choice([1, 2, 4]))
+    dilation = each(1, rng.choice([1, 1, 3]))
+    groups = rng.choice([1, 1, 1, 3])
+    channels, rows = (rng.randint(1, rng.choice([9, 70, 600])) for _ in range(2))
+    batch = rng.choice([1, 2, 16, 100])
+    lengths = [n + d * (k - 1) for n, k, d in zip(each(1, most), kernel, dilation, strict=True)]
+    transposed = draw(st.booleans())
+    make = conv_transpose if transposed else conv
+    weight = (groups * channels, rows) if transposed else (groups * rows, channels)
+    padding = tuple((min(p, d * (k - 1)), 0) for p, d, k in zip(pad, dilation, kernel, strict=True))
+    return make(
+        (batch, groups * channels, *lengths),
+        (*weight, *kernel),
+        stride=tuple(stride),
+        padding=padding,
+        dilation=tuple(dilation),
+        groups=groups,
+    )
+
+
+@st.composite
+def depthwise_geometries(draw: st.DrawFn) -> ConvGeometry:
+    """Up to the sizes of large networks."""
+    rng = draw(st.randoms(use_true_random=False))
+    rank = draw(st.sampled_from([1, 2, 3]))
+    most = {1: 30_000, 2: rng.choice([16, 600]), 3: rng.choice([8, 70])}[rank]
+
+    def each(low: int, high: int) -> list[int]:
+        return [rng.randint(low, high) for _ in range(rank)]
+
+    kernel, stride = each(1, 7), each(1, rng.choice([1, 1, 2, 7]))
+    dilation = each(1, rng.choice([1, 1, 3]))
+    groups, rows = rng.randint(1, rng.choice([9, 1200])), rng.randint(1, rng.choice([1, 2, 200]))
+    lengths = [n + d * (k - 1) for n, k, d in zip(each(1, most), kernel, dilation, strict=True)]
+    transposed = draw(st.booleans())
+    make = conv_transpose if transposed else conv
+    weight = (groups, rows) if transposed else (groups * rows, 1)
+    padding = tuple((rng.randint(0, d * (k - 1)), 0) for d, k in zip(dilation, kernel, strict=True))
+    return make(
+        (rng.choice([1, 2, 16, 100]), groups, *lengths),
+        (*weight, *kernel),
+        stride=tuple(stride),
+        padding=padding,
+        dilation=tuple(dilation),
+        groups=groups,
+    )
+
+
+@st.composite
+def streaming_geometries(draw: st.DrawFn) -> ConvGeometry:
+    """Calls whose weights the few-channel kernel may hold in shared memory."""
+    rng = draw(st.randoms(use_true_random=False))
+    rank = draw(st.sampled_from([1, 2, 3]))
+    most = {1: 30_000, 2: rng.choice([16, 600]), 3: rng.choice([8, 70])}[rank]
+    lengths = [rng.randint(1, most) for _ in range(rank)]
+    groups, rows = rng.randint(1, rng.choice([3, 200])), rng.randint(1, rng.choice([70, 2000]))
+    channels, batch = rng.randint(1, rng.choice([70, 2000])), rng.choice([1, 2, 16, 100])
+    kernel = tuple(rng.randint(1, rng.choice([1, 5])) for _ in lengths)
+    if math.prod(kernel) > 1:
+        channels = rng.randint(1, rng.choice([5, 40]))
+    lengths = [n + k for n, k in zip(lengths, kernel, strict=True)]
+    if draw(st.booleans()):
+        return conv_transpose(
+            (batch, groups * channels, *lengths), (groups * channels, rows, *kernel),
+            groups=groups,
+        )  # fmt: skip
+    return conv(
+        (batch, groups * channels, *lengths), (groups * rows, channels, *kernel),
+        stride=tuple(rng.randint(1, 3) for _ in lengths), groups=groups,
+    )  # fmt: skip
+
+
+@st.composite
+def large_shapes(draw: st.DrawFn, rank: int) -> Shape:
+    """Shapes with one large axis."""
+    shape = [draw(st.integers(1, 20)) for _ in range(rank)]
+    shape[draw(st.integers(0, rank - 1))] = draw(lengths)
+    return tuple(shape)
+
+
+def plan_of(
+    geometry: ConvGeometry,
+    dtype: Any = np.float32,
+    precision: str = "float32",
+    processor: Processor = HOPPER,
+    kernel: str | None = None,
+) -> Any:
+    with choice.forced(kernel):
+        return choice.plan_conv(geometry, np.dtype(dtype), precision, processor)
+
+
+def conv(shape: Shape, kernel: Shape, **options: Any) -> ConvGeometry:
+    arguments = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, **options}
+    return _geometry.conv("f", shape, kernel, None, **arguments, rank=len(kernel) - 2)
+
+
+def conv_transpose(shape: Shape, kernel: Shape, **options: Any) -> ConvGeometry:
+    arguments = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "output_padding": 0}
+    rank = len(kernel) - 2
+    return _geometry.conv_transpose("f", shape, kernel, None, **{**arguments, **options}, rank=rank)
+
+
+# Of growing size, each in another respect; n is the largest number that is formed of it.
+GROWING = {
+    "input": lambda n: conv((1, 1, n), (1, 1, 1)),
+    "input of 2 axes": lambda n: conv((1, 1, 3, n), (1, 1, 1, 1)),
+    "input of 3 axes": lambda n: conv((1, 1, 3, n, 3), (1, 1, 1, 1, 1)),
+    "strided input": lambda n: conv((1, 1, n), (1, 1, 1), stride=2),
+    "padding": lambda n: conv((1, 1, 1), (1, 1, 1), padding=((0, n),)),
+    "reach of the taps": lambda n: conv((1, 1, n // 2 + 1), (1, 1, 2), dilation=n // 2),
+    "taps": lambda n: conv((1, 1, n // 9), (1, 1, n // 9)),
+    "channels": lambda n: conv((1, n // 4, 4), (1, n // 4, 4)),
+    "channels and taps": lambda n: conv((1, n // 16, 4, 4), (1, n // 16, 4, 4)),
+    "output": lambda n: conv_transpose((1, 1, n), (1, 1, 1)),
+    "strided output": lambda n: conv_transpose((1, 1, n // 8), (1, 1, 1), stride=8),
+    "input behind the output": lambda n: conv_transpose(
+        (1, 1, n), (1, 1, 1), padding=((0, n - 5),)
+    ),
+    "output behind the padding": lambda n: conv_transpose(
+        (1, 1, n - 300), (1, 1, 2), dilation=299, padding=((n - 9, 0),)
+    ),
+    "channels of a transposed one": lambda n: conv_transpose((1, n // 4, 4), (n // 4, 1, 4)),
+}
+
+
+def printed(plan: Any, *launches: Launch) -> None:
+    """Whoever reads a printed plan can launch it by hand."""
+    for launch in launches:
+        instance = launch.instance
+        assert f"{instance.source}:{instance.function} [" in str(plan)
+        for name, value in instance.defines:
+            assert f"{name}={value}" in str(plan)
+        assert f"{launch.grid} blocks of {launch.block} threads" in str(plan)
+
+
+@cache
+def _resources() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(resources.TABLE.read_text(encoding="utf-8"))
+    return table
+
+
+def assert_shared_memory(plan: Any, target: str, *launches: Launch) -> None:
+    """Assert that what some kernels of a plan declare and what their launches ask for fit."""
+    for launch in launches:
+        declared = _resources()[target][str(launch.instance)][2]
+        assert declared + launch.shared <= SHARED[target], plan

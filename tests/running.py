@@ -1,0 +1,116 @@
+"""Helpers of the tests that run instances on the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import test_convolution
+from backends import EmulatorBackend, NumpyBackend, check_lines
+from cupyconv._geometry import ConvGeometry
+from cupyconv._kernels import choice, question
+from cupyconv._kernels.launches import ELEMENTS, SIGNED, Instance, Launch
+from strategies import Convolution
+
+# The planner's names of elements, to those of NumPy and ml_dtypes; signed integers are summed as
+# unsigned ones.
+DTYPE_NAMES = {element: dtype for dtype, element in {**ELEMENTS, **SIGNED}.items()}
+INSTANCES = choice.instances("sm_90a")
+
+
+def dtype_of(element: str) -> np.dtype[Any]:
+    name = DTYPE_NAMES[element]
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+# What binds the plans of each kernel. The fused operation lets the dense kernel pool.
+BINDERS = {
+    module: "bind_pooling" if hasattr(module, "bind_pooling") else "bind"
+    for module in choice.CONVOLUTIONS
+}
+
+
+def instances_of(source: str) -> list[Instance]:
+    """The instances of a source: Hopper has those of all targets."""
+    return [instance for instance in INSTANCES if instance.source == source]
+
+
+class Recorder(EmulatorBackend):
+    """Remembers what was launched, and the plans of convolutions."""
+
+    def __init__(self, kernel: str | None = None) -> None:
+        super().__init__(kernel)
+        self.launches: list[Launch] = []
+        self.plans: list[Any] = []
+        run, path = self.path.device.run, self.path
+
+        def recorded(launch: Launch, arguments: Any) -> None:
+            self.launches.append(launch)
+            run(launch, arguments)
+
+        def bound(bind: Callable[..., Any], plan: question.Plan, *rest: Any) -> Any:
+            self.plans.append(plan)
+            return bind(plan, *rest)
+
+        def noting(prepare: Callable[..., Any], *arguments: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patch:
+                for module, name in BINDERS.items():
+                    patch.setattr(module, name, partial(bound, getattr(module, name)))
+                return prepare(*arguments)
+
+        path.device.run = recorded  # type: ignore[method-assign]
+        path.prepare = partial(noting, path.prepare)  # type: ignore[method-assign]
+        path.fused = partial(noting, path.fused)  # type: ignore[method-assign]
+
+
+def choose_among(
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    suitable: Callable[[ConvGeometry, Any], bool],
+) -> None:
+    """Of the layouts of a kernel, plans choose among the suitable ones."""
+    candidates = module._candidates
+
+    def chosen(geometry: ConvGeometry, *rest: Any) -> Iterator[Any]:
+        return (x for x in candidates(geometry, *rest) if suitable(geometry, x))
+
+    monkeypatch.setattr(module, "_candidates", chosen)
+    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
+
+
+def layouts(x: Any) -> Iterator[Any]:
+    """The same values in packs and halves of them, across channels or samples, and one by one."""
+    yield x
+    for axis in (0, 1):
+        yield np.moveaxis(np.moveaxis(x, axis, -1).copy(), -1, axis)
+    yield x[:, :, ::-1, ::-1].copy()[:, :, ::-1, ::-1]
+    longer = np.empty((*x.shape[:-1], x.shape[-1] + 16), x.dtype)
+    for start in (16, max(2, 8 // x.itemsize), 1):  # rows that lie apart
+        view = longer[..., start : start + x.shape[-1]]
+        view[...] = x
+        yield view
+        longer = longer.copy()
+
+
+def every_line(backends: Sequence[Any], cases: Sequence[Convolution]) -> Any:
+    """Run a test on some calls by each of some backends."""
+    return pytest.mark.parametrize(
+        ("backend", "case"),
+        [
+            pytest.param(backend.values[0], case, id=f"{backend.id}-{case}", marks=backend.marks)
+            for case in cases
+            for backend in backends
+        ],
+    )
+
+
+def check_line(backend: NumpyBackend, case: Convolution) -> None:
+    """Where each begins at a multiple of 16 bytes, what is loaded and stored ends with the line."""
+    test_convolution.check(backend, case)
+    check_lines(backend, case)

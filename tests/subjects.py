@@ -1,0 +1,140 @@
+"""What tests of all kernels need to know of each: its own tests say it, in their SUBJECTS."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cupyconv._geometry import ConvGeometry
+from cupyconv._kernels.launches import TARGETS, Instance
+from planning import conv
+
+HERE = Path(__file__).parent / "kernels"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module of a kernel.
+
+    Attributes
+    ----------
+    module
+        In ``cupyconv/_kernels/``.
+    threads
+        How many threads a block of an instance has, or has at most.
+    tested
+        The instances that tests of instances run.
+    any_warps
+        The functions for which plans choose how many warps a block has.
+    elsewhere
+        The functions that tests of other instances, or of the operation, launch.
+    everywhere
+        Whether all targets have its instances.
+    """
+
+    module: Any
+    threads: Callable[[Instance], int]
+    tested: Sequence[Instance]
+    any_warps: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    everywhere: bool = True
+
+    @property
+    def source(self) -> str:
+        """The file of the kernel; further sources pack weights for it."""
+        source: str = self.module.SOURCES[0]
+        return source
+
+
+@dataclass(frozen=True)
+class Example:
+    """A call that a kernel takes if it is asked for: with one input channel in each group.
+
+    Attributes
+    ----------
+    targets
+        Which have what the kernel needs.
+    geometry
+        Another call, where the kernel does not take that one.
+    precision
+        The accuracy asked of float32.
+    """
+
+    targets: Sequence[str] = TARGETS
+    geometry: ConvGeometry | None = None
+    precision: str = "float32"
+
+
+ONE_CHANNEL = conv((8, 1, 512, 512), (64, 1, 3, 5))
+
+
+@dataclass(frozen=True)
+class ConvolutionSubject(Subject):
+    """A module of a kernel for convolutions.
+
+    Attributes
+    ----------
+    chosen
+        Geometries that plans choose the kernel for, where it is able.
+    able
+        Whether it takes such a dtype on such a target.
+    examples
+        For each name of the kernel, a call that it takes; one module at most has those of a name.
+    order
+        What decides on the order in which a planned sum is added up.
+    order_of_joined
+        The same, as far as two axes that lie as one leave it as it is.
+    """
+
+    chosen: Sequence[ConvGeometry] = field(kw_only=True)
+    able: Callable[[np.dtype[Any], str], bool] = field(kw_only=True)
+    examples: Mapping[str, Example] = field(kw_only=True)
+    order: Callable[[Any], object] = field(default=lambda plan: (), kw_only=True)
+    order_of_joined: Callable[[Any], object] = field(default=lambda plan: (), kw_only=True)
+
+
+@cache
+def subjects() -> tuple[Subject, ...]:
+    """All of them, in the order of the names of their tests."""
+    modules = [importlib.import_module(path.stem) for path in sorted(HERE.glob("test_*.py"))]
+    return tuple(one for module in modules for one in getattr(module, "SUBJECTS", ()))
+
+
+def convolutions() -> tuple[ConvolutionSubject, ...]:
+    """Those for convolutions."""
+    return tuple(one for one in subjects() if isinstance(one, ConvolutionSubject))
+
+
+def examples() -> dict[str, Example]:
+    """An example for each name of a kernel for convolutions."""
+    return {name: one for kernel in convolutions() for name, one in kernel.examples.items()}
+
+
+def of_plan(plan: Any) -> ConvolutionSubject:
+    """The kernel that a plan is for."""
+    (found,) = [one for one in convolutions() if isinstance(plan, one.module.PLAN)]
+    return found
+
+
+def of_instance(instance: Instance) -> Subject:
+    """The kernel of an instance, or the first one that it packs weights for."""
+    for one in subjects():
+        if instance.source == one.source:
+            return one
+    return next(one for one in subjects() if instance.source in one.module.SOURCES)
+
+
+def threads(instance: Instance) -> int:
+    """How many threads a block of an instance has, or has at most."""
+    return of_instance(instance).threads(instance)
+
+
+def takes_any_warps(instance: Instance) -> bool:
+    """Whether plans choose how many warps a block has."""
+    return instance.function in of_instance(instance).any_warps

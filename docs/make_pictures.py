@@ -383,13 +383,13 @@ def output_padding() -> Picture:
 # Architecture --------------------------------------------------------------------------------
 
 
-def rooms() -> Picture:
+def layers() -> Picture:
     """The way of a call."""
     p = Picture(25.4, 9.9)
     p.text(1.6, 1.6, "arguments,\narrays")
     names = (
         ("1  Geometry", "_geometry.py", "shapes and values\nchecked; output\nshape", BLUE),
-        ("2  Plan", "_plan.py", "kernel, macros,\ngrid and block,\nby rules", ORANGE),
+        ("2  Plan", "_kernels/", "kernel, macros,\ngrid and block,\nby rules", ORANGE),
         (
             "3  Compile",
             "_compile.py",
@@ -398,7 +398,7 @@ def rooms() -> Picture:
         ),
         ("4  Launch", "_launch.py", "arguments packed,\nkernel on the\ncurrent stream", PURPLE),
     )
-    passes = ("ConvGeometry", "ConvPlan", "RawKernel")
+    passes = ("ConvGeometry", "Plan", "RawKernel")
     width, gap = 4.3, 1.3
     for i, (title, file, words, colour) in enumerate(names):
         x = 3.8 + i * (width + gap)
@@ -532,7 +532,7 @@ PICTURES: tuple[Callable[[], Picture], ...] = (
     groups,
     transposed,
     output_padding,
-    rooms,
+    layers,
     phases,
     tap_table,
     pipeline,

@@ -239,18 +239,17 @@ def _groups_of_sum(summation: Sum, group: int) -> int:
     return summation.axes[0].most_taps * groups
 
 
-def _rings(
-    summation: Sum, slabs: int, inside: int, staying: bool
-) -> Iterator[tuple[int, int, int]]:
+def _rings(summation: Sum, slabs: int, staying: bool) -> Iterator[tuple[int, int, int]]:
     """Yield K steps of a weight stage, and stages of inputs and of weights, the best first.
 
-    An input stage has `inside` K steps, and the weights of a sum may be `staying` in their ring.
-    Without chains of products the length of a weight stage changes no sum. As two warpgroups take
-    turns stage by stage, few long ones are better, if there is room for many stages of inputs.
+    The weights of a sum may be `staying` in their ring. Without chains of products the
+    length of a weight stage changes no sum. As two warpgroups take turns stage by stage, few long
+    stages are better, if there is room for many stages of inputs.
     """
     most = summation.mode.group
     groups = [summation.group]
     if summation.mode.parts == 1 and slabs == 2:
+        inside = max(1, summation.depth * summation.steps_inside)
         groups = [even_parts(inside, length) for length in (most // 2, most)]
     short, long = groups[0], groups[-1]
     count = _groups_of_sum(summation, short) if staying else 0
@@ -274,100 +273,140 @@ def _row_pitch(summation: Sum, width: int) -> int:
     return whole_multiple(pitch, summation.unit)
 
 
+class _Box(NamedTuple):
+    """The positions of a tile, and how its inputs lie in shared memory.
+
+    The first two fields, `extent` and `row_pitch` are those of `Tiling`; `x_extent` counts the
+    chunks of a row, and `by_rows` says whether each row is a column tile.
+    """
+
+    tile: tuple[int, ...]
+    tiles: tuple[int, ...]
+    extent: tuple[int, ...]
+    row_pitch: int
+    x_extent: int
+    by_rows: bool
+
+
 def _candidates(task: Task, shape: Shape, samples: int, most: float) -> Iterator[Tiling]:
     """Yield tilings of at most `samples` samples.
 
     Some tilings that take more cycles than others, or than `most`, are left out.
     """
-    summation, mode, window = task.summation, task.summation.mode, task.window
-    multiprocessors = task.processor.multiprocessors
-    z, y, x = summation.axes
-    sizes = (task.batch, *(axis.taps.positions(0) for axis in summation.axes))
-    row_tiles = -(-summation.matrix_rows // shape.rows)
-    inside = max(1, summation.depth * summation.steps_inside)
-    if inside > MAX_STEPS:
+    summation, multiprocessors = task.summation, task.processor.multiprocessors
+    if summation.depth * summation.steps_inside > MAX_STEPS:
         return
-    static = _static(shape, mode, task.engine, window)
-    # With a single row of tiles, and sums in one slice, weights stay where there is room.
-    products_of_rows = task.groups * summation.phases
-    one_row_tile = row_tiles * products_of_rows * summation.spans == 1
-    products, loads = _product_cycles(task, shape), shape.loads(mode, task.engine)
+    products = _product_cycles(task, shape)
     values, pace, slower = _staging(task, shape)
-    for most_samples, *inner, by_rows in _boxes(summation, shape, window):
+    row_tiles = _row_tiles(summation, shape)
+    units = row_tiles * task.groups * summation.phases
+    for most_samples, *inner, by_rows in _boxes(summation, shape, task.window):
         tile = (min(samples, most_samples), *inner)
-        tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
-        row_pitch = tile[3] + x.halo if by_rows else _row_pitch(summation, tile[3])
-        if by_rows:
-            row_pitch = max(whole_multiple(row_pitch, summation.unit), shape.segment)
-        x_extent = tile[3] + x.halo
-        if x.pairs:
-            x_extent += x_extent % 2
-        extent = (tile[2] + y.halo, min(row_pitch, x_extent))
-        staged = values * tile[0] * tile[1] * math.prod(extent) / pace
+        box = _box(task, shape, tile, by_rows)
+        staged = values * tile[0] * tile[1] * math.prod(box.extent) / pace
         staged *= slower * (1 + 12 / tile[3])
         stores = _store_cycles(task, shape, row_tiles, tile)
-        count = row_tiles * math.prod(tiles) * products_of_rows
+        count = units * math.prod(box.tiles)
         work = _Work(summation, shape, count, multiprocessors, products, staged, stores)
-        if _least_cycles(work) > most:
-            continue
-        reaches = (
-            tile[0] - 1,
-            (tile[1] - 1) * z.taps.step,
-            *(
-                (n - 1) * axis.taps.step + (axis.lattices - 1) * axis.spacing
-                for n, axis in zip(extent, (y, x), strict=True)
-            ),
-        )
-        if any(r >= limit for r, limit in zip(reaches, (32, 32, 1024, 4096), strict=True)):
-            continue
-        plane_pitch = row_pitch * (tile[2] + y.halo)
-        segment_pitch = row_pitch if by_rows else shape.segment
-        used = (tile[0] * tile[1] - 1) * plane_pitch + (extent[0] - 1) * row_pitch + x_extent
-        slots, lattice_slots = _chunks(summation, shape, segment_pitch, row_pitch, used)
-        fixed = static + slots * 12
-        fixed += 4 * summation.stacked * (summation.depth * summation.steps_inside + _AHEAD)
-        if x.in_odd_lattices:
-            fixed += slots * 4  # the table of the places of pairs
-        input_stage = summation.depth * slots * mode.parts * summation.halves * SLOT
-        for group, stages, weight_stages in _rings(summation, shape.slabs, inside, one_row_tile):
-            weights = weight_stages * group * shape.slabs * mode.slab_bytes
-            shared_bytes = fixed + stages * input_stage + weights
-            if shared_bytes <= task.processor.shared:
-                break
-        else:
-            continue
-        if max(slots, plane_pitch) >= 2**16:
-            continue
-        resident = one_row_tile and weight_stages == _groups_of_sum(summation, group)
-        deep = _deep(summation, loads, stages)
-        copied = 0 if resident else summation.mean_steps * shape.slabs * mode.slab_bytes
-        cycles, apart = _cycles(*work, copied)
-        most = min(most, cycles)
-        yield Tiling(
-            shape=shape,
-            tile=tile,
-            tiles=tiles,
-            row_tiles=row_tiles,
-            plane_pitch=plane_pitch,
-            row_pitch=row_pitch,
-            segment_pitch=segment_pitch,
-            slots=slots,
-            lattice_slots=lattice_slots,
-            extent=extent,
-            reach=reaches,
-            stages=stages,
-            weight_stages=weight_stages,
-            chunk=whole_multiple(min(summation.blocks, _CHUNK), math.lcm(summation.depth, deep)),
-            deep=deep,
-            resident=resident,
-            group=group,
-            shared=shared_bytes,
-            stacked=summation.stacked,
-            stores_most=window == 1 and stores > 1.3 * products,
-            spans=summation.spans,
-            apart=apart,
-            cycles=cycles,
-        )
+        if _least_cycles(work) <= most:
+            found = _fitted(task, shape, box, work)
+            if found:
+                most = min(most, found.cycles)
+                yield found
+
+
+def _row_tiles(summation: Sum, shape: Shape) -> int:
+    """Return the tiles along the rows of the matrix product."""
+    return -(-summation.matrix_rows // shape.rows)
+
+
+def _box(task: Task, shape: Shape, tile: tuple[int, ...], by_rows: bool) -> _Box:
+    """Return how the inputs of a tile lie in shared memory."""
+    summation = task.summation
+    _, y, x = summation.axes
+    sizes = (task.batch, *(axis.taps.positions(0) for axis in summation.axes))
+    tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
+    if by_rows:
+        row_pitch = max(whole_multiple(tile[3] + x.halo, summation.unit), shape.segment)
+    else:
+        row_pitch = _row_pitch(summation, tile[3])
+    x_extent = tile[3] + x.halo
+    if x.pairs:
+        x_extent += x_extent % 2
+    extent = (tile[2] + y.halo, min(row_pitch, x_extent))
+    return _Box(tile, tiles, extent, row_pitch, x_extent, by_rows)
+
+
+def _fitted(task: Task, shape: Shape, box: _Box, work: _Work) -> Tiling | None:
+    """Return the tiling of a box, None where it exceeds shared memory or the kernel's counters."""
+    summation, mode = task.summation, task.summation.mode
+    (samples, depth, height, _), x = box.tile, summation.axes[2]
+    reach = _reach(summation, box)
+    if any(r >= limit for r, limit in zip(reach, (32, 32, 1024, 4096), strict=True)):
+        return None
+    plane_pitch = box.row_pitch * (height + summation.axes[1].halo)
+    segment_pitch = box.row_pitch if box.by_rows else shape.segment
+    used = (samples * depth - 1) * plane_pitch + (box.extent[0] - 1) * box.row_pitch + box.x_extent
+    slots, lattice_slots = _chunks(summation, shape, segment_pitch, box.row_pitch, used)
+    if max(slots, plane_pitch) >= 2**16:
+        return None
+    row_tiles = _row_tiles(summation, shape)
+    # With a single row of tiles, and sums in one slice, weights stay where there is room.
+    one_row_tile = row_tiles * task.groups * summation.phases * summation.spans == 1
+    fixed = _static(shape, mode, task.engine, task.window) + slots * 12
+    fixed += 4 * summation.stacked * (summation.depth * summation.steps_inside + _AHEAD)
+    if x.in_odd_lattices:
+        fixed += slots * 4  # the table of the places of pairs
+    input_stage = summation.depth * slots * mode.parts * summation.halves * SLOT
+    for group, stages, weight_stages in _rings(summation, shape.slabs, one_row_tile):
+        weights = weight_stages * group * shape.slabs * mode.slab_bytes
+        shared = fixed + stages * input_stage + weights
+        if shared <= task.processor.shared:
+            break
+    else:
+        return None
+    resident = one_row_tile and weight_stages == _groups_of_sum(summation, group)
+    deep = _deep(summation, shape.loads(mode, task.engine), stages)
+    copied = 0 if resident else summation.mean_steps * shape.slabs * mode.slab_bytes
+    cycles, apart = _cycles(*work, copied)
+    return Tiling(
+        shape=shape,
+        tile=box.tile,
+        tiles=box.tiles,
+        row_tiles=row_tiles,
+        plane_pitch=plane_pitch,
+        row_pitch=box.row_pitch,
+        segment_pitch=segment_pitch,
+        slots=slots,
+        lattice_slots=lattice_slots,
+        extent=box.extent,
+        reach=reach,
+        stages=stages,
+        weight_stages=weight_stages,
+        chunk=whole_multiple(min(summation.blocks, _CHUNK), math.lcm(summation.depth, deep)),
+        deep=deep,
+        resident=resident,
+        group=group,
+        shared=shared,
+        stacked=summation.stacked,
+        stores_most=task.window == 1 and work.stores > 1.3 * work.products,
+        spans=summation.spans,
+        apart=apart,
+        cycles=cycles,
+    )
+
+
+def _reach(summation: Sum, box: _Box) -> tuple[int, ...]:
+    """Return the distance of a tile's last input from its first, along samples, z, y and x."""
+    z, *others = summation.axes
+    return (
+        box.tile[0] - 1,
+        (box.tile[1] - 1) * z.taps.step,
+        *(
+            (n - 1) * axis.taps.step + (axis.lattices - 1) * axis.spacing
+            for n, axis in zip(box.extent, others, strict=True)
+        ),
+    )
 
 
 def _product_cycles(task: Task, shape: Shape) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from . import _arguments, _precision
 from . import _arrays as arrays
 from ._arguments import shown
-from ._arrays import Array, Blueprint, Convolution, Fused
+from ._arrays import Array, Blueprint, Convolution
 from ._chips import CHIPS, Chip, current
 from ._convolution import (
     conv,
@@ -34,16 +34,17 @@ from ._convolution import (
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._kernels import choice
+from ._kernels.fused import FusedPlan
 from ._kernels.launches import Launch, Processor
-from ._kernels.max_pool2d import plan as plan_pool
+from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
-from ._kernels.question import Plan, Question, multiply_adds
+from ._kernels.question import Plan, Question, Refusal, multiply_adds
 from ._launch import KernelPath
 from ._normalization import batch_norm, group_norm
 from ._packing import Arguments
 from ._pooling import max_pool2d
 from ._signatures import readable
-from ._strides import laid_out
+from ._strides import ConvStrides
 
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
     batch_norm,
@@ -87,7 +88,7 @@ class Explanation:
         ``"direct"``, else ``"fused"``, ``"normalize"`` or ``"max_pool2d"``; several of them are
         joined by ``" + "``, and a result without elements has ``"none"``.
     refused : dict of str to str
-        Kernels that come before it, each with the reason why it does not take the call.
+        Kernels that were asked before it, each with the reason why it does not take the call.
     plans : tuple of str
         The plans, with tiles.
     launches : tuple of Launch
@@ -105,7 +106,7 @@ class Explanation:
     expected_ms : float
         The time that the planner's model gives the call and its launches, in milliseconds.
     workspace : int
-        Bytes of memory beside arrays and result, at most at one time.
+        Most bytes of memory beside arrays and result at any time.
     """
 
     function: str
@@ -174,7 +175,7 @@ def _time(ms: float) -> str:
 
 _LAUNCH = 3e-6  # seconds of a launch beside its work
 
-_MOST_AXES = 64  # of an array of NumPy
+_MOST_AXES = 64  # NumPy's limit
 
 # How the functions call their arrays.
 _ARRAYS = frozenset(
@@ -230,6 +231,7 @@ class _NotingPath(KernelPath):
         self.refused: dict[str, str] = {}
         self.plans: list[str] = []
         self.products = 0.0  # multiply-adds
+        self.nbytes = 0  # of the arrays of a convolution
         self.seconds = 0.0
 
     def _note(self, kernel: str, tiles: object, nbytes: int, cycles: float = 0) -> None:
@@ -251,20 +253,23 @@ class _NotingPath(KernelPath):
         precision: str,
     ) -> Convolution:
         """Return what notes the launches of a convolution."""
-        seen, strides = laid_out(geometry, data, weight, out)
-        self.products += multiply_adds(seen)
-        nbytes = sum(map(_bytes, (data, weight, out)))
-        processor = self.chip.processor
-        question = Question(seen, out.dtype, precision, processor)
+        self.products += multiply_adds(geometry)
+        self.nbytes = sum(map(_bytes, (data, weight, out)))
+        return super().prepare(geometry, data, weight, bias, out, precision)
+
+    def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:
+        """Note the plan of a convolution, and why other kernels have none."""
+        geometry, dtype, precision = question.geometry, question.dtype, question.precision
+        forced = choice.forced_kernel()
         for kernel, plan in choice.candidates(
-            seen, out.dtype, precision, processor, choice.forced_kernel()
+            geometry, dtype, precision, question.processor, forced
         ):
             if not isinstance(plan, str):
-                plan = choice.settled(plan, question, strides)
-                self._note(kernel, plan.tiles, nbytes, self._cycles(plan, out.dtype))
-                break
+                settled = choice.settled(plan, question, strides)
+                self._note(kernel, settled.tiles, self.nbytes, self._cycles(settled, dtype))
+                return plan
             self.refused[kernel] = plan
-        return super().prepare(geometry, data, weight, bias, out, precision)
+        raise AssertionError("the direct kernel takes every call")
 
     def _normalize(
         self,
@@ -280,41 +285,31 @@ class _NotingPath(KernelPath):
         self._note("normalize", sets, plan.reads * data.nbytes + out.nbytes)
         super()._normalize(plan, geometry, data, parameters, eps, out)
 
-    def max_pool2d(self, geometry: PoolGeometry, data: Array, out: Array) -> None:
-        """Note the launch of a max pooling."""
-        plan = plan_pool(geometry, out.dtype, self.chip.processor)
+    def _max_pool2d(self, plan: PoolPlan, geometry: PoolGeometry, data: Array, out: Array) -> None:
+        """Note the launches of a max pooling."""
         turns = -(-geometry.lead[0] // plan.samples)
         between = 2 * turns * sum(plan.between) * out.itemsize  # written and read
         self._note("max_pool2d", f"{out.size} windows", data.nbytes + out.nbytes + between)
-        super().max_pool2d(geometry, data, out)
+        super()._max_pool2d(plan, geometry, data, out)
 
-    def fused(
+    def _plan_fused(
         self,
         convolution: ConvGeometry,
-        pooling: PoolGeometry,
-        group_norm: NormGeometry,
-        precision: str,
-        data: Array,
-        kernel: Array,
-        given: bool,
-        eps: float,
+        pooled: tuple[int, ...],
+        num_groups: int,
         out: Array,
-    ) -> Fused | None:
-        """Return what notes the launches of the fused operation, None where it is composed."""
-        num_groups = group_norm.sets_per_sample
-        processor = self.chip.processor
-        plan = choice.plan_fused(
-            convolution, pooling.out_shape, num_groups, out.dtype, precision, processor
-        )
+        precision: str,
+    ) -> FusedPlan | Refusal:
+        """Note the plan of the fused operation, or why it is composed of its parts."""
+        plan = super()._plan_fused(convolution, pooled, num_groups, out, precision)
         if isinstance(plan, str):
             self.refused["fused"] = plan
-            return None
-        self.products += multiply_adds(convolution)
-        cycles = self._cycles(plan.convolution, out.dtype)
-        self._note("fused", plan.convolution.tiles, 3 * 4 * out.size, cycles)
-        return super().fused(
-            convolution, pooling, group_norm, precision, data, kernel, given, eps, out
-        )
+        else:
+            self.products += multiply_adds(convolution)
+            cycles = self._cycles(plan.convolution, out.dtype)
+            # The extrema are written and read as float32, and the result is written.
+            self._note("fused", plan.convolution.tiles, 3 * 4 * out.size, cycles)
+        return plan
 
 
 def _bytes(array: Array) -> int:

@@ -14,11 +14,13 @@ from ._arrays import Array, Convolution, Fused, floating
 from ._device import Device
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._kernels import choice, fused, max_pool2d, normalize
+from ._kernels.fused import FusedPlan
+from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
-from ._kernels.question import Question
+from ._kernels.question import Plan, Question, Refusal
 from ._kernels.views import placed
 from ._packing import strides_of
-from ._strides import laid_out
+from ._strides import ConvStrides, laid_out
 
 
 class KernelPath:
@@ -44,18 +46,23 @@ class KernelPath:
         out: Array,
         precision: str,
     ) -> Convolution:
-        """Return the convolution of `geometry` for all arrays of the layouts of these.
+        """Return a function that convolves any arrays with these shapes, strides and dtypes.
 
-        It holds no address, and nothing that comes from the contents of an array.
+        The function holds no address, and nothing that comes from the contents of an array.
         """
         geometry, strides = laid_out(geometry, data, weight, out)
         question = Question(geometry, out.dtype, precision, self.device.processor())
-        plan = choice.plan_conv(geometry, out.dtype, precision, question.processor)
+        plan = self._plan_conv(question, strides)
         convolve = choice.kernel_of(plan).bind(plan, question, strides, bias, self.device)
         dtype, cast = out.dtype, self.device.cast
         if data.dtype == weight.dtype == dtype:
             return convolve
         return lambda data, weight, *rest: convolve(cast(data, dtype), cast(weight, dtype), *rest)
+
+    def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:
+        return choice.plan_conv(
+            question.geometry, question.dtype, question.precision, question.processor
+        )
 
     def fused(
         self,
@@ -69,14 +76,12 @@ class KernelPath:
         eps: float,
         out: Array,
     ) -> Fused | None:
-        """Return the fused operation for all arrays of the layouts of these.
+        """Return a function that runs the fused operation on arrays like these.
 
-        None where it has no plan. Statistics may be `given`.
+        The result is None where the operation has no plan. Statistics may be `given`.
         """
         groups, processor = group_norm.sets_per_sample, self.device.processor()
-        plan = choice.plan_fused(
-            convolution, pooling.out_shape, groups, out.dtype, precision, processor
-        )
+        plan = self._plan_fused(convolution, pooling.out_shape, groups, out, precision)
         if isinstance(plan, str):
             return None
 
@@ -98,6 +103,17 @@ class KernelPath:
             self.device,
         )
 
+    def _plan_fused(
+        self,
+        convolution: ConvGeometry,
+        pooled: tuple[int, ...],
+        num_groups: int,
+        out: Array,
+        precision: str,
+    ) -> FusedPlan | Refusal:
+        processor = self.device.processor()
+        return choice.plan_fused(convolution, pooled, num_groups, out.dtype, precision, processor)
+
     def normalize(
         self,
         geometry: NormGeometry,
@@ -110,7 +126,7 @@ class KernelPath:
         out: Array,
         tanh: bool = False,
     ) -> None:
-        """Write the normalised `data` to `out`, computed in float64; tanh follows if asked for."""
+        """Write the normalised `data` to `out`, computed in float64, and with `tanh` its tanh."""
         data = self.device.cast(data, floating(data.dtype))
         plan = self._plan_norm(geometry, data, out, given=mean is not None, tanh=tanh)
         self._normalize(plan, geometry, data, (mean, var, weight, bias), eps, out)
@@ -137,4 +153,7 @@ class KernelPath:
     def max_pool2d(self, geometry: PoolGeometry, data: Array, out: Array) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
         plan = max_pool2d.plan(geometry, out.dtype, self.device.processor())
+        self._max_pool2d(plan, geometry, data, out)
+
+    def _max_pool2d(self, plan: PoolPlan, geometry: PoolGeometry, data: Array, out: Array) -> None:
         max_pool2d.run(plan, geometry, data, out, self.device)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ._arrays import Array
+from ._axes import is_pointwise, joined
 from ._geometry import ConvGeometry
-from ._kernels.axes import is_pointwise, joined
 from ._packing import strides_of
 from ._taps import NO_AXIS
 
@@ -122,21 +122,3 @@ def laid_out(
 ) -> tuple[ConvGeometry, ConvStrides]:
     """Return a convolution as the planner is asked for it, and the strides of its arrays."""
     return _raised(*merged(geometry, conv_strides(geometry, data, weight, out)))
-
-
-_PREFETCHED = 2**24  # bytes of an input that are worth a place in the L2 cache
-
-
-def lines_of(geometry: ConvGeometry, strides: ConvStrides, element: int) -> int:
-    """Return how many lines of 128 bytes a small input without gaps fills, 0 for any other."""
-    sizes = (
-        geometry.batch,
-        geometry.groups,
-        geometry.channels,
-        *(axis.size_in for axis in geometry.axes),
-    )
-    along = (*strides.input, *strides.input_axes)
-    last = sum((size - 1) * stride for size, stride in zip(sizes, along, strict=True))
-    size = math.prod(sizes)
-    dense = min(along) >= 0 and last + 1 == size
-    return -(-size * element // 128) if dense and size * element <= _PREFETCHED else 0

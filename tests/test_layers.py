@@ -21,8 +21,20 @@ MODULES = {name: importlib.import_module(f"cupyconv._kernels.{name}") for name i
 # A kernel's module names its sources; what several of them use names none.
 KERNELS = {name for name, module in MODULES.items() if hasattr(module, "SOURCES")}
 COMPOSED = {"choice", "fused"}  # modules that know several kernels
+
+
+def first_word(name: str) -> str:
+    return name.split("_")[0]
+
+
+# Helpers of one kernel begin with its first word.
+HELPERS = {
+    name
+    for name in NAMES
+    if name not in KERNELS and "_" in name and first_word(name) in set(map(first_word, KERNELS))
+}
 # Modules of the package that the plans may use: geometry, and words about arrays.
-BELOW = {"_arrays", "_geometry", "_packing", "_strides", "_taps"}
+BELOW = {"_arrays", "_axes", "_geometry", "_packing", "_strides", "_taps"}
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -46,6 +58,8 @@ def test_kernels_do_not_know_each_other(name: str) -> None:
     if name in COMPOSED:
         return
     assert not others & (KERNELS | COMPOSED)
+    helpers = {other for other in others if other in HELPERS}
+    assert all(first_word(other) == first_word(name) for other in helpers)
     assert others <= set(NAMES) | BELOW
 
 
@@ -63,6 +77,10 @@ def test_only_the_choice_knows_all_kernels() -> None:
             assert not set(imported(path)) & convolutions, path
 
 
+def test_helpers_of_kernels_are_found() -> None:
+    assert {"depthwise_tiles", "matrix_blocks", "matrix_shapes", "matrix_tiles"} <= HELPERS
+
+
 def test_every_source_has_a_module() -> None:
     sources = {path.name for path in _compile.directory().glob("*.cu")}
     assert {source for name in KERNELS for source in MODULES[name].SOURCES} == sources
@@ -72,7 +90,8 @@ def test_every_source_has_a_module() -> None:
 
 @pytest.mark.parametrize("module", choice.CONVOLUTIONS, ids=lambda module: module.__name__)
 def test_modules_keep_to_the_protocol(module: ModuleType) -> None:
-    for name in ("plan", "bind", "instances"):
+    assert module.PLANS
+    for name in ("bind", "instances"):
         assert callable(getattr(module, name))
     assert module.UNIT in ("Tensor Core", "FMA", "memory")
     assert module.ORDER

@@ -107,7 +107,7 @@ def test_names_are_those_of_the_struct(kernel: str, templates: list[Template]) -
     for template in templates:
         compare(_compile.source(template.source), "Arguments", template.members)
     sources = {template.source for template in templates}
-    modules = [module for module in choice.CONVOLUTIONS if kernel in module.NAMES]
+    modules = [module for module in choice.CONVOLUTIONS if kernel in module.PLANS]
     assert sources >= {source for module in modules for source in module.SOURCES}
 
 

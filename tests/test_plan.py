@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import cupyconv
 import subjects
 from cupyconv import _compile, _strides
+from cupyconv._axes import joined
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import (
     choice,
 )
-from cupyconv._kernels.axes import joined
 from cupyconv._kernels.choice import KERNELS, instances
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import TARGETS, Instance, Launch, Processor

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._axes import NOMINAL_BATCH, has_one_tap, mean_products, nominal
 from .._geometry import ConvGeometry
 from . import (
     depthwise_conv,
@@ -34,7 +35,6 @@ from . import (
     streaming_conv,
     sums,
 )
-from .axes import NOMINAL_BATCH, has_one_tap, mean_products, nominal
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_tiles import Task, tiling
@@ -53,7 +53,7 @@ CONVOLUTIONS: tuple[Any, ...] = (
 OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d)
 
 # Names of all kernels for convolutions.
-KERNELS = tuple(dict.fromkeys(name for module in CONVOLUTIONS for name in module.NAMES))
+KERNELS = tuple(dict.fromkeys(name for module in CONVOLUTIONS for name in module.PLANS))
 
 _forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
 forced_kernel = _forced.get  # of the enclosing block
@@ -126,14 +126,14 @@ def candidates(
         kernel = "direct"
     question = Question(geometry, dtype, precision, processor, forced=kernel is not None)
     engine = modes.engine_of(processor)
-    for name, (rule, plan) in IN_TURN.items():
+    for name, rule in IN_TURN.items():
         if kernel is None:
             if name in ("portable", "hopper") and name != engine:
                 continue
             refusal = rule(question) if rule else None
-            yield name, refusal or plan(question)
+            yield name, refusal or _PLANS[name](question)
         elif name in (kernel, "direct"):
-            yield name, plan(question)
+            yield name, _PLANS[name](question)
 
 
 def _is_empty(geometry: ConvGeometry) -> bool:
@@ -151,15 +151,18 @@ def plan_fused(
 ) -> FusedPlan | Refusal:
     """Return how the fused operation runs in two steps, or why it is composed of its parts.
 
-    The latter are float64 and integers, calls that do not suit Tensor Cores, and large strides.
+    It is composed for float64 and integers, for calls that do not suit Tensor Cores, and for large
+    strides.
     """
     return _plan_fused(
         convolution, pooled, num_groups, dtype, precision, processor, forced_kernel()
     )
 
 
-# Products for one of an input, up to which products with zeros cost less than separate kernels.
-_MOST_SPREAD = 4
+# Pooling in the epilogue replaces a stride by zero insertion, which multiplies the products by the
+# strides. Up to this many Tensor Core products for each multiply-add of the convolution, that costs
+# less than separate kernels.
+_MOST_PRODUCTS_WITH_ZEROS = 4
 
 
 @lru_cache(maxsize=4096)
@@ -182,15 +185,15 @@ def _plan_fused(
     if _is_empty(convolution):
         return "its input has no elements"
     if kernel is None:
-        few = _too_few(convolution, mode, processor)
+        few = _refuse_tensor_cores(convolution, mode, processor)
         if few:
             return few
         strides = math.prod(axis.phases for axis in convolution.axes)
-        if strides > 1 and strides * mode.products > _MOST_SPREAD:
+        if strides > 1 and strides * mode.products > _MOST_PRODUCTS_WITH_ZEROS:
             return "with such strides, most products of one that pools at once would be zero"
         if strides == 1 and sums.folds_of(convolution, mode)[0] != (1, 1, 1):
             return "to fold neighbouring outputs into rows is worth more than to pool at once"
-    return fused.plan(question, pooled, num_groups, engine)
+    return fused.plan(question, mode, engine, pooled, num_groups)
 
 
 # One input channel in each group ---------------------------------------------------------------
@@ -199,7 +202,7 @@ _LONG_LINE = 224  # bytes, from which on the depthwise kernel may copy whole lin
 
 
 def _gathering(gather: gather_conv.Layout, staged: depthwise_tiles.Layout, itemsize: int) -> float:
-    """Return the share of the depthwise kernel's time below which gathering is faster."""
+    """Return the ratio of the kernels' cycles up to which the gather kernel is chosen."""
     if not staged.slides:
         return 1.4
     if not gather.shape.height:
@@ -211,8 +214,8 @@ def _gathering(gather: gather_conv.Layout, staged: depthwise_tiles.Layout, items
     return 0.7 if whole and width * itemsize >= _LONG_LINE else 0.95
 
 
-def _better_staged(question: Question) -> Refusal | None:
-    """Return why inputs are better staged with a halo, None where they are not."""
+def _refuse_gather(question: Question) -> Refusal | None:
+    """Return why the depthwise kernel is preferred to the gather kernel, None where it is not."""
     dtype, processor = question.dtype, question.processor
     geometry = replace(question.geometry, batch=NOMINAL_BATCH)
     typical = Question(geometry, dtype, "float32", processor)
@@ -232,21 +235,21 @@ def _better_staged(question: Question) -> Refusal | None:
 
 # The FMA kernel may be faster than Tensor Cores up to this many products of an output.
 _FEW_PRODUCTS = 110
-# The FMA kernel is faster up to these ratios of its cycles to the dense kernel's, for each number
-# of products and bytes of an element. It takes long to store lines that consist of several phases,
-# above all of an odd number of them.
+# The FMA kernel is faster up to these ratios of its cycles to the dense kernel's. The keys are
+# Tensor Core products of a K step and bytes of an element. The FMA kernel takes long to store lines
+# that consist of several phases, above all of an odd number of them.
 _NO_PHASES = {(3, 4): 1.6, (1, 4): 2.2, (1, 2): 1.3}
 _EVEN_PHASES = {(3, 4): 2.0, (1, 4): 2.7, (1, 2): 2.2}
 _ODD_PHASES = {(3, 4): 2.5, (1, 4): 3.0, (1, 2): 2.6}
 
 
-def _too_many(question: Question) -> Refusal | None:
+def _refuse_fma(question: Question) -> Refusal | None:
     """Return why the FMA kernel is not the fastest for a convolution, None where it is."""
     dtype, processor, engine = question.dtype, question.processor, _engine(question)
     each = mean_products(question.geometry)
     if each > _FEW_PRODUCTS:
         return f"its outputs have {each:g} products each, more than {_FEW_PRODUCTS}"
-    small = _small(each * _outputs(question.geometry))
+    small = _refuse_small_sample(each * _outputs(question.geometry))
     if small:
         return small
     geometry = nominal(question.geometry)
@@ -256,7 +259,7 @@ def _too_many(question: Question) -> Refusal | None:
         return LARGE
     typical = replace(question, geometry=geometry)
     mode = matrix_conv.mode_of(typical, engine)
-    if mode is None or _too_few(geometry, mode, processor):
+    if mode is None or _refuse_tensor_cores(geometry, mode, processor):
         return None
     cycles = _dense_cycles(geometry, mode, processor, engine)
     _, plan = plain_conv.plan_joined(typical, (True,) * (geometry.rank - 1))
@@ -269,12 +272,12 @@ def _too_many(question: Question) -> Refusal | None:
     return None
 
 
-# The FMA kernel's cycles to begin, and the worth of one of its model's cycles in the models of the
-# kernels that it is compared with here.
+# An estimate of the FMA kernel in the cycles of other kernels' models: `_PLAIN_CYCLE` for each
+# cycle of its own model, and `_PLAIN_BEGINS` for a call.
 _PLAIN_BEGINS, _PLAIN_CYCLE = 63_000, 0.7
 
 
-def _plain_is_faster(question: Question, cycles: float) -> Refusal | None:
+def _fma_is_faster(question: Question, cycles: float) -> Refusal | None:
     """Return why the FMA kernel takes less than `cycles`, None where it does not."""
     plain = plain_conv.plan(question)
     if isinstance(plain, str):
@@ -286,8 +289,8 @@ def _plain_is_faster(question: Question, cycles: float) -> Refusal | None:
 
 # One tap ---------------------------------------------------------------------------------------
 
-# Up to this many channels of a group, its inputs are better loaded to registers at once: by the
-# bytes of an element.
+# Up to this many channels of a group (by the bytes of an element) the few-channel kernel, which
+# loads inputs straight to registers, is faster than the pointwise kernels.
 _FEW_CHANNELS = {4: 64, 2: 48}
 
 
@@ -300,7 +303,7 @@ def _plan_pointwise(
     return pointwise_conv.plan(question)
 
 
-def _few_channels(question: Question) -> Refusal | None:
+def _refuse_pointwise(question: Question) -> Refusal | None:
     """Return why other kernels are faster than the pointwise one, None where they are not."""
     geometry, size = nominal(question.geometry), question.dtype.itemsize
     typical = replace(question, geometry=geometry)
@@ -315,22 +318,25 @@ def _few_channels(question: Question) -> Refusal | None:
         return "neighbouring outputs, or their inputs, do not lie together"
     if size == 2 and (geometry.rows if geometry.transposed else channels) % 2:
         return "neighbouring weights do not lie together"
-    return _small(channels * _outputs(geometry)) or _plain_is_faster(typical, plan.layout.cycles)
+    small = _refuse_small_sample(channels * _outputs(geometry))
+    return small or _fma_is_faster(typical, plan.layout.cycles)
 
 
-# Above this many channels of one tap, by the products of a K step, packed weights may be better:
-# the few-channel kernel loads its weights again for each row tile or two. With several taps they
-# are better for certain, as each tap loads its inputs.
+# With one tap the few-channel kernel is taken without a comparison up to this many channels (by the
+# Tensor Core products of a K step). Above, the dense kernel's packed weights may be better, as this
+# kernel loads its weights again for each row tile or two. With several taps, each of which loads
+# its inputs, the limit is low.
 _MANY_CHANNELS = {1: 512, 3: 256}
 _MANY_CHANNELS_WITH_TAPS = 16
-# The few-channel kernel's cycles over the dense kernel's up to which it is faster: with one tap,
-# and with several by their stride, which its model does not know.
+# The few-channel kernel is chosen up to these ratios of its cycles to the dense kernel's: with one
+# tap, and with several taps by the stride along x. Its model tells only a stride of 1 from longer
+# ones.
 _OF_DENSE_WITH_MANY_CHANNELS = 1.0
 _OF_DENSE = {1: 0.94, 2: 1.12}
 _OF_DENSE_FAR = 1.5
 
 
-def _too_slow(question: Question) -> Refusal | None:
+def _refuse_few_channel(question: Question) -> Refusal | None:
     """Return why other kernels are faster than the few-channel one, None where they are not."""
     geometry, processor = nominal(question.geometry), question.processor
     typical = replace(question, geometry=geometry)
@@ -338,7 +344,7 @@ def _too_slow(question: Question) -> Refusal | None:
     mode = modes.plain_mode(question.dtype.name, question.precision)
     if isinstance(plan, str) or mode is None:
         return None  # its own plan says why
-    small = _small(mean_products(geometry) * _outputs(geometry))
+    small = _refuse_small_sample(mean_products(geometry) * _outputs(geometry))
     if small:
         return small
     one_tap, channels = has_one_tap(geometry), geometry.channels
@@ -347,15 +353,17 @@ def _too_slow(question: Question) -> Refusal | None:
             return "its lines do not consist of four outputs together"
     elif channels > _MANY_CHANNELS_WITH_TAPS:
         return f"its groups have {channels} input channels, more than {_MANY_CHANNELS_WITH_TAPS}"
-    faster = _plain_is_faster(typical, plan.layout.cycles)
+    faster = _fma_is_faster(typical, plan.layout.cycles)
     if faster:
         return faster
     if one_tap and channels <= _MANY_CHANNELS[mode.products]:
         return None
-    if one_tap and not (_few_for_spans(typical) or isinstance(_plan_spans(typical), str)):
-        return "the sum of a sample is divided into spans"
+    if one_tap:
+        split = _refuse_split_k(typical) or matrix_conv.plan_spans(typical)
+        if not isinstance(split, str):
+            return "the sum of a sample is divided into spans"
     dense_mode = matrix_conv.mode_of(typical, "hopper")
-    if dense_mode is None or _too_few(geometry, dense_mode, processor):
+    if dense_mode is None or _refuse_tensor_cores(geometry, dense_mode, processor):
         return None
     cycles = _dense_cycles(geometry, dense_mode, processor, "hopper")
     of_taps = _OF_DENSE.get(geometry.axes[-1].step, _OF_DENSE_FAR)
@@ -382,13 +390,15 @@ def _outputs(geometry: ConvGeometry) -> int:
     return geometry.groups * geometry.rows * math.prod(axis.size_out for axis in geometry.axes)
 
 
-def _small(products: float) -> Refusal | None:
+def _refuse_small_sample(products: float) -> Refusal | None:
     """Return why a sample has too few products to pack weights for, None where it has enough."""
     few = f"a sample has {products:g} products, fewer than {_DENSE_PRODUCTS}"
     return few if products < _DENSE_PRODUCTS else None
 
 
-def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusal | None:
+def _refuse_tensor_cores(
+    geometry: ConvGeometry, mode: Mode, processor: Processor
+) -> Refusal | None:
     """Return why Tensor Cores have not enough to do, None where they have."""
     if geometry.rank > 3:
         return MANY_AXES
@@ -396,7 +406,8 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
     place = geometry.channels * geometry.rows * taps
     if place < _DENSE_PLACE:
         return f"a group has {place:g} products at each place, fewer than {_DENSE_PLACE}"
-    small = _small(geometry.groups * place * math.prod(axis.size_out for axis in geometry.axes))
+    size = math.prod(axis.size_out for axis in geometry.axes)
+    small = _refuse_small_sample(geometry.groups * place * size)
     if small:
         return small
     folds = sums.folds_of(geometry, mode)
@@ -407,14 +418,13 @@ def _too_few(geometry: ConvGeometry, mode: Mode, processor: Processor) -> Refusa
     return None
 
 
-def _few_for(question: Question, engine: str) -> Refusal | None:
+def _refuse_engine(question: Question, engine: str) -> Refusal | None:
     """Return why an engine's Tensor Cores have not enough to do, None where they have."""
     mode = matrix_conv.mode_of(question, engine)
-    return _too_few(question.geometry, mode, question.processor) if mode else None
+    return _refuse_tensor_cores(question.geometry, mode, question.processor) if mode else None
 
 
-_few_for_spans = partial(_few_for, engine="hopper")
-_plan_spans = matrix_conv.plan_spans
+_refuse_split_k = partial(_refuse_engine, engine="hopper")
 
 
 def _dense_cycles(
@@ -429,26 +439,27 @@ def _dense_cycles(
         return None
     folds = sums.folds_of(geometry, mode)[0]
     phased = any(axis.phases > 1 for axis in geometry.axes)
-    if phased or tuple(fold.count for fold in plan.sum.fold) == folds:
-        return plan.tiling.cycles
+    if phased or tuple(fold.count for fold in plan.summation.fold) == folds:
+        return plan.layout.cycles
     summation = sums.sum_of(geometry, mode, processor.shared, folds)
     tiled = tiling(Task(summation, geometry.batch, geometry.groups, engine, processor))
-    return tiled.cycles if tiled else plan.tiling.cycles
+    return tiled.cycles if tiled else plan.layout.cycles
 
 
 # The kernels in the order in which they are asked, each with the rule that stands before it.
 _Rule = Callable[[Question], "Refusal | None"]
-IN_TURN: dict[str, tuple[_Rule | None, Callable[[Question], Any]]] = {
-    "gather": (_better_staged, gather_conv.plan),
-    "depthwise": (None, depthwise_conv.plan),
-    "pointwise": (_few_channels, _plan_pointwise),
-    "streaming": (_too_slow, streaming_conv.plan),
-    "plain": (_too_many, plain_conv.plan),
-    "spans": (_few_for_spans, _plan_spans),
-    "portable": (
-        partial(_few_for, engine="portable"),
-        partial(matrix_conv.plan, engine="portable"),
-    ),
-    "hopper": (partial(_few_for, engine="hopper"), partial(matrix_conv.plan, engine="hopper")),
-    "direct": (None, direct_conv.plan),
+IN_TURN: dict[str, _Rule | None] = {
+    "gather": _refuse_gather,
+    "depthwise": None,
+    "pointwise": _refuse_pointwise,
+    "streaming": _refuse_few_channel,
+    "plain": _refuse_fma,
+    "spans": _refuse_split_k,
+    "portable": partial(_refuse_engine, engine="portable"),
+    "hopper": partial(_refuse_engine, engine="hopper"),
+    "direct": None,
+}
+_PLANS: dict[str, Callable[[Question], Plan | Refusal]] = {
+    **{name: plan for module in CONVOLUTIONS for name, plan in module.PLANS.items()},
+    "pointwise": _plan_pointwise,
 }

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAMES = ("depthwise",)
 SOURCES = ("depthwise_conv.cu",)
 ORDER = "the bias, then the taps of z, y and x in the order of their inputs"
 UNIT = "memory"
@@ -62,6 +61,9 @@ def plan(question: Question) -> DepthwisePlan | Refusal:
         return LARGE
     instance = _instance(dtype.name, layout.shape)
     return DepthwisePlan(Launch(instance, layout.count, THREADS, layout.shared), layout)
+
+
+PLANS = {"depthwise": plan}
 
 
 def _instance(dtype: str, shape: Shape) -> Instance:

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 
 from .._geometry import ConvGeometry
 from .._taps import AxisTaps, on_three_axes
-from .launches import Processor
+from .launches import RESERVED, SECTOR, Processor
 
 THREADS = 128
 WARPS = THREADS // 32
@@ -29,7 +29,6 @@ _RUN, _STRIP, _TAPS, _BARRIER = 16, 32, 16, 16  # bytes of descriptions in share
 _LEAST_LINE = 16  # chunks of a staged line that one bulk copy brings
 _COUNTED = 2**16  # what the kernel counts in a tile stays below
 _MAX_COORDINATE = 2**30
-_RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
 WITHOUT_BFLOAT16 = ("sm_75",)  # targets whose Tensor Cores do not multiply bfloat16
 
 
@@ -418,7 +417,6 @@ _LEAST_WIDTH = 48
 _ALONE, _ALONE_ON_TENSOR_CORES = 4, 8  # how much longer one block takes than one of many
 _TILE = 600  # to describe a tile and to bring its weights
 _BYTES = 19  # that a multiprocessor moves in a cycle
-_SECTOR = 32  # bytes that a line moves in vain, at its two ends
 
 
 def _cycles(layout: Layout) -> float:
@@ -438,10 +436,10 @@ def _cycles(layout: Layout) -> float:
         output = _OUTPUT + taps * (_SLIDING if layout.slides else _GATHERED)
         instructions += turns * (_ITEM + 2 * shape.lines * output)
     lines = rows * depth * z.phases * height * y.phases  # of outputs
-    moved = layout.staged * (layout.extent[2] * itemsize + _SECTOR)
-    moved += lines * (width * x.phases * itemsize + _SECTOR)
+    moved = layout.staged * (layout.extent[2] * itemsize + SECTOR)
+    moved += lines * (width * x.phases * itemsize + SECTOR)
     tiles = -(-layout.count // processor.multiprocessors)
-    resident = min(shape.resident, (processor.shared + _RESERVED) // (layout.shared + _RESERVED))
+    resident = min(shape.resident, (processor.shared + RESERVED) // (layout.shared + RESERVED))
     # Many blocks hide what few wait for.
     alone = _ALONE_ON_TENSOR_CORES if shape.tensor_cores else _ALONE
     waiting = 1 + alone / min(resident, tiles) ** 2

@@ -18,7 +18,7 @@ import numpy as np
 from .._arrays import Array, Convolution
 from .._geometry import MAX_RANK, ConvGeometry
 from .._taps import NO_AXIS, AxisTaps
-from .launches import ELEMENTS, MAX_GRID, Instance, Launch, storage
+from .launches import ELEMENTS, MAX_GRID, Instance, Launch
 from .members import CALL, Members, Template, axis_taps, one_launch, parameter
 from .question import Question, TiledPlan, fits_32_bits, multiply_adds
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAMES = ("direct",)
 SOURCES = ("direct_conv.cu",)
 ORDER = "chunks of 8 channels, in each its taps, for each tap channels; segments of 128 products"
 UNIT = "FMA"
@@ -80,6 +79,11 @@ _SMALL_TILES = 16
 
 _ANY_RANK: Final = 0  # the RANK of the kernel for any number of axes, with 64-bit coordinates
 _RANKS = (2, 3, _ANY_RANK)
+
+
+def _element(dtype: np.dtype) -> str:
+    """Return the dtype that the kernel is compiled for: signed integers are summed as unsigned."""
+    return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
 
 
 def _tiles(dtype: str) -> tuple[Tile, Tile, Tile]:
@@ -169,7 +173,7 @@ def plan(question: Question) -> DirectPlan:
     def blocks(tile: Tile) -> int:
         return phases * math.prod(tiles_along(tile)) * geometry.groups
 
-    dtype = storage(question.dtype)
+    dtype = _element(question.dtype)
     wide, narrow, small = _tiles(dtype)
     tile, most = (
         (wide, _SMALL_TILES // 2) if geometry.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
@@ -181,6 +185,9 @@ def plan(question: Question) -> DirectPlan:
     cycles = multiply_adds(geometry) / multiprocessors / rate(geometry)
     launch = Launch(_instance(dtype, rank, tile), min(blocks(tile), MAX_GRID), THREADS)
     return DirectPlan(launch, Layout(rank, phases, *tiles_along(tile), cycles))
+
+
+PLANS = {"direct": plan}
 
 
 # Arguments ------------------------------------------------------------------------------------

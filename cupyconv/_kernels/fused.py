@@ -15,10 +15,12 @@ from .._arrays import Array, Fused
 from .._geometry import ConvGeometry, PoolGeometry
 from .._strides import conv_strides
 from . import matrix_conv, pooled_norm
-from .launches import Instance, Launch
+from .launches import Instance
 from .matrix_conv import MatrixPlan
 from .members import CALL, PARAMETER, Members, float64_word, parameter_words
-from .question import LARGE, Question, Refusal, not_multiplied
+from .modes import Mode
+from .pooled_norm import PooledNormPlan
+from .question import LARGE, Question, Refusal
 
 if TYPE_CHECKING:
     from .._device import Device
@@ -34,37 +36,28 @@ class FusedPlan:
     Attributes
     ----------
     convolution : MatrixPlan
-        Leaves the extrema of the windows, and statistics of each channel for each block.
-    combine, normalize : Launch
-        The statistics of all blocks; batch norm, tanh and group norm of the extrema.
-    apart : bool
-        Whether groups exceed shared memory, so that a group norm of its own follows.
+        Computes the extrema of the windows, and statistics of each channel for each block.
+    norm : PooledNormPlan
+        Normalises the extrema.
     """
 
     convolution: MatrixPlan
-    combine: Launch
-    normalize: Launch
-    apart: bool
+    norm: PooledNormPlan
 
     def __str__(self) -> str:
-        return f"{self.convolution}; {self.combine}; {self.normalize}"
+        return f"{self.convolution}; {self.norm.combine}; {self.norm.normalize}"
 
 
 def plan(
-    question: Question, pooled: tuple[int, ...], num_groups: int, engine: str
+    question: Question, mode: Mode, engine: str, pooled: tuple[int, ...], num_groups: int
 ) -> FusedPlan | Refusal:
     """Return the plan for a result of the shape `pooled`, or why there is none."""
-    mode = matrix_conv.mode_of(question, engine)
-    if mode is None:
-        return not_multiplied(question.dtype)
-    processor = question.processor
-    convolution = matrix_conv.plan_in_mode(question.geometry, mode, processor, engine, window=2)
+    geometry, processor = question.geometry, question.processor
+    convolution = matrix_conv.plan_in_mode(geometry, mode, processor, engine, window=2)
     if isinstance(convolution, str):
         return convolution
     norm = pooled_norm.plan(pooled, num_groups, question.dtype, processor)
-    if norm is None:
-        return LARGE
-    return FusedPlan(convolution, norm.combine, norm.normalize, norm.apart)
+    return FusedPlan(convolution, norm) if norm else LARGE
 
 
 def instances(target: str) -> Iterator[Instance]:
@@ -112,7 +105,7 @@ def bind(
     convolve = matrix_conv.bind_pooling(plan.convolution, question, strides, None, device, members)
     blocks = plan.convolution.launch.grid
     template = pooled_norm.template(pooled_shape, num_groups, blocks, arrays[2], eps)
-    combine, normalize = device.launcher(plan.combine), device.launcher(plan.normalize)
+    combine, normalize = map(device.launcher, (plan.norm.combine, plan.norm.normalize))
     # The combined statistics of all blocks overwrite the first block's.
     moments_shape = (1 if given else blocks, pooled_shape[1], 2)
     single, double = np.dtype(np.float32), np.dtype(np.float64)
@@ -138,7 +131,7 @@ def bind(
         arguments = template(*places, *known, *batch_norm, *last)
         combine(arguments)
         normalize(arguments)
-        if plan.apart:
+        if plan.norm.apart:
             group_norm(extrema, parameters[2:], out)
 
     return compute

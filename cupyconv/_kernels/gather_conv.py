@@ -6,10 +6,8 @@ that candidates take, and may depend on the batch.
 
 from __future__ import annotations
 
-import itertools
 import math
-import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,16 +15,15 @@ from .._arrays import Array, Convolution
 from .._geometry import ConvGeometry
 from .._packing import long_reciprocal
 from .._taps import AxisTaps, on_three_axes
-from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
+from .launches import ELEMENTS, FLOATS, MAX_GRID, RESERVED, Instance, Launch
 from .members import CALL, Members, Template, one_launch, parameter
-from .memory import along_three_axes
+from .memory import along_three_axes, lie_without_gaps
 from .question import LARGE, Question, Refusal, TiledPlan, not_one_channel
 
 if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAMES = ("gather",)
 SOURCES = ("gather_conv.cu",)
 ORDER = "the bias, then the taps of z, y and x in the order of their inputs"
 UNIT = "memory"
@@ -45,7 +42,6 @@ _BARRIER, _CHANNEL = 16, 16  # bytes of the mbarrier, and of a channel's descrip
 _CHANNELS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _COUNTED = 2**20  # what the kernel counts in a tile stays below
 _MOST_APART = 2**30  # elements along an axis from one place to another, absent ones included
-_RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
 _RESIDENT = {3: 8, 5: 7, 7: 6}  # blocks of a multiprocessor, by registers; half as many in float64
 _REGISTERS = {3: 64, 5: 104, 7: 120}  # of a thread with strips, roughly
 
@@ -188,6 +184,9 @@ def plan(question: Question) -> GatherPlan | Refusal:
     return GatherPlan(Launch(instance, blocks, layout.threads, layout.shared, blocks), layout)
 
 
+PLANS = {"gather": plan}
+
+
 def _instance(dtype: str, shape: Shape) -> Instance:
     defines = (
         ("ELEMENT", ELEMENTS[dtype]),
@@ -235,8 +234,8 @@ def _arguments(
         strict=True,
     )
     sizes, taps = zip(*((axis.size_in, axis.kernel) for axis in layout.axes), strict=True)
-    dense = _lie_without_gaps(sizes, input_axes)
-    joined = layout.whole and _lie_without_gaps(
+    dense = lie_without_gaps(sizes, input_axes)
+    joined = layout.whole and lie_without_gaps(
         (geometry.groups, *sizes), (strides.input[1], *input_axes)
     )
     # The rows of all groups of a convolution are one axis; in a transposed one they may be.
@@ -245,7 +244,7 @@ def _arguments(
     weights_joined = (
         rows == 1
         and all(axis.offset_step > 0 for axis in layout.axes)
-        and _lie_without_gaps((geometry.groups * geometry.rows, *taps), (group, *weight_axes))
+        and lie_without_gaps((geometry.groups * geometry.rows, *taps), (group, *weight_axes))
     )
     return {
         "input": CALL,
@@ -296,13 +295,6 @@ def _axis(axis: AxisTaps, data: int, weight: int, out: int, pitch: int) -> Membe
         "out": out,
         "pitch": pitch,
     }
-
-
-def _lie_without_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether elements lie in C order; axes of one element may have any stride."""
-    pitches = itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)
-    places = zip(reversed(sizes), reversed(strides), pitches, strict=True)
-    return all(size == 1 or stride == pitch for size, stride, pitch in places)
 
 
 # Tiles ----------------------------------------------------------------------------------------
@@ -459,7 +451,7 @@ def _candidates(
                 lines,
                 (groups * room + channels * tile * positions) * itemsize,
                 -(-count // multiprocessors),
-                (shared + _RESERVED) // (own + _RESERVED),
+                (shared + RESERVED) // (own + RESERVED),
             )
             for threads in _BLOCKS if shape.height else (THREADS,):
                 yield Layout(

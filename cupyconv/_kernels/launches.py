@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 # Compute capabilities that the kernels are built for, and the shared memory of a block in bytes.
 SHARED = {
     "sm_75": 64 * 1024,
@@ -18,9 +16,13 @@ SHARED = {
 }
 TARGETS = tuple(SHARED)
 BULK_COPIES = ("sm_90a", "sm_100", "sm_120")  # the targets with cp.async.bulk
+WGMMA = ("sm_90a",)  # the targets with wgmma
 
 MAX_GRID = 2**31 - 1
 INT32_LIMIT = 2**31
+WARP = 32  # threads
+SECTOR = 32  # bytes that memory is read and written by
+RESERVED = 1024  # bytes of shared memory that the system takes for each block
 
 # Device types of elements. Signed integers are summed as unsigned ones, modulo 2**bits.
 ELEMENTS = {
@@ -60,14 +62,14 @@ class Instance:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch."""
+    """One launch of a kernel."""
 
     instance: Instance
     grid: int
     block: int
     shared: int = 0  # bytes of a block, beside what the kernel declares
-    unit: int = 1  # any multiple of this would do as well for a grid
-    early: bool = False  # whether it may begin before the launch before it has ended
+    unit: int = 1  # the grid may be any multiple of this
+    early: bool = False  # whether it may begin before the previous launch has ended
 
     def __str__(self) -> str:
         shared = f" and {self.shared} bytes" if self.shared else ""
@@ -76,7 +78,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Processor:
-    """What plans know of a GPU: the target that its kernels are built for, and its size."""
+    """A GPU as plans know it: the target that its kernels are built for, and its size."""
 
     target: str
     multiprocessors: int
@@ -87,11 +89,11 @@ class Processor:
         return SHARED[self.target]
 
     @property
+    def has_wgmma(self) -> bool:
+        """Whether the GPU has the Tensor Core instructions of compute capability 9.0."""
+        return self.target in WGMMA
+
+    @property
     def copies_in_bulk(self) -> bool:
         """Whether the GPU has cp.async.bulk."""
         return self.target in BULK_COPIES
-
-
-def storage(dtype: np.dtype) -> str:
-    """Return the name of the dtype as which sums of `dtype` are computed."""
-    return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)

@@ -10,31 +10,30 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .._arrays import Array, Convolution
+from .._axes import NOMINAL_BATCH, nominal
 from .._geometry import ConvGeometry
 from .._packing import lie_together, long_reciprocal, reciprocal, zero_padded
-from .._strides import lines_of
 from . import modes, packed_weights, sums
-from .axes import NOMINAL_BATCH, nominal
-from .launches import INT32_LIMIT, MAX_GRID, Instance, Launch, Processor
+from .launches import INT32_LIMIT, MAX_GRID, WARP, WGMMA, Instance, Launch, Processor
+from .matrix_blocks import blocks_of, by_phase
 from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
-from .matrix_tiles import MOST_PARTIAL, Task, Tiling, tiling
+from .matrix_tiles import Task, Tiling, tiling
 from .members import CALL, Members, Template, axis_taps, byte_words, parameter, struct
-from .memory import along_three_axes
+from .memory import along_three_axes, weight_strides
 from .modes import SLAB_ROWS, SLOT, Mode
-from .question import LARGE, MANY_AXES, Question, Refusal, fits_32_bits, not_multiplied
+from .question import LARGE, MANY_AXES, PackedPlan, Question, Refusal, fits_32_bits, not_multiplied
 from .sums import MOST_FOLDS, MOST_ORDERED, Sum
 
 if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAMES = ("spans", "portable", "hopper")
 SOURCES = ("matrix_conv.cu", packed_weights.SOURCE)
 ORDER = "taps of z, then blocks of channels, then taps of y and x; split-K slices in order"
 UNIT = "Tensor Core"
@@ -43,59 +42,43 @@ _SCALING = 1.2  # factor of the time where floats are multiplied as float16 numb
 
 
 @dataclass(frozen=True)
-class MatrixPlan:
+class MatrixPlan(PackedPlan[Tiling]):
     """How a convolution runs by matrix_conv.cu.
 
     Attributes
     ----------
     pack, launch : Launch
         The kernels: one packs the weights, one convolves.
+    layout : Tiling
+        What a block computes.
+    summation : Sum
+        What is summed, and in which order.
     packed : int
         Bytes of the packed weights, and of the shifts of scaled floats.
     splits : int
         Blocks of the first kernel that share some rows: each packs a part of their K steps.
     partial, arrived : int
         Bytes of partial sums, and counters of their split-K slices.
-    sum : Sum
-        What is summed, and in which order.
-    tiling : Tiling
-        What a block computes.
     by_phase : bool
         Whether neighbouring blocks have the same phase, not all phases in turn.
     """
 
-    pack: Launch
-    launch: Launch
+    summation: Sum
     packed: int
     splits: int
     partial: int
     arrived: int
-    sum: Sum
-    tiling: Tiling
     by_phase: bool
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """The launches in order."""
-        return self.pack, self.launch
 
     @property
     def cycles(self) -> float:
         """The cycles of a multiprocessor, with the time that scaling floats takes."""
-        return self.tiling.cycles * (_SCALING if self.sum.mode.scaled else 1)
+        return self.layout.cycles * (_SCALING if self.summation.mode.scaled else 1)
 
     @property
     def workspace(self) -> int:
         """Bytes of memory beside the arrays."""
         return self.partial + self.packed + 4 * self.arrived
-
-    @property
-    def tiles(self) -> str:
-        """How the outputs are divided, in words."""
-        return str(self.tiling)
-
-    def __str__(self) -> str:
-        return f"{self.pack}; {self.launch}: {self.tiling}"
 
 
 PLAN = MatrixPlan
@@ -134,18 +117,19 @@ def plan_in_mode(
     nominal_batch = replace(geometry, batch=NOMINAL_BATCH)
     summation = _sum(nominal_batch, mode, processor, engine, window, spans)
     phases, groups = summation.phases, geometry.groups
-    rows = summation.matrix_rows + 2 * SLAB_ROWS
-    if groups * phases * rows * summation.steps >= INT32_LIMIT // 8:
+    most_rows = summation.matrix_rows + 2 * SLAB_ROWS
+    if groups * phases * most_rows * summation.steps >= INT32_LIMIT // 8:
         return LARGE  # the packing kernel divides its steps, of 129 rows or more, in 21 bits
     tiled = tiling(Task(summation, geometry.batch, groups, engine, processor, window))
     if tiled is None:
         return "no tile fits shared memory"
     shape = tiled.shape
     stored = spans > 1 and (tiled.apart or not mode.keeps_spans)
-    partial = shape.partial_bytes if stored else 0
+    partial_bytes = shape.partial_bytes if stored else 0
     tiles = tiled.count * groups * (spans if tiled.apart else 1)
-    by_phase = _by_phase(geometry, summation, tiles, processor.multiprocessors)
-    blocks = _blocks(geometry, summation, tiles, by_phase, partial, processor.multiprocessors)
+    multiprocessors = processor.multiprocessors
+    same_phase = by_phase(geometry, summation, tiles, multiprocessors)
+    blocks = blocks_of(geometry, summation, tiles, same_phase, partial_bytes, multiprocessors)
     if max(blocks, tiles) > MAX_GRID:
         return LARGE
     if tiled.resident and tiled.stores_most and 1 < tiled.tiles[-1] < blocks < tiles // 32:
@@ -158,30 +142,25 @@ def plan_in_mode(
         packed = 2 * packed + 8 * rows + 4 * geometry.batch
     pack, splits = packed_weights.launch(summation, rows, geometry.batch, processor.multiprocessors)
     threads = shape.threads(mode, engine, window)
+    # Where statistics are kept for each block, the number of blocks is not free.
+    unit = phases if window == 1 else blocks
+    kernel = _instance(mode, shape, engine, window, spans > 1)
     return MatrixPlan(
-        pack,
-        Launch(
-            _instance(mode, shape, engine, window, spans > 1),
-            blocks,
-            threads,
-            tiled.shared,
-            # Where statistics are kept for each block, the number of blocks is not free.
-            phases if window == 1 else blocks,
-            early=engine == "hopper",
-        ),
-        packed,
-        splits,
-        (tiles * phases if tiled.apart else blocks) * partial,
-        tiled.count * groups * phases * (threads // 32) if tiled.apart else 0,
-        summation,
-        tiled,
-        by_phase,
+        pack=pack,
+        launch=Launch(kernel, blocks, threads, tiled.shared, unit, early=engine == "hopper"),
+        layout=tiled,
+        summation=summation,
+        packed=packed,
+        splits=splits,
+        partial=(tiles * phases if tiled.apart else blocks) * partial_bytes,
+        arrived=tiled.count * groups * phases * (threads // WARP) if tiled.apart else 0,
+        by_phase=same_phase,
     )
 
 
 def _refusal(geometry: ConvGeometry, processor: Processor, engine: str) -> Refusal | None:
     """Return why a convolution has no plan, whatever its tiles are."""
-    capable = {"portable": processor.target != "sm_75", "hopper": processor.target == "sm_90a"}
+    capable = {"portable": processor.target != "sm_75", "hopper": processor.has_wgmma}
     if not capable[engine]:
         return f"{processor.target} has not the instructions"
     if geometry.rank > 3:
@@ -249,7 +228,7 @@ def plan_spans(question: Question) -> MatrixPlan | Refusal:
     whole = plan_in_mode(typical, mode, processor, "hopper")
     if isinstance(whole, str):
         return whole
-    summation = whole.sum
+    summation = whole.summation
     if any(axis.taps.tap_counts[1] == 0 for axis in summation.axes):
         return "it has phases without taps, in which nothing keeps the teams of a block together"
     tiles = _small_tiles(summation, mode, geometry.groups)
@@ -270,6 +249,13 @@ def plan_spans(question: Question) -> MatrixPlan | Refusal:
     if taken > limit:
         return "spans gain in small batches hardly more than they lose in large ones"
     return plan_in_mode(geometry, mode, processor, "hopper", spans=spans)
+
+
+PLANS = {
+    "spans": plan_spans,
+    "portable": partial(plan, engine="portable"),
+    "hopper": partial(plan, engine="hopper"),
+}
 
 
 def _small_tiles(summation: Sum, mode: Mode, groups: int) -> int:
@@ -295,80 +281,10 @@ def _span_cycles(
     for batch in _SPANNED_BATCHES:
         sample = replace(geometry, batch=batch)
         found = plan_in_mode(sample, mode, processor, "hopper", spans=spans)
-        product *= math.inf if isinstance(found, str) else found.tiling.cycles / _BESIDE + 1
+        product *= math.inf if isinstance(found, str) else found.layout.cycles / _BESIDE + 1
         if product > limit:
             return math.inf
     return product
-
-
-# Blocks ---------------------------------------------------------------------------------------
-
-# A multiprocessor has several blocks, one after the other, where one of the phases has many more
-# taps than the mean; twice as many where some phases have none. Blocks of few taps run ahead, and
-# neighbouring outputs, which share sectors of memory, should be written soon after each other, in
-# turns of `_TURN_BYTES` bytes.
-_UNEQUAL = 1.6
-_LEAST_TURNS, _MOST_TURNS = 4, 8
-_TURN_BYTES = 2**24
-# Outputs up to this size stay in the L2 cache until all phases have been written.
-_KEPT_BYTES = 2**25
-# With this many tiles of a phase for a multiprocessor, products take most of the time, and another
-# block for each phase costs little.
-_MANY_TILES = 4
-
-
-def _blocks(
-    geometry: ConvGeometry,
-    summation: Sum,
-    tiles: int,
-    by_phase: bool,
-    partial: int,
-    multiprocessors: int,
-) -> int:
-    """Return the blocks of a launch, where a block may hold `partial` bytes of partial sums."""
-    blocks = multiprocessors * _turns(geometry, summation)
-    if partial:
-        blocks = min(blocks, MOST_PARTIAL // partial)
-    blocks = multiprocessors if by_phase else max(1, blocks // summation.phases)
-    return min(tiles, blocks) * summation.phases
-
-
-def _output_bytes(geometry: ConvGeometry, summation: Sum) -> int:
-    outputs = geometry.batch * geometry.groups * geometry.rows
-    return outputs * math.prod(axis.size_out for axis in geometry.axes) * summation.mode.itemsize
-
-
-def _turns(geometry: ConvGeometry, summation: Sum) -> int:
-    """Return how many blocks each multiprocessor has in turn, a power of two."""
-    if summation.phases == 1:
-        return 1
-    most, fewest, every = zip(*(axis.taps.tap_counts for axis in summation.axes), strict=True)
-    if math.prod(most) * summation.phases <= _UNEQUAL * math.prod(every):
-        return 1
-    most_turns = _MOST_TURNS * (1 if all(fewest) else 2)
-    turns = _output_bytes(geometry, summation) // _TURN_BYTES
-    return max(_LEAST_TURNS, min(most_turns, 1 << turns.bit_length() >> 1))
-
-
-def _by_phase(geometry: ConvGeometry, summation: Sum, tiles: int, multiprocessors: int) -> bool:
-    """Return whether neighbouring blocks have the same phase of `tiles` tiles, the longest first.
-
-    Otherwise they have all phases in turn. Then a block of many taps may begin last, or all blocks
-    wait for the blocks of the phase with most taps.
-    """
-    phases = summation.phases
-    if summation.spans > 1 or not summation.phase_order or tiles * phases <= multiprocessors:
-        return False
-    taps = summation.phase_taps
-    if min(taps) == 0 < max(taps):
-        return _output_bytes(geometry, summation) <= _KEPT_BYTES
-    many = summation.mode.parts == 2 and tiles >= _MANY_TILES * multiprocessors
-    if summation.axes[0].taps.phases == 1 and not many:
-        return False
-    in_turn = -(-tiles // max(1, multiprocessors // phases)) * max(taps)
-    if tiles < multiprocessors:
-        return tiles * math.fsum(taps) / multiprocessors + max(taps) / 2 < in_turn
-    return -(-tiles // multiprocessors) * math.fsum(taps) < in_turn
 
 
 # Instances ------------------------------------------------------------------------------------
@@ -392,7 +308,8 @@ def _instance(
 
 def engines(target: str) -> tuple[str, ...]:
     """Return the engines that plans on a target can ask for."""
-    return {"sm_75": (), "sm_90a": ("portable", "hopper")}.get(target, ("portable",))
+    portable = () if target == "sm_75" else ("portable",)
+    return (*portable, "hopper") if target in WGMMA else portable
 
 
 def instances(target: str) -> Iterator[Instance]:
@@ -443,7 +360,7 @@ def bind_pooling(
 
     After its arrays, the result being None, it takes the values of the members that are `CALL`.
     """
-    geometry, summation, tiled = question.geometry, plan.sum, plan.tiling
+    geometry, summation, tiled = question.geometry, plan.summation, plan.layout
     element, scaled, split = question.dtype.itemsize, summation.mode.scaled, summation.spans > 1
     pack_template = packed_weights.template(
         geometry,
@@ -452,7 +369,6 @@ def bind_pooling(
         row_tiles=tiled.row_tiles,
         slabs=tiled.shape.slabs,
         splits=plan.splits,
-        lines=lines_of(geometry, strides, element),
         counted=plan.arrived,
     )
     template = Template(SOURCES[0], _arguments(plan, geometry, strides, bias, pooling))
@@ -511,7 +427,7 @@ def _arguments(
     pooling: Members,
 ) -> Members:
     """Return the members of ``struct Arguments``."""
-    summation = plan.sum
+    summation = plan.summation
     out_axes = along_three_axes(strides.out_axes)
     scaled: Members = {"row_shifts": CALL, "sample_shifts": CALL}
     return {
@@ -527,7 +443,7 @@ def _arguments(
         "input_group": strides.input[1],
         "input_channel": strides.input[2],
         "input_axis": along_three_axes(strides.input_axes),
-        **packed_weights.weight_strides(strides),
+        **weight_strides(strides),
         "out_batch": strides.out[0],
         "out_group": strides.out[1],
         "out_row": strides.out[2],
@@ -542,7 +458,7 @@ def _arguments(
         "steps": summation.steps,
         "by_phase": plan.by_phase,
         "phase_order": byte_words(summation.phase_order, MOST_ORDERED),
-        **_tiling_members(plan.tiling),
+        **_tiling_members(plan.layout),
         "groups_reciprocal": CALL,
         "input_pairs": CALL,
         "output_unit": CALL,
@@ -587,11 +503,11 @@ def _tiling_members(tiled: Tiling) -> Members:
 
 def _split_members(plan: MatrixPlan) -> Members:
     """Return the last members of a kernel with split-K sums."""
-    spans = plan.sum.spans
+    spans = plan.summation.spans
     return {
         "partial": CALL,
         "arrived": CALL,
         "spans": spans,
         "spans_reciprocal": long_reciprocal(spans),
-        "apart": plan.tiling.apart,
+        "apart": plan.layout.apart,
     }

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from .modes import SLAB_ROWS, TEAM, Mode
 
-# Sums of a thread that leave registers for as many again, or for many threads.
+# Up to this many accumulators of a thread a shape counts as small: shapes for mma get a second
+# producer warpgroup, shapes for wgmma fewer loads in flight.
 _FEW_SUMS = 64
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from .launches import Processor
+from .launches import SECTOR, Processor
 from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
 from .modes import SLAB_ROWS, SLOT, Mode
-from .sums import SECTOR, Sum, even_parts, whole_multiple
+from .sums import Sum, even_parts, whole_multiple
 
 MOST_PARTIAL = 2**25  # bytes of partial sums
 MAX_STAGES = 16

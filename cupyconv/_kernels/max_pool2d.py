@@ -17,13 +17,12 @@ import numpy as np
 from .._arrays import Array
 from .._geometry import PoolAxis, PoolGeometry
 from .._packing import strides_of
-from .launches import ELEMENTS, FLOATS, MAX_GRID, SIGNED, Instance, Launch, Processor
+from .launches import ELEMENTS, FLOATS, MAX_GRID, SIGNED, WARP, Instance, Launch, Processor
 from .members import CALL, Members, Template, struct
 from .views import (
     LINE,
     THREADS,
     UNROLL,
-    WARP,
     Axis,
     Placed,
     c_strides,
@@ -36,7 +35,6 @@ from .views import (
 if TYPE_CHECKING:
     from .._device import Device
 
-NAME = "max_pool2d"
 SOURCES = ("max_pool2d.cu",)
 
 # Above this many taps the rows of a window and then its columns are pooled: two passes read fewer

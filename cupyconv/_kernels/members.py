@@ -1,7 +1,8 @@
 """Arguments of kernels, packed by the names of the members of their ``struct Arguments``.
 
-All members have 64 bits. A struct is a mapping of its members in order, an array of them a
-sequence. What is known at the call alone, such as an address, is `CALL` in the template.
+All members have 64 bits, or are arrays of bytes that fill whole words. A struct is a mapping of its
+members in order, an array of them a sequence. What is known at the call alone, such as an address,
+is `CALL` in the template.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def float64_word(value: float) -> int:
 
 
 def struct(value: Any) -> dict[str, Member]:
-    """Return the members of a dataclass that has the fields of a struct, in its order."""
+    """Return the members of a dataclass whose fields are those of a struct, in order."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .._geometry import ConvGeometry
 from .._packing import lie_together, long_reciprocal
 from .._taps import on_three_axes
+from .members import Members
 
 if TYPE_CHECKING:
     from .._strides import ConvStrides
@@ -53,3 +56,16 @@ def neighbours_together(
     outs = (*strides.out, *strides.out_axes)
     size = geometry.axes[-1].size_out
     return all(lie_together(places, one, size) == places for one in (outs, ins)[: 1 + inputs])
+
+
+def weight_strides(strides: ConvStrides) -> Members:
+    """Return the strides of weights from group to group, row to row, and channel to channel."""
+    group, row, channel = strides.weight
+    return {"weight_group": group, "weight_row": row, "weight_channel": channel}
+
+
+def lie_without_gaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether elements lie in C order; axes of one element may have any stride."""
+    pitches = itertools.accumulate(reversed(sizes[1:]), operator.mul, initial=1)
+    places = zip(reversed(sizes), reversed(strides), pitches, strict=True)
+    return all(size == 1 or stride == pitch for size, stride, pitch in places)

@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 
 from .._geometry import ConvGeometry
-from .axes import has_one_tap
 from .launches import Processor
-from .question import MANY_AXES, Question, Refusal, not_multiplied
 
 SLAB_ROWS = 64  # output channels of a row tile, the M of an instruction
 SLOT = 16  # bytes of a chunk in shared memory
@@ -16,8 +14,8 @@ TEAM = 128  # threads of a warpgroup
 
 
 def engine_of(processor: Processor) -> str:
-    """Return the instructions that a GPU multiplies by: wgmma ("hopper") or mma ("portable")."""
-    return "hopper" if processor.target == "sm_90a" else "portable"
+    """Return the engine to ask for: wgmma ("hopper") where there is one, else mma ("portable")."""
+    return "hopper" if processor.has_wgmma else "portable"
 
 
 @dataclass(frozen=True)
@@ -128,22 +126,3 @@ def modes(engine: str) -> tuple[Mode, ...]:
     """Return the modes that an engine's kernels are built for."""
     scaled = _SCALED if engine == "hopper" else {}
     return (*_TF32.values(), *scaled.values(), *_SIXTEEN.values())
-
-
-def not_pointwise(question: Question) -> Refusal | None:
-    """Return why a call is not for the pointwise kernels, which multiply by wgmma, or None."""
-    geometry, target = question.geometry, question.processor.target
-    mode = plain_mode(question.dtype.name, question.precision)
-    if mode is None:
-        return not_multiplied(question.dtype)
-    if mode.products > 1:
-        return "its precision takes three products"
-    if not has_one_tap(geometry):
-        return "its outputs have several taps, or some have none"
-    if geometry.rank > 3:
-        return MANY_AXES
-    if not geometry.channels:
-        return "it has no input channels"
-    if target != "sm_90a":
-        return f"{target} has not the instructions"
-    return None

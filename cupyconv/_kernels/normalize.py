@@ -1,9 +1,9 @@
 """Batch norm and group norm: sets of values are brought to mean 0 and variance 1.
 
-Sets that fit in shared memory take one launch, which reads the input once. Other sets are cut into
-segments, whose statistics one launch computes and another one combines, and the input is read
-twice. Where the caller gives mean and variance, it is read once. The order of a sum follows from
-the size of a set.
+A group norm whose groups fit in shared memory takes one launch, which reads the input once. In all
+other norms (batch norms and norms with tanh among them) sets are cut into segments, whose
+statistics one launch computes and another one combines, and the input is read twice. Where the
+caller gives mean and variance, it is read once. The order of a sum follows from the size of a set.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ import numpy as np
 from .._arrays import Array
 from .._geometry import NormGeometry
 from .._packing import lie_together, strides_of
-from .launches import ELEMENTS, FLOATS, MAX_GRID, SHARED, Instance, Launch, Processor
+from .launches import ELEMENTS, FLOATS, MAX_GRID, WARP, Instance, Launch, Processor
 from .members import CALL, PARAMETER, Members, Template, float64_word, parameter_words
 from .views import (
     LINE,
     PACK,
     THREADS,
     UNROLL,
-    WARP,
     Axis,
     Placed,
     axes_in_memory_order,
@@ -40,7 +39,6 @@ from .views import (
 if TYPE_CHECKING:
     from .._device import Device
 
-NAME = "normalize"
 SOURCES = ("normalize.cu",)
 
 # A norm keeps its input's dtype; the fused operation rounds from float32 only at its end.
@@ -137,7 +135,7 @@ def plan(
 
     packs = -(-elements // pack)
     shared = packs * PACK + geometry.channels * PARAMETERS
-    resident = SHARED[processor.target] // (shared + _SHARED_ASIDE)
+    resident = processor.shared // (shared + _SHARED_ASIDE)
     if geometry.sets_per_sample and resident and not tanh:
         # As many threads as fill a multiprocessor, but for the smallest sets.
         threads = MOST_THREADS if resident < _MANY_RESIDENT else THREADS

@@ -5,13 +5,14 @@ Several kernels multiply packed weights. Each sum (`Sum`) has its own order of t
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from .._geometry import ConvGeometry
 from .._packing import long_reciprocal
 from .launches import Instance, Launch
 from .members import CALL, Members, Template, axis_taps, struct
-from .memory import along_three_axes
+from .memory import along_three_axes, weight_strides
 from .modes import Mode
 from .sums import Sum
 
@@ -69,7 +70,6 @@ def template(
     row_tiles: int,
     slabs: int,
     splits: int,
-    lines: int,
     counted: int = 0,
 ) -> Template:
     """Return the arguments of pack_weights.cu.
@@ -85,8 +85,6 @@ def template(
         Tiles along the rows of the matrix product, and row tiles of one.
     splits : int
         Blocks that share some rows.
-    lines : int
-        Lines of 128 bytes of an input that the L2 cache shall hold, else 0.
     counted : int
         Counters of split-K slices, which the kernel sets to zero.
     """
@@ -108,7 +106,7 @@ def template(
         "folds": summation.folds,
         "axis": matrix_axes(summation, strides),
         "input": CALL,
-        "lines": lines,
+        "lines": lines_of(geometry, strides, summation.mode.itemsize),
         **judged,
         **spans,
     }
@@ -127,12 +125,6 @@ def _judged(geometry: ConvGeometry, summation: Sum, strides: ConvStrides) -> Mem
         "input_channel": strides.input[2],
         "input_axis": along_three_axes(strides.input_axes),
     }
-
-
-def weight_strides(strides: ConvStrides) -> Members:
-    """Return the strides of weights from group to group, row to row, and channel to channel."""
-    group, row, channel = strides.weight
-    return {"weight_group": group, "weight_row": row, "weight_channel": channel}
 
 
 def matrix_axes(summation: Sum, strides: ConvStrides) -> list[Members]:
@@ -161,3 +153,24 @@ def steps(summation: Sum, blocks: int) -> Members:
         "halves": summation.halves,
         "apart": summation.axes[2].apart,
     }
+
+
+_PREFETCHED = 2**24  # bytes of an input that are worth a place in the L2 cache
+
+
+def lines_of(geometry: ConvGeometry, strides: ConvStrides, element: int) -> int:
+    """Return the lines of 128 bytes of a small input without gaps, which the L2 cache shall hold.
+
+    The number is 0 for any other input.
+    """
+    sizes = (
+        geometry.batch,
+        geometry.groups,
+        geometry.channels,
+        *(axis.size_in for axis in geometry.axes),
+    )
+    along = (*strides.input, *strides.input_axes)
+    last = sum((size - 1) * stride for size, stride in zip(sizes, along, strict=True))
+    size = math.prod(sizes)
+    dense = min(along) >= 0 and last + 1 == size
+    return -(-size * element // 128) if dense and size * element <= _PREFETCHED else 0

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._arrays import Array, Convolution
+from .._axes import joined
 from .._geometry import ConvGeometry
 from .._packing import long_reciprocal, reciprocal
 from .._taps import AxisTaps
-from .axes import joined
 from .launches import ELEMENTS, INT32_LIMIT, MAX_GRID, SINGLES, Instance, Launch, Processor
 from .members import CALL, Members, Template, axis_taps, parameter
 from .memory import along_three_axes
@@ -33,20 +33,19 @@ from .plain_tiles import (
     layout_of,
     pieces,
 )
-from .question import LARGE, MANY_AXES, Question, Refusal, fits_32_bits
+from .question import LARGE, MANY_AXES, PackedPlan, Question, Refusal, fits_32_bits
 
 if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAMES = ("plain",)
 SOURCES = ("plain_conv.cu",)
 ORDER = "channels, then the taps of z, y and x; the bias last"
 UNIT = "memory"
 
 
 @dataclass(frozen=True)
-class PlainPlan:
+class PlainPlan(PackedPlan[Layout]):
     """How a convolution runs by plain_conv.cu.
 
     Attributes
@@ -56,23 +55,11 @@ class PlainPlan:
     layout : Layout
         How outputs are divided into tiles.
     slabs : int
-        Slabs whose weights are packed, over all groups and phases of z and y.
+        Groups of `ROWS` output channels whose weights are packed, over all groups of the
+        convolution and phases of z and y.
     """
 
-    pack: Launch
-    launch: Launch
-    layout: Layout
     slabs: int
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """The launches in order."""
-        return self.pack, self.launch
-
-    @property
-    def cycles(self) -> float:
-        """The cycles of a multiprocessor that the kernel's model gives it."""
-        return self.layout.cycles
 
     @property
     def packed(self) -> int:
@@ -84,14 +71,6 @@ class PlainPlan:
         """Bytes of the packed weights, and of a mark for each slab that has special ones."""
         return self.packed + 4 * self.slabs
 
-    @property
-    def tiles(self) -> str:
-        """How the outputs are divided, in words."""
-        return str(self.layout)
-
-    def __str__(self) -> str:
-        return f"{self.pack}; {self.launch}: {self.layout}"
-
 
 PLAN = PlainPlan
 
@@ -99,6 +78,9 @@ PLAN = PlainPlan
 def plan(question: Question) -> PlainPlan | Refusal:
     """Return the plan by multiply-adds, or why there is none."""
     return _plan(question.geometry, question.dtype, question.processor)
+
+
+PLANS = {"plain": plan}
 
 
 @lru_cache(maxsize=4096)
@@ -126,7 +108,7 @@ def _plan(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Plai
             THREADS,
             layout.shared,
             layout.units,
-            early=processor.target == "sm_90a",
+            early=processor.has_wgmma,
         ),
         layout,
         slabs,

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from .._axes import mean_products
 from .._geometry import ConvGeometry
 from .._taps import AxisTaps, on_three_axes
-from .axes import mean_products
-from .launches import Processor
+from .launches import RESERVED, SECTOR, Processor
 
 THREADS, WARPS = 128, 4
 ROWS = 8  # output channels of a thread, which are a slab
@@ -31,7 +31,6 @@ _SHARED, _LINE = 144, 16  # bytes of ``Shared`` and of a ``Line`` in plain_conv.
 _COUNTED = 2**16  # what the kernel counts in a line stays below
 _MAX_COORDINATE = 2**30
 MOST_POSITIONS = 2**29  # of lines: coordinates exceed them by padding and by a tile
-_RESERVED = 1024  # bytes that a multiprocessor keeps of each block's shared memory
 
 
 @dataclass(frozen=True)
@@ -355,7 +354,7 @@ def _layout(problem: _Problem, tile: _Tile) -> Layout | None:
     units = geometry.groups * -(-problem.slabs // tile.slabs) * problem.busy
     count = geometry.batch * math.prod(tiles)
     turns = -(-count * units // processor.multiprocessors)
-    resident = min(tile.shape.resident, (processor.shared + _RESERVED) // (shared + _RESERVED))
+    resident = min(tile.shape.resident, (processor.shared + RESERVED) // (shared + RESERVED))
     instructions = _instructions(problem, tile, staged)
     # Of n tiles that a place for a block has to take, b by each block, blocks begin n / b times,
     # and the last ones wait b / 2 tiles for each other: least in total for this b.
@@ -392,7 +391,6 @@ _STEP, _STAGED, _OUTPUT, _BUFFERED, _FILLED = 6, 70, 7, 5, 70
 _TILE = 300  # to find out where a tile lies, and to wait for its inputs
 _ALONE = 1.2  # how much longer a block takes by itself: what few blocks wait for, many hide
 _BYTES = 12  # that a multiprocessor moves in a cycle, while it does little else
-_SECTOR = 32  # bytes that a line moves in vain, at its two ends
 
 
 def _instructions(problem: _Problem, tile: _Tile, staged: _StagedInputs) -> float:
@@ -411,5 +409,5 @@ def _instructions(problem: _Problem, tile: _Tile, staged: _StagedInputs) -> floa
 def _bytes(problem: _Problem, tile: _Tile, staged: _StagedInputs) -> float:
     """Return the bytes that a tile moves, the ones that its lines move in vain included."""
     outputs = tile.shape.width * problem.axes[2].phases
-    stored = problem.idle * tile.lines_of_rows * (outputs * problem.itemsize + _SECTOR)
-    return stored + staged.lines * (problem.itemsize * staged.extent + _SECTOR)
+    stored = problem.idle * tile.lines_of_rows * (outputs * problem.itemsize + SECTOR)
+    return stored + staged.lines * (problem.itemsize * staged.extent + SECTOR)

@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING
 from .._arrays import Array, Convolution
 from .._geometry import ConvGeometry
 from .._packing import lie_together, long_reciprocal
-from . import modes
-from .launches import ELEMENTS, INT32_LIMIT, Instance, Launch
+from .launches import ELEMENTS, INT32_LIMIT, RESERVED, WGMMA, Instance, Launch
 from .members import CALL, Members, Template, parameter
-from .memory import space
+from .memory import space, weight_strides
 from .modes import TEAM
-from .packed_weights import weight_strides
+from .pointwise import not_pointwise
 from .question import LARGE, Question, Refusal, TiledPlan, fits_32_bits
 
 if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAMES = ("pointwise",)
 SOURCES = ("pointwise16_conv.cu",)
 ORDER = "K steps of channels; the bias last"
 UNIT = "Tensor Core"
@@ -34,7 +32,6 @@ SIDE = 64  # numbers of a side of a block: rows, positions, and channels of a ch
 BLOCK_BYTES = 2 * SIDE * SIDE
 MAX_STAGES = 12
 WORD = 8  # numbers of the largest copy or store
-_RESERVED = 1024  # bytes of shared memory that a block takes beside its own
 _BARRIERS = 16 * MAX_STAGES  # bytes
 
 
@@ -75,9 +72,7 @@ class Shape:
         return BLOCK_BYTES * (self.blocks + self.teams * self.slabs)
 
 
-# The cycles of a chunk for each shape, fitted to times on an H100 as the rest of the model: cycles
-# of the beginning and end of a call, and for each byte that is stored, and that memory reads or
-# writes for all multiprocessors. Of products and memory, the shorter adds a part of its time.
+# Cycles of a chunk for each shape, fitted to times on an H100 as the numbers below.
 SHAPES = {
     Shape(2, 1, 4, 1): 1020,
     Shape(2, 2, 2, 1): 1005,
@@ -85,8 +80,10 @@ SHAPES = {
     Shape(1, 1, 2, 2): 360,
     Shape(1, 1, 1, 4): 254,
 }
-_BEGIN = 12_300
-_STORE, _MEMORY, _LESS = 0.045, 6e-4, 0.2
+_BEGIN = 12_300  # cycles of the beginning and end of a call
+_STORE = 0.045  # cycles for each byte that is stored
+_MEMORY = 6e-4  # cycles for each byte that memory reads or writes, for all multiprocessors
+_LESS = 0.2  # share of the shorter of products and memory that the longer one does not hide
 
 
 @dataclass(frozen=True)
@@ -145,7 +142,7 @@ PLAN = Pointwise16Plan
 def plan(question: Question) -> Pointwise16Plan | Refusal:
     """Return the plan for one tap and many channels, or why there is none."""
     geometry, processor = question.geometry, question.processor
-    refusal = modes.not_pointwise(question)
+    refusal = not_pointwise(question)
     if refusal:
         return refusal
     if question.dtype.itemsize != 2:
@@ -166,6 +163,9 @@ def plan(question: Question) -> Pointwise16Plan | Refusal:
     return Pointwise16Plan(launch, tiled)
 
 
+PLANS = {"pointwise": plan}
+
+
 def _instance(dtype: str, shape: Shape) -> Instance:
     defines = (
         *(("ELEMENT", ELEMENTS[dtype]), ("PARTS", "1")),
@@ -177,9 +177,7 @@ def _instance(dtype: str, shape: Shape) -> Instance:
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
-    if target != "sm_90a":
-        return
-    for dtype in ("float16", "bfloat16"):
+    for dtype in ("float16", "bfloat16") if target in WGMMA else ():
         for shape in SHAPES:
             yield _instance(dtype, shape)
 
@@ -275,7 +273,7 @@ def _candidates(geometry: ConvGeometry, shared: int, multiprocessors: int) -> It
         turns = -(-units // (beside * multiprocessors))  # over 1 if units outnumber blocks
         rounds = -(-tiles // sharing) * turns
         own = 4 * shape.rows + _BARRIERS
-        room = shared // beside - _RESERVED * (beside - 1)
+        room = shared // beside - RESERVED * (beside - 1)
         stages = min(MAX_STAGES, (room - own) // shape.stage)
         stored = 2 * shape.rows * SIDE * shape.blocks
         products = rounds * beside * (chunks * chunk + _STORE * stored)

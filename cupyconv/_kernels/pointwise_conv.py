@@ -15,21 +15,19 @@ import numpy as np
 from .._arrays import Array, Convolution
 from .._geometry import ConvGeometry
 from .._packing import long_reciprocal
-from .._strides import lines_of
 from . import modes, packed_weights, sums
-from .launches import INT32_LIMIT, Instance, Launch
+from .launches import INT32_LIMIT, RESERVED, WGMMA, Instance, Launch
 from .members import CALL, Members, Template, parameter
-from .memory import neighbours_together, space
+from .memory import neighbours_together, space, weight_strides
 from .modes import SLAB_ROWS, TEAM, Mode
-from .packed_weights import weight_strides
-from .question import LARGE, Question, Refusal, fits_32_bits
+from .pointwise import not_pointwise
+from .question import LARGE, PackedPlan, Question, Refusal, fits_32_bits
 from .sums import Sum
 
 if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAMES = ("pointwise",)
 SOURCES = ("pointwise_conv.cu", packed_weights.SOURCE)
 ORDER = "K steps of channels; the bias last"
 UNIT = "Tensor Core"
@@ -38,7 +36,6 @@ TEAM_PLACES = 64  # positions that a warpgroup multiplies
 PLACES = 2  # neighbouring positions of a thread, 8 bytes of them
 MAX_STAGES = 8
 _LEAST_STAGES = 4  # where weights stay
-_RESERVED = 1024  # bytes of shared memory that a block takes beside its own
 _BARRIERS = 16 * MAX_STAGES  # bytes
 # Bytes after the positions of a channel in a stage, so that a warp's loads lie in all banks.
 _GAP = 32
@@ -147,52 +144,31 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class PointwisePlan:
+class PointwisePlan(PackedPlan[Layout]):
     """How a convolution runs by pointwise_conv.cu.
 
     Attributes
     ----------
     pack, launch : Launch
         The kernels: one packs the weights, one convolves.
+    layout : Layout
+        How outputs are divided into tiles.
+    summation : Sum
+        What is summed, and in which order.
     packed : int
         Bytes of the packed weights.
     splits : int
         Blocks of the first kernel that share some rows: each packs a part of their K steps.
-    sum : Sum
-        What is summed, and in which order.
-    layout : Layout
-        How outputs are divided into tiles.
     """
 
-    pack: Launch
-    launch: Launch
+    summation: Sum
     packed: int
     splits: int
-    sum: Sum
-    layout: Layout
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """The launches in order."""
-        return self.pack, self.launch
-
-    @property
-    def cycles(self) -> float:
-        """The cycles of a multiprocessor that the model gives it."""
-        return self.layout.cycles
 
     @property
     def workspace(self) -> int:
         """Bytes of memory beside the arrays."""
         return self.packed
-
-    @property
-    def tiles(self) -> str:
-        """How the outputs are divided, in words."""
-        return str(self.layout)
-
-    def __str__(self) -> str:
-        return f"{self.pack}; {self.launch}: {self.layout}"
 
 
 PLAN = PointwisePlan
@@ -201,7 +177,7 @@ PLAN = PointwisePlan
 def plan(question: Question) -> PointwisePlan | Refusal:
     """Return the plan for one tap and many channels, or why there is none."""
     geometry, processor = question.geometry, question.processor
-    refusal = modes.not_pointwise(question)
+    refusal = not_pointwise(question)
     if refusal:
         return refusal
     mode = modes.plain_mode(question.dtype.name, question.precision)
@@ -229,7 +205,10 @@ def plan(question: Question) -> PointwisePlan | Refusal:
         early=True,
     )
     packed = tiled.units * shape.held * summation.steps * mode.slab_bytes
-    return PointwisePlan(pack, launch, packed, splits, summation, tiled)
+    return PointwisePlan(pack, launch, tiled, summation, packed, splits)
+
+
+PLANS = {"pointwise": plan}
 
 
 def _instance(mode: Mode, shape: Shape) -> Instance:
@@ -243,12 +222,11 @@ def _instance(mode: Mode, shape: Shape) -> Instance:
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
-    tf32 = modes.plain_mode("float32", "tf32")
-    if target != "sm_90a" or tf32 is None:
-        return
-    for shape in SHAPES:
-        yield packed_weights.instance(tf32)
-        yield _instance(tf32, shape)
+    for mode in modes.modes("hopper") if target in WGMMA else ():
+        if not mode.scaled and mode.products == 1 and mode.itemsize == 4:
+            for shape in SHAPES:
+                yield packed_weights.instance(mode)
+                yield _instance(mode, shape)
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -265,12 +243,11 @@ def bind(
     geometry, tiled, shape = question.geometry, plan.layout, plan.layout.shape
     pack_template = packed_weights.template(
         geometry,
-        plan.sum,
+        plan.summation,
         strides,
         row_tiles=tiled.units_of_group,
         slabs=shape.held,
         splits=plan.splits,
-        lines=lines_of(geometry, strides, 4),
     )
     template = Template(SOURCES[0], _arguments(tiled, geometry, strides, bias))
     axis = geometry.axes[-1]
@@ -354,7 +331,7 @@ def _candidates(
         for stay in (False, True):
             own = 4 * shape.rows + _BARRIERS + (chunks * weights if stay else 0)
             stage = inputs if stay else inputs + weights
-            stages = min(MAX_STAGES, (shared // beside - _RESERVED * (beside - 1) - own) // stage)
+            stages = min(MAX_STAGES, (shared // beside - RESERVED * (beside - 1) - own) // stage)
             if stay and (tiles == blocks or stages < _LEAST_STAGES):
                 continue
             cycles = rounds * beside * _cycles(shape, mode, chunks, stage)

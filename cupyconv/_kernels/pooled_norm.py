@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .._packing import strides_of
-from .launches import ELEMENTS, MAX_GRID, Instance, Launch, Processor
+from .launches import ELEMENTS, MAX_GRID, WARP, Instance, Launch, Processor
 from .members import CALL, PARAMETER, Members, Template, float64_word
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ SOURCES = ("pooled_norm.cu",)
 _THREADS = 256
 _WARPS = 8  # warps of a block
 _DECLARED = 1024  # bytes of shared memory that the kernel declares itself
-_WARP = 32
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,8 @@ class PooledNormPlan:
     Attributes
     ----------
     combine, normalize : Launch
-        The statistics of all blocks; batch norm, tanh and group norm of the extrema.
+        The statistics of all blocks; batch norm and tanh of the extrema, and their group norm
+        unless `apart`.
     apart : bool
         Whether groups exceed shared memory, so that a group norm of its own follows.
     """
@@ -58,7 +58,7 @@ def plan(
         normalize = Launch(_instance("activate", "float32"), blocks, _THREADS)
     else:
         # With fewer values for each thread, the fixed work of a warp takes most of the time.
-        threads = min(max(64, 1 << (values // _WARP).bit_length() >> 1), 512)
+        threads = min(max(64, 1 << (values // WARP).bit_length() >> 1), 512)
         instance = _instance("normalize", dtype.name)
         normalize = Launch(instance, blocks, threads, 4 * values, unit=blocks)
     if blocks > MAX_GRID:

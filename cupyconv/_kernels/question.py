@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
@@ -34,7 +34,7 @@ class Question:
     geometry : ConvGeometry
         The convolution, which has outputs.
     dtype : numpy.dtype
-        Of the result; the arrays are cast to it.
+        Dtype of the result, to which the arrays are cast.
     precision : str
         The accuracy asked of float32.
     processor : Processor
@@ -112,17 +112,42 @@ class TiledPlan(Generic[LayoutT]):
         return f"{self.launch}: {self.layout}"
 
 
+@dataclass(frozen=True)
+class PackedPlan(Generic[LayoutT]):
+    """A plan of two launches: one packs the weights, one convolves."""
+
+    pack: Launch
+    launch: Launch
+    layout: LayoutT
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order."""
+        return self.pack, self.launch
+
+    @property
+    def cycles(self) -> float:
+        """The cycles of a multiprocessor that the kernel's model gives it."""
+        return self.layout.cycles
+
+    @property
+    def tiles(self) -> str:
+        """How the outputs are divided, in words."""
+        return str(self.layout)
+
+    def __str__(self) -> str:
+        return f"{self.pack}; {self.launch}: {self.layout}"
+
+
 class Kernel(Protocol):
     """What a module of a kernel offers."""
 
-    NAMES: tuple[str, ...]  # by which `explain` and tests know it
     SOURCES: tuple[str, ...]
     ORDER: str  # the order of summation of an output, which decides its bits
     UNIT: str  # what its model's cycles depend on: "Tensor Core", "FMA" or "memory"
     PLAN: type[Plan]
-
-    def plan(self, question: Question) -> Plan | Refusal:
-        """Return how the kernel runs a convolution, or why it does not."""
+    # How the kernel runs a convolution, or why it does not; by the names in `explain` and `forced`.
+    PLANS: Mapping[str, Callable[[Question], Plan | Refusal]]
 
     def instances(self, target: str) -> Iterator[Instance]:
         """Yield all instances that plans can ask for on a target."""
@@ -157,7 +182,7 @@ def multiply_adds(geometry: ConvGeometry) -> float:
 
 
 def not_multiplied(dtype: np.dtype) -> Refusal:
-    """Return why a call is not for Tensor Cores, whose instructions do not take its elements."""
+    """Return the refusal for a dtype that Tensor Cores do not multiply."""
     return f"matrix units do not multiply {dtype}"
 
 

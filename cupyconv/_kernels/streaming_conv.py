@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .._arrays import Array, Convolution
+from .._axes import has_one_tap, is_inside
 from .._geometry import ConvGeometry
 from .._taps import on_three_axes
-from .axes import has_one_tap, is_inside
-from .launches import INT32_LIMIT, Instance, Launch
+from .launches import INT32_LIMIT, WGMMA, Instance, Launch
 from .members import CALL, Members, Template, parameter
 from .memory import along_three_axes, neighbours_together, space
 from .modes import SLAB_ROWS, TEAM, Mode, modes, plain_mode
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
-NAMES = ("streaming",)
 SOURCES = ("streaming_conv.cu",)
 ORDER = "K steps of channels, or of products of taps and channels; the bias last"
 UNIT = "Tensor Core"
@@ -131,7 +130,7 @@ def _instance(mode: Mode, shape: Shape) -> Instance:
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
-    for mode in modes("hopper") if target == "sm_90a" else ():
+    for mode in modes("hopper") if target in WGMMA else ():
         if mode.scaled:
             continue
         for taps in (False, True):
@@ -202,7 +201,7 @@ def plan(question: Question) -> StreamingPlan | Refusal:
         return "it has phases, many taps, or more products than tables are made of"
     if geometry.rank > 3:
         return MANY_AXES
-    if processor.target != "sm_90a":
+    if not processor.has_wgmma:
         return f"{processor.target} has not the instructions"
     layout = _layout(geometry, mode, processor.shared, processor.multiprocessors)
     if layout is None:
@@ -220,6 +219,9 @@ def plan(question: Question) -> StreamingPlan | Refusal:
         layout.units,
     )
     return StreamingPlan(launch, layout)
+
+
+PLANS = {"streaming": plan}
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -390,7 +392,7 @@ _FIND, _PADDED = {4: 4.5, 2: 6.2}, 6.0
 
 def _cycles(geometry: ConvGeometry, shape: Shape, mode: Mode, products: int, passes: int) -> float:
     """Return the cycles of a position in `passes` passes, for arrays without gaps."""
-    geometry, size, last = geometry, mode.itemsize, geometry.axes[-1]
+    size, last = mode.itemsize, geometry.axes[-1]
     rows = passes * shape.rows
     multiplied = rows * products * mode.products / mode.rate
     stored = min(rows, geometry.rows) * size

@@ -1,8 +1,9 @@
 """What the sum of an output looks like on Tensor Cores: its axes, K steps and their order.
 
-A sum follows from the geometry of one sample and the precision alone, so that it has the same bits
-in any batch. Neighbouring outputs may be packed into the rows of the matrix product (`Fold`), where
-output channels alone would leave a row tile half empty.
+A sum follows from the geometry of one sample, the dtype, the precision and the GPU. It never
+depends on the batch, so that a sample has the same bits in any batch. Neighbouring outputs may be
+packed into the rows of the matrix product (`Fold`), where output channels alone would leave a row
+tile half empty.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from functools import cached_property, lru_cache, partial
 
 from .._geometry import ConvGeometry
 from .._taps import AxisTaps, conv_taps, conv_transpose_taps, on_three_axes, residues_below
+from .launches import SECTOR
 from .modes import SLAB_ROWS, Mode
 
 
@@ -200,7 +202,7 @@ class Sum:
 
     @cached_property
     def unit(self) -> int:
-        """Outputs along x that no two tiles share: four may be one store."""
+        """Tiles have a multiple of this many outputs along x: no vector store straddles two."""
         four = self.fold[2].count == self.axes[2].taps.phases == 1
         return 4 if four and self.taps[2].size_out % 4 == 0 else 2
 
@@ -288,7 +290,6 @@ def _folded(
 
 MOST_FOLDS = 32  # outputs that are packed into the rows of a column
 MOST_ORDERED = 32  # phases in the kernel's table
-SECTOR = 32  # bytes that memory is written by
 _MOST_PHASES = 8  # of an axis whose outputs are packed
 _SCATTERED = 0.8  # cycles of a store to a sector of its own, where phases alternate in memory
 _ROOM = 160 * 1024  # bytes that hold two long stages with any halo of a small kernel

@@ -14,7 +14,6 @@ from .._packing import long_reciprocal, zero_padded
 from .members import Members
 
 THREADS = 256  # of a block
-WARP = 32
 PACK = 16  # bytes that a thread loads by one instruction
 UNROLL = 4  # steps of a thread on one walk
 MAX_AXES = 28  # of a view: the batch, groups, their channels, spatial axes, and lanes
@@ -64,7 +63,7 @@ class Placed(NamedTuple):
 
     strides: tuple[int, ...]  # in elements
     itemsize: int
-    past: int  # elements from the last aligned address to the first element
+    past: int  # index of the first element modulo `PACK` elements, a multiple of every pack
 
 
 def placed(address: int, strides: tuple[int, ...], itemsize: int) -> Placed:

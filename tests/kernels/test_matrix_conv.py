@@ -103,11 +103,11 @@ def threads(instance: Instance) -> int:
 
 
 def order(plan: Any) -> tuple[Any, ...]:
-    return plan.sum, dict(plan.launch.instance.defines)["ENGINE"]
+    return plan.summation, dict(plan.launch.instance.defines)["ENGINE"]
 
 
 def order_of_joined(plan: Any) -> tuple[Any, ...]:
-    return tuple(getattr(plan.sum, n) for n in ("mode", "spans", "blocks", "depth", "halves"))
+    return tuple(getattr(plan.summation, n) for n in ("mode", "spans", "blocks", "depth", "halves"))
 
 
 DEEP = conv((8, 64, 14, 14), (64, 64, 3, 3), padding=1)  # split-K slices have several K blocks
@@ -174,7 +174,7 @@ def test_matrix_plans(
     printed(plan, plan.pack, plan.launch)
     assert {plan.pack.instance, plan.launch.instance} <= ALL[target]
     assert plan.launch.shared <= SHARED[target]
-    sum, tiling = plan.sum, plan.tiling
+    sum, tiling = plan.summation, plan.layout
     shape = tiling.shape
     # The tiles cover all rows of a group and all outputs of the largest phase.
     assert (tiling.row_tiles - 1) * shape.rows < sum.matrix_rows <= tiling.row_tiles * shape.rows
@@ -236,7 +236,7 @@ def test_matrix_plans(
     assert plan.arrived == (tiles * plan.launch.block // 32 if tiling.apart else 0)
     if sum.spans > 1:
         single = plan_of(replace(geometry, batch=1), *mode, processor, kernel)
-        assert isinstance(single, MatrixPlan) and single.sum == sum
+        assert isinstance(single, MatrixPlan) and single.summation == sum
         assert not tiling.resident
     slabs = geometry.groups * sum.phases * tiling.row_tiles * shape.slabs
     weights = slabs * sum.steps * sum.mode.slab_bytes
@@ -299,8 +299,8 @@ def test_phases_beside_each_other(
     assert isinstance(plan, MatrixPlan)
     assert plan.by_phase == by_phase
     if by_phase:
-        tiles = plan.tiling.count * geometry.groups
-        assert plan.launch.grid == plan.sum.phases * min(tiles, HOPPER.multiprocessors)
+        tiles = plan.layout.count * geometry.groups
+        assert plan.launch.grid == plan.summation.phases * min(tiles, HOPPER.multiprocessors)
 
 
 @given(geometry=dense_geometries(), mode=any_mode, kernel=matrix_kernels)
@@ -365,7 +365,11 @@ def test_phases_of_all_axes_are_folds_where_a_block_has_their_rows() -> None:
     for precision in ("float32", "tf32"):
         plan = choice.plan_conv(geometry, np.dtype(np.float32), precision, HOPPER)
         assert isinstance(plan, MatrixPlan)
-        assert [fold.count for fold in plan.sum.fold] == [2, 2, 2] and plan.sum.phases == 1
+        assert [fold.count for fold in plan.summation.fold] == [
+            2,
+            2,
+            2,
+        ] and plan.summation.phases == 1
     rows = conv_transpose((8, 32, 24, 48), (32, 40, 3, 3), stride=2)
     for counts in sums.folds_of(rows, modes._TF32["tf32"]):
         assert counts[:2] == (1, 1), "a block has no room for them"
@@ -378,7 +382,7 @@ def test_pairs_of_inputs_with_an_odd_stride() -> None:
     far = plan_of(geometry, processor=Processor("sm_80", 108))
     for plan, pairs in ((near, True), (far, False)):
         assert isinstance(plan, MatrixPlan)
-        assert (plan.sum.axes[2].lattices % 2, plan.sum.axes[2].pairs) == (1, pairs)
+        assert (plan.summation.axes[2].lattices % 2, plan.summation.axes[2].pairs) == (1, pairs)
 
 
 def test_room_behind_the_distances_of_a_stage() -> None:
@@ -392,7 +396,7 @@ def test_small_tiles_are_not_smaller_than_their_weights_are_worth() -> None:
     for mode in (np.dtype(np.float32), "tf32"), (np.dtype(np.float16), "float32"):
         plan = plan_of(geometry, *mode, HOPPER)
         assert isinstance(plan, MatrixPlan)
-        assert (plan.tiling.shape.columns, plan.tiling.tile) == (32, (1, 1, 1, 28))
+        assert (plan.layout.shape.columns, plan.layout.tile) == (32, (1, 1, 1, 28))
 
 
 @pytest.mark.parametrize(("rows", "share"), [(1, 0.99), (64, 0.66), (200, 0.39)])
@@ -406,7 +410,7 @@ def test_as_many_steps_as_are_divided(rows: int, share: float) -> None:
     numbers = range(1024, 2**26)
     first = bisect.bisect_left(numbers, True, key=lambda n: not isinstance(plan(n), MatrixPlan))
     most = plan(numbers[first] - 1)
-    assert isinstance(most, MatrixPlan) and share < most.sum.steps / 2**21 < 1
+    assert isinstance(most, MatrixPlan) and share < most.summation.steps / 2**21 < 1
 
 
 @pytest.mark.parametrize(
@@ -423,7 +427,7 @@ def test_the_ends_of_rows_belong_to_all_blocks(
     """Where stores are most of the work, blocks and tiles of a row have no common divisor."""
     plan = plan_of(conv((batch, 16, 1024, 1024), (rows, 16, 3, 3)), np.float16)
     assert isinstance(plan, MatrixPlan)
-    blocks, across = plan.launch.grid, plan.tiling.tiles[-1]
+    blocks, across = plan.launch.grid, plan.layout.tiles[-1]
     assert math.gcd(HOPPER.multiprocessors, across) > 1
     if divisors_matter:
         assert math.gcd(blocks, across) == 1
@@ -459,9 +463,9 @@ def test_weights_that_stay_fill_their_ring(
     size, channels, rows = case
     geometry = conv((1, channels, *(k + size for k in kernel)), (rows, channels, *kernel))
     plan = plan_of(geometry, *mode, Processor("sm_90a", multiprocessors), engine)
-    if not isinstance(plan, MatrixPlan) or not plan.tiling.resident:
+    if not isinstance(plan, MatrixPlan) or not plan.layout.resident:
         return
-    sum, tiling = plan.sum, plan.tiling
+    sum, tiling = plan.summation, plan.layout
     taps = sum.axes[0].most_taps
     stages = [min(sum.depth, sum.blocks - first) for first in range(0, sum.blocks, sum.depth)]
     groups = [-(-blocks * sum.steps_inside // tiling.group) for blocks in stages]

@@ -112,7 +112,7 @@ def test_matrix_instance(instance: Instance) -> None:
     (plan,) = backend.plans
     assert backend.launches == [plan.pack, plan.launch]
     assert plan.launch.instance == instance
-    sum, tiling = plan.sum, plan.tiling
+    sum, tiling = plan.summation, plan.layout
     assert plan.launch.grid < 2 * tiling.count * sum.phases, "each block has one tile"
     assert sum.axes[2].taps.positions(0) % tiling.tile[3]
     assert sum.channels % 8
@@ -146,7 +146,7 @@ def test_rows_that_blocks_share(case: Convolution, monkeypatch: pytest.MonkeyPat
     assert_convolution(result, case.defined, case["input"].dtype, case.precision)
     (plan,) = backend.plans
     assert backend.launches == [plan.pack, plan.launch]
-    assert plan.splits > 1 and plan.pack.grid >= 2 * 64 // plan.sum.mode.pack_rows
+    assert plan.splits > 1 and plan.pack.grid >= 2 * 64 // plan.summation.mode.pack_rows
 
 
 @pytest.mark.emulator
@@ -162,7 +162,7 @@ def test_one_tap_where_shared_memory_is_small(
     test_convolution.check(backend, case)
     (plan,) = backend.plans
     assert isinstance(plan, MatrixPlan)
-    assert plan.sum.depth == (2 if precision == "float32" else 4)
+    assert plan.summation.depth == (2 if precision == "float32" else 4)
 
 
 @pytest.mark.emulator

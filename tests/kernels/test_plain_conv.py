@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import test_convolution
 from backends import NumpyBackend, forced_backends
 from cupyconv import _taps
+from cupyconv._axes import joined
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import choice, plain_conv, plain_tiles
-from cupyconv._kernels.axes import joined
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.plain_conv import PlainPlan

@@ -15,9 +15,9 @@ import test_convolution
 import test_promises
 from backends import EmulatorBackend, NumpyBackend, forced_backends
 from bounds import assert_same_bits
+from cupyconv._axes import has_one_tap
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import choice, modes, pointwise16_conv, pointwise_conv, question
-from cupyconv._kernels.axes import has_one_tap
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import SHARED, Instance, Launch, Processor
 from cupyconv._kernels.modes import SLAB_ROWS, TEAM
@@ -131,8 +131,8 @@ def test_pointwise_plans(
     assert layout.tiles_of_sample == -(-size // places)
     assert layout.tiles == geometry.batch * layout.tiles_of_sample
     # Weights are packed for whole chunks and units.
-    assert plan.sum.steps == layout.chunks * shape.channels // own.block
-    assert plan.packed == layout.units * 64 * shape.held * plan.sum.steps * 32
+    assert plan.summation.steps == layout.chunks * shape.channels // own.block
+    assert plan.packed == layout.units * 64 * shape.held * plan.summation.steps * 32
     # Blocks stay with a unit, each has a tile, and those of a multiprocessor have room.
     assert launch.unit == layout.units and launch.grid % layout.units == 0
     assert launch.grid // layout.units <= layout.tiles

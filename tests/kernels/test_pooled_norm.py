@@ -66,4 +66,4 @@ def test_pooled_instance(instance: Instance) -> None:
         *("pack_weights", "matrix_conv", "combine", "normalize")
     ]
     assert {launch.instance for launch in backend.launches[2:]} <= set(INSTANCES)
-    assert plan.launch.grid < 2 * plan.tiling.count, "each block has one tile"
+    assert plan.launch.grid < 2 * plan.layout.count, "each block has one tile"

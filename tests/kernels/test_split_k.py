@@ -61,19 +61,23 @@ def test_spans_are_compared_in_all_batches() -> None:
                 for n in (1, 4, 16, 64)
             ]
             return math.prod(
-                p.tiling.cycles + matrix_conv._BESIDE for p in plans if not isinstance(p, str)
+                p.layout.cycles + matrix_conv._BESIDE for p in plans if not isinstance(p, str)
             )
 
         plan = matrix_conv.plan_spans(Question(geometry, np.dtype(np.float16), "float32", HOPPER))
         whole = matrix_conv.plan_in_mode(geometry, mode, HOPPER, "hopper")
         assert not isinstance(whole, str)
         most = min(
-            whole.sum.blocks, whole.sum.steps // matrix_conv._LEAST_STEPS, matrix_conv._MOST_SPANS
+            whole.summation.blocks,
+            whole.summation.steps // matrix_conv._LEAST_STEPS,
+            matrix_conv._MOST_SPANS,
         )
-        numbers = [spans for spans in range(2, most + 1) if whole.sum.blocks % spans == 0]
+        numbers = [spans for spans in range(2, most + 1) if whole.summation.blocks % spans == 0]
         best = min(numbers, key=cycles)
         gains = cycles(best) <= matrix_conv._GAIN * cycles(1)
-        assert (plan.sum.spans if isinstance(plan, MatrixPlan) else 1) == (best if gains else 1)
+        assert (plan.summation.spans if isinstance(plan, MatrixPlan) else 1) == (
+            best if gains else 1
+        )
         chosen.append(gains)
     assert set(chosen) == {True, False}
 
@@ -195,7 +199,7 @@ def test_spans_instance(instance: Instance, kind: str, monkeypatch: pytest.Monke
     (plan,) = backend.plans
     assert backend.launches == [plan.pack, plan.launch]
     assert plan.launch.instance == instance
-    sum, tiling = plan.sum, plan.tiling
+    sum, tiling = plan.summation, plan.layout
     assert sum.spans in (3, 9) and sum.channels % mode.block
     assert tiling.apart == apart and not tiling.resident
     assert tiling.row_tiles > 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from .._geometry import ConvGeometry
-from .._taps import AxisTaps
+from ._geometry import ConvGeometry
+from ._taps import AxisTaps
 
 # The batch for which kernels and sums are compared, as neither may depend on a call's batch.
 NOMINAL_BATCH = 64
@@ -41,9 +41,11 @@ def is_pointwise(axis: AxisTaps) -> bool:
 
 
 def joined(geometry: ConvGeometry, axis: int) -> ConvGeometry | None:
-    """Return the same convolution with the axis after `axis` as a part of it, None if it has taps.
+    """Return the same convolution with the axis after `axis` as a part of it, or None.
 
-    Lines are longer then. The same products are added in the same order in either form.
+    The second axis must be pointwise, the first must have one phase and no stride, and the result
+    must stay below 2**30 positions. Lines are longer then; the same products are added in the same
+    order in either form.
     """
     first, second = geometry.axes[axis : axis + 2]
     width = second.size_in

@@ -265,11 +265,11 @@ def test_kernels_and_reasons() -> None:
     }
     dense = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3))
     assert_reasons("hopper", few, *dense)
-    ampere = {**few, "spans": "sm_80 has not the instructions"}
+    ampere = {**few, "spans": "sm_80 lacks the instructions"}
     assert_reasons("portable", ampere, *dense, target="sm_80")
-    turing = dict.fromkeys(("spans", "portable"), "sm_75 has not the instructions")
+    turing = dict.fromkeys(("spans", "portable"), "sm_75 lacks the instructions")
     assert_reasons("direct", {**few, **turing}, *dense, target="sm_75")
-    no_double = "matrix units do not multiply float64"
+    no_double = "Tensor Cores do not multiply float64"
     double = {**few, **dict.fromkeys(("pointwise", "streaming", "spans", "hopper"), no_double)}
     assert_reasons("direct", double, *dense, dtype="float64")
     small = (cupyconv.conv2d, (8, 512, 7, 7), (512, 512, 3, 3))
@@ -291,7 +291,7 @@ def test_kernels_and_reasons() -> None:
     colours = {
         "depthwise": "its groups have 3 input channels",
         "pointwise": three_products,
-        "streaming": "plain multiply-adds take less time",
+        "streaming": "the FMA kernel takes less time",
     }
     assert_reasons("plain", colours, cupyconv.conv2d, (8, 3, 512, 512), (4, 3, 3, 3))
     kernel, refused = kernel_of(cupyconv.conv2d, (8, 48, 56, 56), (64, 48, 1, 1), dtype="float16")
@@ -313,7 +313,7 @@ def test_kernels_and_reasons() -> None:
     assert kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8) == ("fused", {})
     composed = kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8, dtype="float64")
     assert composed[0] == "direct + normalize + max_pool2d + normalize"
-    assert composed[1]["fused"] == "matrix units do not multiply float64"
+    assert composed[1]["fused"] == "Tensor Cores do not multiply float64"
     with choice.forced("portable"):
         assert kernel_of(*dense) == ("portable", {})
 

@@ -18,9 +18,7 @@ import subjects
 from cupyconv import _compile, _strides
 from cupyconv._axes import joined
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import (
-    choice,
-)
+from cupyconv._kernels import choice, packed_weights
 from cupyconv._kernels.choice import KERNELS, instances
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import TARGETS, Instance, Launch, Processor
@@ -165,7 +163,7 @@ def test_lines_of_an_input(data: st.DataObject, element: int) -> None:
         strides[at] *= data.draw(st.sampled_from([-1, 0, 1]))
     own = strides_of(g, 0)._replace(input=tuple(strides[:3]), input_axes=strides[3:])
     offsets = {sum(map(operator.mul, strides, place)) for place in np.ndindex(*sizes)}
-    lines = _strides.lines_of(g, own, element)
+    lines = packed_weights.lines_of(g, own, element)
     if lines:
         assert min(offsets) == 0
         assert lines == math.ceil((max(offsets) + 1) * element / 128)
@@ -177,7 +175,7 @@ def test_lines_of_a_large_input() -> None:
     small, large = (conv((batch, 64, 256, 256), (64, 64, 3, 3)) for batch in (1, 2))
     inside = (64 * 256 * 256, 64 * 256 * 256, 256 * 256)
     own = [strides_of(g, 0)._replace(input=inside) for g in (small, large)]
-    lines = [_strides.lines_of(g, s, 4) for g, s in zip((small, large), own, strict=True)]
+    lines = [packed_weights.lines_of(g, s, 4) for g, s in zip((small, large), own, strict=True)]
     assert lines == [2**24 // 128, 0]
 
 

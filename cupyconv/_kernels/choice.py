@@ -190,9 +190,9 @@ def _plan_fused(
             return few
         strides = math.prod(axis.phases for axis in convolution.axes)
         if strides > 1 and strides * mode.products > _MOST_PRODUCTS_WITH_ZEROS:
-            return "with such strides, most products of one that pools at once would be zero"
+            return "with such strides, most products of a convolution that pools would be zero"
         if strides == 1 and sums.folds_of(convolution, mode)[0] != (1, 1, 1):
-            return "to fold neighbouring outputs into rows is worth more than to pool at once"
+            return "packing neighbouring outputs into rows saves more than pooling in the epilogue"
     return fused.plan(question, mode, engine, pooled, num_groups)
 
 
@@ -268,7 +268,7 @@ def _refuse_fma(question: Question) -> Refusal | None:
     phases = axes[-1].phases
     factors = _NO_PHASES if phases == 1 else _ODD_PHASES if phases % 2 else _EVEN_PHASES
     if plan.layout.cycles > factors[mode.products, dtype.itemsize] * cycles:
-        return "matrix units take less time"
+        return "Tensor Cores take less time"
     return None
 
 
@@ -283,7 +283,7 @@ def _fma_is_faster(question: Question, cycles: float) -> Refusal | None:
     if isinstance(plain, str):
         return None
     if plain.layout.cycles * _PLAIN_CYCLE + _PLAIN_BEGINS < cycles:
-        return "plain multiply-adds take less time"
+        return "the FMA kernel takes less time"
     return None
 
 
@@ -361,7 +361,7 @@ def _refuse_few_channel(question: Question) -> Refusal | None:
     if one_tap:
         split = _refuse_split_k(typical) or matrix_conv.plan_spans(typical)
         if not isinstance(split, str):
-            return "the sum of a sample is divided into spans"
+            return "split-K sums take less time"
     dense_mode = matrix_conv.mode_of(typical, "hopper")
     if dense_mode is None or _refuse_tensor_cores(geometry, dense_mode, processor):
         return None
@@ -414,7 +414,7 @@ def _refuse_tensor_cores(
     found = (sums.sum_of(geometry, mode, processor.shared, counts) for counts in folds)
     useful = max(one.efficiency for one in found)
     if useful * mode.rate / mode.products < direct_conv.rate(geometry):
-        return f"only {useful:.1%} of the matrix units' products would be its own"
+        return f"only {useful:.1%} of the Tensor Cores' products would be of use"
     return None
 
 

@@ -21,7 +21,7 @@ from .depthwise_tiles import (
     SHAPES,
     TENSOR_CORE_SHAPE,
     THREADS,
-    WITHOUT_BFLOAT16,
+    WITHOUT_TENSOR_CORES,
     Layout,
     Runs,
     Shape,
@@ -55,8 +55,8 @@ def plan(question: Question) -> DepthwisePlan | Refusal:
     if other:
         return other
     layout = layout_of(geometry, dtype.itemsize, question.processor)
-    if layout is None:
-        return "its kernel, or its stride, is too large for tiles"
+    if isinstance(layout, str):
+        return layout
     if layout.count > MAX_GRID // 2:
         return LARGE
     instance = _instance(dtype.name, layout.shape)
@@ -85,7 +85,7 @@ def instances(target: str) -> Iterator[Instance]:
     for dtype in FLOATS:
         for shape in SHAPES[8 if dtype == "float64" else 4]:
             yield _instance(dtype, shape)
-        if "16" in dtype and target not in WITHOUT_BFLOAT16:
+        if "16" in dtype and target not in WITHOUT_TENSOR_CORES:
             yield _instance(dtype, TENSOR_CORE_SHAPE)
 
 

@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 from .._geometry import ConvGeometry
 from .._taps import AxisTaps, on_three_axes
 from .launches import RESERVED, SECTOR, Processor
+from .question import LARGE, Refusal
 
 THREADS = 128
 WARPS = THREADS // 32
@@ -29,7 +30,8 @@ _RUN, _STRIP, _TAPS, _BARRIER = 16, 32, 16, 16  # bytes of descriptions in share
 _LEAST_LINE = 16  # chunks of a staged line that one bulk copy brings
 _COUNTED = 2**16  # what the kernel counts in a tile stays below
 _MAX_COORDINATE = 2**30
-WITHOUT_BFLOAT16 = ("sm_75",)  # targets whose Tensor Cores do not multiply bfloat16
+# Targets without a Tensor Core variant: sm_75 lacks bfloat16, and float16 alone is not worth one.
+WITHOUT_TENSOR_CORES = ("sm_75",)
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ _DESCRIBED = 6  # chunks that a thread could load in the time in which it descri
 
 @dataclass(frozen=True)
 class Runs:
-    """How threads share a staged line: as `count` runs of `chunks` chunks, one for a thread."""
+    """How threads share a staged line: as `count` runs, in which each thread copies one chunk."""
 
     chunks: int
     count: int
@@ -82,7 +84,7 @@ class Runs:
 
     @property
     def cost(self) -> float:
-        """Chunks that all threads could take in the time of a line."""
+        """Chunk loads of a thread in the time of a line, with idle threads and descriptions."""
         return self.count * (THREADS / (THREADS // self.chunks) + _DESCRIBED)
 
 
@@ -100,7 +102,7 @@ class Staging:
         Whether a line is one bulk copy, where strides allow it: the array's lines are whole chunks,
         and long enough.
     cost : float
-        Chunks that all threads could take in the time of a line.
+        Chunk loads of a thread in the time of a line, with idle threads and descriptions.
     """
 
     vectors: Runs
@@ -251,7 +253,7 @@ class Layout:
         return (
             f"{self.count} tiles of {self.channels} x ({box}) positions and {self.rows} rows"
             f"{', taps slide' if self.slides else ''}{', in sections' if self.section else ''}"
-            f"{', by matrix units' if self.shape.tensor_cores else ''}"
+            f"{', by Tensor Cores' if self.shape.tensor_cores else ''}"
         )
 
 
@@ -266,16 +268,21 @@ def _extent(axis: AxisTaps, size: int, offsets: tuple[int, int]) -> int:
     return (size - 1) * axis.step + high - low + 1
 
 
-def layout_of(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Layout | None:
-    """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
+def layout_of(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Layout | Refusal:
+    """Return the layout that takes the fewest cycles, or why the kernel has none."""
     axes = on_three_axes(geometry.axes)
     taps = math.prod(axis.kernel for axis in axes)
     reach = max(axis.reach for axis in axes)
     phases = max(axis.phases for axis in axes)
-    if taps > MAX_TAPS or reach >= _MAX_COORDINATE or phases > MAX_PHASES:
-        return None
+    if taps > MAX_TAPS:
+        return f"its kernel has {taps} taps, more than {MAX_TAPS}"
+    if phases > MAX_PHASES:
+        return f"its stride is larger than {MAX_PHASES}"
+    if reach >= _MAX_COORDINATE:
+        return LARGE
     layouts = _candidates(geometry, itemsize, processor)
-    return min(layouts, key=lambda layout: layout.cycles, default=None)
+    best = min(layouts, key=lambda layout: layout.cycles, default=None)
+    return best or "no tile fits shared memory"
 
 
 def _slides(axes: tuple[AxisTaps, ...], widths: Container[int]) -> bool:
@@ -289,7 +296,7 @@ def _slides(axes: tuple[AxisTaps, ...], widths: Container[int]) -> bool:
 def _shape(axes: tuple[AxisTaps, ...], itemsize: int, processor: Processor) -> tuple[Shape, bool]:
     """Return the kernel for a convolution, and whether its taps slide."""
     if (
-        processor.target not in WITHOUT_BFLOAT16
+        processor.target not in WITHOUT_TENSOR_CORES
         and itemsize == 2
         and not _has_one_line(axes)
         and axes[2].positions(0) >= _LEAST_WIDTH

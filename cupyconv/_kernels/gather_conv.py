@@ -169,14 +169,15 @@ def plan(question: Question) -> GatherPlan | Refusal:
     other = not_one_channel(geometry, question.dtype)
     if other:
         return other
-    if not _suits(geometry):
-        return "its kernel is not 3, 5 or 7 wide, or it is transposed with a stride"
+    unsuited = _unsuited(geometry)
+    if unsuited:
+        return unsuited
     itemsize, multiprocessors = question.dtype.itemsize, processor.multiprocessors
     layout = _layout(
         geometry, itemsize, processor.shared, multiprocessors, processor.copies_in_bulk
     )
     if layout is None:
-        return "its kernel, or its stride, is too large for tiles"
+        return "no tile fits shared memory, or its inputs lie too far apart"
     if layout.count > MAX_GRID // 2:
         return LARGE
     blocks = layout.count
@@ -300,11 +301,16 @@ def _axis(axis: AxisTaps, data: int, weight: int, out: int, pitch: int) -> Membe
 # Tiles ----------------------------------------------------------------------------------------
 
 
-def _suits(geometry: ConvGeometry) -> bool:
-    """Return whether the kernel is for the taps of a convolution."""
+def _unsuited(geometry: ConvGeometry) -> Refusal | None:
+    """Return why the kernel is not for the taps of a convolution, None where it is."""
     taps = math.prod(axis.kernel for axis in geometry.axes)
-    phases = max(axis.phases for axis in geometry.axes)
-    return geometry.axes[-1].kernel in WIDTHS and taps <= MAX_TAPS and phases == 1
+    if geometry.axes[-1].kernel not in WIDTHS:
+        return f"its kernel is {geometry.axes[-1].kernel} wide, not 3, 5 or 7"
+    if taps > MAX_TAPS:
+        return f"its kernel has {taps} taps, more than {MAX_TAPS}"
+    if max(axis.phases for axis in geometry.axes) > 1:
+        return "it is transposed with a stride"
+    return None
 
 
 def _layout(

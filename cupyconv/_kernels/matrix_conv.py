@@ -162,7 +162,7 @@ def _refusal(geometry: ConvGeometry, processor: Processor, engine: str) -> Refus
     """Return why a convolution has no plan, whatever its tiles are."""
     capable = {"portable": processor.target != "sm_75", "hopper": processor.has_wgmma}
     if not capable[engine]:
-        return f"{processor.target} has not the instructions"
+        return f"{processor.target} lacks the instructions"
     if geometry.rank > 3:
         return MANY_AXES
     if not geometry.channels:
@@ -230,7 +230,7 @@ def plan_spans(question: Question) -> MatrixPlan | Refusal:
         return whole
     summation = whole.summation
     if any(axis.taps.tap_counts[1] == 0 for axis in summation.axes):
-        return "it has phases without taps, in which nothing keeps the teams of a block together"
+        return "it has phases without taps, in which the warpgroups of a block drift apart"
     tiles = _small_tiles(summation, mode, geometry.groups)
     if not forced and tiles > processor.multiprocessors // 2:
         return f"a sample has {tiles} small tiles, more than half as many as multiprocessors"
@@ -238,16 +238,13 @@ def plan_spans(question: Question) -> MatrixPlan | Refusal:
     most = min(summation.blocks, summation.steps // least, _MOST_SPANS)
     numbers = [spans for spans in range(2, most + 1) if summation.blocks % spans == 0]
     if not numbers:
-        return (
-            f"sums of {summation.steps} steps, in {summation.blocks} blocks of channels, have no "
-            "spans"
-        )
+        return f"its {summation.steps} K steps are too few for split-K slices"
     limit = math.inf if forced else _GAIN * _span_cycles(typical, mode, processor, 1)
     taken, spans = min(
         (_span_cycles(typical, mode, processor, spans, limit), spans) for spans in numbers
     )
     if taken > limit:
-        return "spans gain in small batches hardly more than they lose in large ones"
+        return "split-K sums gain in small batches hardly more than they lose in large ones"
     return plan_in_mode(geometry, mode, processor, "hopper", spans=spans)
 
 

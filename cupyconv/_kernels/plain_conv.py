@@ -92,8 +92,8 @@ def _plan(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Plai
     if not fits_32_bits(geometry) or geometry.rows >= INT32_LIMIT // 2:
         return LARGE
     layout = layout_of(geometry, dtype.itemsize, processor)
-    if layout is None:
-        return "its kernel, or its stride, is too large for tiles"
+    if isinstance(layout, str):
+        return layout
     if max(layout.count, layout.units) > MAX_GRID // 2:
         return LARGE
     pack, convolve = _instances(dtype.name, layout.shape)

@@ -16,6 +16,7 @@ from .._axes import mean_products
 from .._geometry import ConvGeometry
 from .._taps import AxisTaps, on_three_axes
 from .launches import RESERVED, SECTOR, Processor
+from .question import LARGE, Refusal
 
 THREADS, WARPS = 128, 4
 ROWS = 8  # output channels of a thread, which are a slab
@@ -153,16 +154,19 @@ class Layout:
         return f"{self.units} x {self.count} tiles of ({box}) positions and {rows} rows"
 
 
-def layout_of(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Layout | None:
-    """Return the layout that takes the fewest cycles; None for what the kernel cannot take."""
+def layout_of(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Layout | Refusal:
+    """Return the layout that takes the fewest cycles, or why the kernel has none."""
     axes = on_three_axes(geometry.axes)
-    reach = max(axis.reach for axis in axes)
-    if reach >= _MAX_COORDINATE or max(axis.phases for axis in axes) > MAX_PHASES:
-        return None
-    if not 0 < geometry.channels * math.prod(axis.most_taps for axis in axes) <= MAX_SUM:
-        return None
+    if max(axis.phases for axis in axes) > MAX_PHASES:
+        return f"its stride is larger than {MAX_PHASES}"
+    most = geometry.channels * math.prod(axis.most_taps for axis in axes)
+    if not 0 < most <= MAX_SUM:
+        return f"a sum has {most} products, not 1 to {MAX_SUM}"
+    if max(axis.reach for axis in axes) >= _MAX_COORDINATE:
+        return LARGE
     layouts = _candidates(_Problem(geometry, axes, itemsize, processor))
-    return min(layouts, key=lambda layout: layout.cycles, default=None)
+    best = min(layouts, key=lambda layout: layout.cycles, default=None)
+    return best or "no tile fits shared memory"
 
 
 def pieces(extent: int, chunks: bool) -> int:

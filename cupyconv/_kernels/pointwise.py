@@ -22,5 +22,5 @@ def not_pointwise(question: Question) -> Refusal | None:
     if not geometry.channels:
         return "it has no input channels"
     if not processor.has_wgmma:
-        return f"{processor.target} has not the instructions"
+        return f"{processor.target} lacks the instructions"
     return None

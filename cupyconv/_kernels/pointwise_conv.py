@@ -138,7 +138,7 @@ class Layout:
     def __str__(self) -> str:
         rows, teams = self.shape.rows, self.shape.teams
         return (
-            f"{self.units} x {self.tiles} tiles of {rows} rows by {teams} teams, "
+            f"{self.units} x {self.tiles} tiles of {rows} rows by {teams} warpgroups, "
             f"{self.chunks} chunks in {self.stages} stages{', weights stay' if self.stay else ''}"
         )
 

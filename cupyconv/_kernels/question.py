@@ -183,7 +183,7 @@ def multiply_adds(geometry: ConvGeometry) -> float:
 
 def not_multiplied(dtype: np.dtype) -> Refusal:
     """Return the refusal for a dtype that Tensor Cores do not multiply."""
-    return f"matrix units do not multiply {dtype}"
+    return f"Tensor Cores do not multiply {dtype}"
 
 
 def not_one_channel(geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:

@@ -202,7 +202,7 @@ def plan(question: Question) -> StreamingPlan | Refusal:
     if geometry.rank > 3:
         return MANY_AXES
     if not processor.has_wgmma:
-        return f"{processor.target} has not the instructions"
+        return f"{processor.target} lacks the instructions"
     layout = _layout(geometry, mode, processor.shared, processor.multiprocessors)
     if layout is None:
         return "registers have no room for its channels, or shared memory for weights of 64 rows"

@@ -177,7 +177,7 @@ def test_few_products_are_for_plain_multiply_adds() -> None:
         assert "plain" not in refusals(strided, precision)
     image = conv((64, 3, 224, 224), (16, 3, 3, 3), padding=1)
     assert "plain" not in refusals(image)
-    assert refusals(image, "tf32")["plain"] == "matrix units take less time"
+    assert refusals(image, "tf32")["plain"] == "Tensor Cores take less time"
     many = conv((64, 3, 224, 224), (64, 3, 7, 7), stride=2, padding=3)
     assert refusals(many)["plain"] == "its outputs have 147 products each, more than 110"
     small = conv((64, 2, 16, 16), (8, 2, 3, 3))

@@ -47,8 +47,14 @@ if TYPE_CHECKING:
 
 # Modules of kernels for convolutions, and of other operations.
 CONVOLUTIONS: tuple[Any, ...] = (
-    *(direct_conv, depthwise_conv, gather_conv, plain_conv, streaming_conv),
-    *(pointwise_conv, pointwise16_conv, matrix_conv),
+    direct_conv,
+    depthwise_conv,
+    gather_conv,
+    plain_conv,
+    streaming_conv,
+    pointwise_conv,
+    pointwise16_conv,
+    matrix_conv,
 )
 OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d)
 

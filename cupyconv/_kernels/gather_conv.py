@@ -15,7 +15,7 @@ from .._arrays import Array, Convolution
 from .._geometry import ConvGeometry
 from .._packing import long_reciprocal
 from .._taps import AxisTaps, on_three_axes
-from .launches import ELEMENTS, FLOATS, MAX_GRID, RESERVED, Instance, Launch
+from .launches import ELEMENTS, FLOATS, MAX_GRID, RESERVED, Instance, Launch, Processor
 from .members import CALL, Members, Template, one_launch, parameter
 from .memory import along_three_axes, lie_without_gaps
 from .question import LARGE, Question, Refusal, TiledPlan, not_one_channel
@@ -172,10 +172,7 @@ def plan(question: Question) -> GatherPlan | Refusal:
     unsuited = _unsuited(geometry)
     if unsuited:
         return unsuited
-    itemsize, multiprocessors = question.dtype.itemsize, processor.multiprocessors
-    layout = _layout(
-        geometry, itemsize, processor.shared, multiprocessors, processor.copies_in_bulk
-    )
+    layout = _layout(geometry, question.dtype.itemsize, processor)
     if layout is None:
         return "no tile fits shared memory, or its inputs lie too far apart"
     if layout.count > MAX_GRID // 2:
@@ -313,15 +310,13 @@ def _unsuited(geometry: ConvGeometry) -> Refusal | None:
     return None
 
 
-def _layout(
-    geometry: ConvGeometry, itemsize: int, shared: int, multiprocessors: int, bulk_copies: bool
-) -> Layout | None:
-    """Return the layout that takes the fewest cycles; None where no tile has room."""
+def _layout(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Layout | None:
+    """Return the layout that takes the fewest cycles; None where no tile fits."""
     axes = on_three_axes(geometry.axes)
     spans = (axis.reach * pitch for axis, pitch in zip(axes, _pitches(axes), strict=True))
     if max(spans) >= _MOST_APART:
         return None
-    found = _candidates(geometry, axes, itemsize, shared, multiprocessors, bulk_copies)
+    found = _candidates(geometry, axes, itemsize, processor)
     return min(found, key=lambda layout: layout.cycles, default=None)
 
 
@@ -418,67 +413,84 @@ def _candidates(
     geometry: ConvGeometry,
     axes: tuple[AxisTaps, ...],
     itemsize: int,
-    shared: int,
-    multiprocessors: int,
-    bulk_copies: bool,
+    processor: Processor,
 ) -> Iterator[Layout]:
-    outputs = geometry.groups * geometry.rows
-    taps = math.prod(axis.kernel for axis in axes)
+    """Yield the layouts that fit shared memory."""
     trivial = (a.size_in == a.size_out == a.kernel == 1 for a in axes[:2])
     band = next((i for i, one in enumerate(trivial) if not one), 2)
-    axis, inner = axes[band], axes[band + 1 :]
-    positions = math.prod(a.size_out for a in inner)
-    elements = math.prod(a.size_in for a in inner)
-    chunk = CHUNK // itemsize
-    shape, deep = _shape(axes), axes[0].kernel
-    values = shape.weights(deep) if shape.height else taps + 1  # of an output channel
+    shape, size = _shape(axes), axes[band].size_out
     parts = 1
     while True:
-        tile = -(-axis.size_out // parts)
-        tiles = -(-axis.size_out // tile)
-        reach = (tile - 1) * axis.step + (axis.kernel - 1) * abs(axis.offset_step) + 1
-        room = (-(-min(axis.size_in, reach) * elements // chunk) + 1) * chunk
-        rows = tile if band == 1 else axes[1].size_out
-        strips = -(-rows // shape.lines)
-        lines = -(-rows // strips)
+        tile = -(-size // parts)
         for channels in _CHANNELS:
             if not shape.height and channels % TOGETHER:
                 continue
-            groups = min(geometry.groups, (channels + geometry.rows - 2) // geometry.rows + 1)
-            own = _BARRIER + channels * (_CHANNEL + values * max(4, itemsize))
-            own += groups * room * itemsize
-            if own > shared or max(tile * positions, groups * room) >= _COUNTED:
+            layout = _layout_of(geometry, axes, band, tile, channels, itemsize, processor)
+            if layout is None:
                 break
-            channel_tiles = -(-outputs // channels)
-            count = geometry.batch * channel_tiles * tiles
-            work = _Tiles(
-                *(channels, groups, room),
-                tile * positions if not shape.height else tile * positions // rows * strips,
-                lines,
-                (groups * room + channels * tile * positions) * itemsize,
-                -(-count // multiprocessors),
-                (shared + RESERVED) // (own + RESERVED),
-            )
-            for threads in _BLOCKS if shape.height else (THREADS,):
-                yield Layout(
-                    shape=shape,
-                    axes=axes,
-                    band=band,
-                    tile=tile,
-                    tiles=tiles,
-                    positions=positions,
-                    lines=lines,
-                    channels=channels,
-                    channel_tiles=channel_tiles,
-                    room=room,
-                    shared=own,
-                    count=count,
-                    threads=threads,
-                    bulk=bulk_copies,
-                    cycles=_cycles_of_strips(work, shape, deep, itemsize, threads, bulk_copies)
-                    if shape.height
-                    else _cycles(work, axes, itemsize),
-                )
+            yield from layout
         if tile == 1:
             return
         parts *= 2
+
+
+def _layout_of(
+    geometry: ConvGeometry,
+    axes: tuple[AxisTaps, ...],
+    band: int,
+    tile: int,
+    channels: int,
+    itemsize: int,
+    processor: Processor,
+) -> list[Layout] | None:
+    """Return the layouts of a tile, one for each number of threads, None where none fits."""
+    axis, inner, shape, deep = axes[band], axes[band + 1 :], _shape(axes), axes[0].kernel
+    taps = math.prod(a.kernel for a in axes)
+    positions = math.prod(a.size_out for a in inner)
+    chunk = CHUNK // itemsize
+    tiles = -(-axis.size_out // tile)
+    reach = (tile - 1) * axis.step + (axis.kernel - 1) * abs(axis.offset_step) + 1
+    elements = min(axis.size_in, reach) * math.prod(a.size_in for a in inner)
+    room = (-(-elements // chunk) + 1) * chunk
+    groups = min(geometry.groups, (channels + geometry.rows - 2) // geometry.rows + 1)
+    weights = shape.weights(deep) if shape.height else taps + 1  # of an output channel
+    used = _BARRIER + channels * (_CHANNEL + weights * max(4, itemsize)) + groups * room * itemsize
+    if used > processor.shared or max(tile * positions, groups * room) >= _COUNTED:
+        return None
+    rows = tile if band == 1 else axes[1].size_out
+    strips = -(-rows // shape.lines)
+    channel_tiles = -(-geometry.groups * geometry.rows // channels)
+    count = geometry.batch * channel_tiles * tiles
+    work = _Tiles(
+        channels=channels,
+        groups=groups,
+        room=room,
+        items=tile * positions // rows * strips if shape.height else tile * positions,
+        lines=-(-rows // strips),
+        moved=(groups * room + channels * tile * positions) * itemsize,
+        waves=-(-count // processor.multiprocessors),
+        resident=(processor.shared + RESERVED) // (used + RESERVED),
+    )
+    bulk = processor.copies_in_bulk
+    return [
+        Layout(
+            shape=shape,
+            axes=axes,
+            band=band,
+            tile=tile,
+            tiles=tiles,
+            positions=positions,
+            lines=work.lines,
+            channels=channels,
+            channel_tiles=channel_tiles,
+            room=room,
+            shared=used,
+            count=count,
+            threads=threads,
+            bulk=bulk,
+            cycles=_cycles_of_strips(work, shape, deep, itemsize, threads, bulk)
+            if shape.height
+            else _cycles(work, axes, itemsize),
+        )
+        for threads in (_BLOCKS if shape.height else (THREADS,))
+    ]

@@ -20,6 +20,12 @@ from .sums import Sum, even_parts, whole_multiple
 MOST_PARTIAL = 2**25  # bytes of partial sums
 MAX_STAGES = 16
 MAX_STEPS = 2048  # K steps of a stage in the kernel's table of distances
+# Distances of an input from the first of its tile, along samples, z, y and x, stay below these: the
+# kernel packs them into 5, 5, 10 and 12 bits.
+_REACHES = (32, 32, 1024, 4096)
+_COUNTED = 2**16  # chunks that the kernel numbers in a plane or a stage stay below
+_OF_CHUNK, _OF_PAIR = 12, 4  # bytes of shared memory that describe a chunk, or place a pair
+_MOST_WIDE = 32  # tiles in the kernel's list of those that need another pass
 _AHEAD = 8  # distances after the stage's own, which are read but not used
 
 
@@ -342,21 +348,21 @@ def _fitted(task: Task, shape: Shape, box: _Box, work: _Work) -> Tiling | None:
     summation, mode = task.summation, task.summation.mode
     (samples, depth, height, _), x = box.tile, summation.axes[2]
     reach = _reach(summation, box)
-    if any(r >= limit for r, limit in zip(reach, (32, 32, 1024, 4096), strict=True)):
+    if any(r >= limit for r, limit in zip(reach, _REACHES, strict=True)):
         return None
     plane_pitch = box.row_pitch * (height + summation.axes[1].halo)
     segment_pitch = box.row_pitch if box.by_rows else shape.segment
     used = (samples * depth - 1) * plane_pitch + (box.extent[0] - 1) * box.row_pitch + box.x_extent
     slots, lattice_slots = _chunks(summation, shape, segment_pitch, box.row_pitch, used)
-    if max(slots, plane_pitch) >= 2**16:
+    if max(slots, plane_pitch) >= _COUNTED:
         return None
     row_tiles = _row_tiles(summation, shape)
     # With a single row of tiles, and sums in one slice, weights stay where there is room.
     one_row_tile = row_tiles * task.groups * summation.phases * summation.spans == 1
-    fixed = _static(shape, mode, task.engine, task.window) + slots * 12
+    fixed = _declared(shape, mode, task.engine, task.window) + slots * _OF_CHUNK
     fixed += 4 * summation.stacked * (summation.depth * summation.steps_inside + _AHEAD)
     if x.in_odd_lattices:
-        fixed += slots * 4  # the table of the places of pairs
+        fixed += slots * _OF_PAIR
     input_stage = summation.depth * slots * mode.parts * summation.halves * SLOT
     for group, stages, weight_stages in _rings(summation, shape.slabs, one_row_tile):
         weights = weight_stages * group * shape.slabs * mode.slab_bytes
@@ -368,7 +374,7 @@ def _fitted(task: Task, shape: Shape, box: _Box, work: _Work) -> Tiling | None:
     resident = one_row_tile and weight_stages == _groups_of_sum(summation, group)
     deep = _deep(summation, shape.loads(mode, task.engine), stages)
     copied = 0 if resident else summation.mean_steps * shape.slabs * mode.slab_bytes
-    cycles, apart = _cycles(*work, copied)
+    cycles, apart = _cycles(work, copied)
     return Tiling(
         shape=shape,
         tile=box.tile,
@@ -483,23 +489,15 @@ def _least_cycles(work: _Work) -> float:
 
     Most candidates exceed another tiling's cycles already by this bound.
     """
-    return _cycles(*work, 0)[0]
+    return _cycles(work, 0)[0]
 
 
-def _cycles(
-    summation: Sum,
-    shape: Shape,
-    tiles: int,
-    multiprocessors: int,
-    products: float,
-    staged: float,
-    stores: float,
-    weights: float,
-) -> tuple[float, bool]:
+def _cycles(work: _Work, weights: float) -> tuple[float, bool]:
     """Return the cycles of the tiles, and whether several blocks share a tile's split-K slices.
 
-    The arguments are the fields of `_Work`, and the bytes of the weights of a slice.
+    The weights of a slice have `weights` bytes that are not in shared memory yet.
     """
+    summation, shape, tiles, multiprocessors, products, staged, stores = work
     hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
 
     def computed(blocks: int) -> float:
@@ -539,24 +537,30 @@ def _deep(summation: Sum, loads: int, stages: int) -> int:
     return max(1, min(most, summation.blocks, stages * summation.depth // 2))
 
 
-def _static(shape: Shape, mode: Mode, engine: str, window: int) -> int:
-    """Return the bytes of ``Shared`` in matrix_conv.cu."""
-    tiles = min(32 // mode.itemsize, shape.team_columns // (8 if engine == "hopper" else 32))
-    team_rows = -(-shape.slabs // shape.teams) * SLAB_ROWS
-    columns = whole_multiple(shape.team_columns, tiles * 8)  # whole buffers
-    own = 4 * MAX_STAGES * 8 + 88 + 24 + shape.teams * (columns * 20 + team_rows * 4)
+def _declared(shape: Shape, mode: Mode, engine: str, window: int) -> int:
+    """Return the bytes of ``struct Shared`` in matrix_conv.cu, member by member."""
+    teams, wgmma = shape.teams, engine == "hopper"
+    pass_tiles = min(32 // mode.itemsize, shape.team_columns // (8 if wgmma else 32))
+    columns = whole_multiple(shape.team_columns, pass_tiles * 8)  # of a warpgroup: whole buffers
+    rows = -(-shape.slabs // teams) * SLAB_ROWS  # of a warpgroup
+    barriers, phase, padding = 4 * MAX_STAGES * 8, 88, 24
+    column_members = columns * (8 + 4 + 2 * 4)  # column_offset, column_place, column_folds
+    size = barriers + phase + padding + teams * (column_members + rows * 4)  # and bias
     if mode.scaled:
-        own += MAX_STAGES * 16 + shape.teams * (team_rows * 8 + columns * 8) + 34 * 4
+        windows, shifts, powers = 4 * MAX_STAGES * 4, 2 * rows * 4, 2 * columns * 4
+        size += windows + teams * (shifts + powers)
+        size += (_MOST_WIDE + 2) * 4  # wide_tiles, wide_count, wide_windows
     if window == 1:
-        own += shape.teams * 4 * 16 * (4 * tiles + 4) * 2 * mode.itemsize
-        own += shape.teams * team_rows // 16 * 32
-    else:
-        # A warp has 8 rows and all columns, or the four warps of a warpgroup share them.
-        pass_rows, sharing = (32, 1) if engine == "hopper" else (8, 4)
-        if stacked(mode, engine) > 1:
-            pass_rows = 1
-        own += 2 * shape.teams * columns * 4
-        buffers = min(shape.teams, shape.slabs)
-        own += buffers * pass_rows * (shape.columns + 8) * 4 + shape.columns // 4 * 16 + 16
-        own += shape.teams * team_rows * (24 * sharing + 4)
-    return whole_multiple(own, 128)
+        pitch = 4 * pass_tiles + 4
+        size += teams * 4 * 16 * pitch * 2 * mode.itemsize  # pass
+        size += teams * rows // 16 * 32  # rows
+        return whole_multiple(size, 128)
+    # A warp has 8 rows and all columns, or the four warps of a warpgroup share them.
+    pass_rows, column_warps = (32, 1) if wgmma else (8, 4)
+    if stacked(mode, engine) > 1:
+        pass_rows = 1
+    size += min(teams, shape.slabs) * pass_rows * (shape.columns + 8) * 4  # values
+    size += shape.columns // 4 * 16 + 16  # window
+    size += 2 * teams * columns * 4  # present
+    size += teams * rows * (24 * column_warps + 4)  # moments, flip
+    return whole_multiple(size, 128)

@@ -168,9 +168,12 @@ PLANS = {"pointwise": plan}
 
 def _instance(dtype: str, shape: Shape) -> Instance:
     defines = (
-        *(("ELEMENT", ELEMENTS[dtype]), ("PARTS", "1")),
-        *(("TEAMS", str(shape.teams)), ("SLABS", str(shape.slabs))),
-        *(("BLOCKS", str(shape.blocks)), ("RESIDENT", str(shape.resident))),
+        ("ELEMENT", ELEMENTS[dtype]),
+        ("PARTS", "1"),
+        ("TEAMS", str(shape.teams)),
+        ("SLABS", str(shape.slabs)),
+        ("BLOCKS", str(shape.blocks)),
+        ("RESIDENT", str(shape.resident)),
     )
     return Instance(SOURCES[0], "pointwise16_conv", defines)
 
@@ -272,13 +275,22 @@ def _candidates(geometry: ConvGeometry, shared: int, multiprocessors: int) -> It
         sharing = min(tiles, max(1, beside * multiprocessors // units))
         turns = -(-units // (beside * multiprocessors))  # over 1 if units outnumber blocks
         rounds = -(-tiles // sharing) * turns
-        own = 4 * shape.rows + _BARRIERS
+        fixed = 4 * shape.rows + _BARRIERS
         room = shared // beside - RESERVED * (beside - 1)
-        stages = min(MAX_STAGES, (room - own) // shape.stage)
+        stages = min(MAX_STAGES, (room - fixed) // shape.stage)
         stored = 2 * shape.rows * SIDE * shape.blocks
         products = rounds * beside * (chunks * chunk + _STORE * stored)
-        less, more = sorted((products, _MEMORY * moved))
+        shorter, longer = sorted((products, _MEMORY * moved))
         yield Layout(
-            *(shape, chunks, blocks_of_sample, blocks, tiles, units_of_group, units, sharing),
-            *(stages, stages * shape.stage + own, _BEGIN + more + _LESS * less),
+            shape=shape,
+            chunks=chunks,
+            blocks_of_sample=blocks_of_sample,
+            blocks=blocks,
+            tiles=tiles,
+            units_of_group=units_of_group,
+            units=units,
+            sharing=sharing,
+            stages=stages,
+            shared=stages * shape.stage + fixed,
+            cycles=_BEGIN + longer + _LESS * shorter,
         )

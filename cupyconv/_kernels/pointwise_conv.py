@@ -213,8 +213,10 @@ PLANS = {"pointwise": plan}
 
 def _instance(mode: Mode, shape: Shape) -> Instance:
     defines = (
-        *(("ELEMENT", mode.element), ("PARTS", str(mode.parts))),
-        *(("CHANNELS", str(shape.channels)), ("TEAMS", str(shape.teams))),
+        ("ELEMENT", mode.element),
+        ("PARTS", str(mode.parts)),
+        ("CHANNELS", str(shape.channels)),
+        ("TEAMS", str(shape.teams)),
         ("HELD", str(shape.held)),
     )
     return Instance(SOURCES[0], "pointwise_conv", defines)
@@ -329,9 +331,9 @@ def _candidates(
         rounds = -(-tiles // blocks) * turns
         weights, inputs = shape.weights(mode), shape.inputs
         for stay in (False, True):
-            own = 4 * shape.rows + _BARRIERS + (chunks * weights if stay else 0)
+            fixed = 4 * shape.rows + _BARRIERS + (chunks * weights if stay else 0)
             stage = inputs if stay else inputs + weights
-            stages = min(MAX_STAGES, (shared // beside - RESERVED * (beside - 1) - own) // stage)
+            stages = min(MAX_STAGES, (shared // beside - RESERVED * (beside - 1) - fixed) // stage)
             if stay and (tiles == blocks or stages < _LEAST_STAGES):
                 continue
             cycles = rounds * beside * _cycles(shape, mode, chunks, stage)
@@ -339,8 +341,18 @@ def _candidates(
                 cycles += turns * beside * chunks * weights / _BROUGHT
             cycles = _BEGIN + max(cycles, 4 * _MEMORY * moved)
             yield Layout(
-                *(shape, chunks, tiles_of_sample, tiles, units_of_group, units),
-                *(blocks, stages, stay, alone, stages * stage + own, cycles),
+                shape=shape,
+                chunks=chunks,
+                tiles_of_sample=tiles_of_sample,
+                tiles=tiles,
+                units_of_group=units_of_group,
+                units=units,
+                blocks=blocks,
+                stages=stages,
+                stay=stay,
+                alone=alone,
+                shared=stages * stage + fixed,
+                cycles=cycles,
             )
 
 

@@ -351,7 +351,7 @@ _BEGIN = 5000  # cycles in which a block brings its weights, after another one
 def _candidates(
     geometry: ConvGeometry, mode: Mode, shape: Shape, shared: int, multiprocessors: int
 ) -> Iterator[tuple[float, Layout]]:
-    """Yield the layouts with as many passes as there is room for, and how long a block takes."""
+    """Yield a layout for each number of passes that fits, with the time of a block in passes."""
     products = _products(geometry)
     positions = geometry.batch * math.prod(axis.size_out for axis in geometry.axes)
     pairs = _places(shape, mode.itemsize) // 2  # of products side by side
@@ -373,7 +373,18 @@ def _candidates(
         cycles = positions * units / multiprocessors
         cycles *= _cycles(geometry, shape, mode, chunks * shape.channels, passes)
         cycles += (waves - 1) * _BEGIN
-        yield time, Layout(shape, products, chunks, positions, tiles, passes, units, size, cycles)
+        layout = Layout(
+            shape=shape,
+            products=products,
+            chunks=chunks,
+            positions=positions,
+            tiles=tiles,
+            passes=passes,
+            units=units,
+            shared=size,
+            cycles=cycles,
+        )
+        yield time, layout
 
 
 # Cycles of a position in a multiprocessor with one tap, fitted to times on an H200: to load the

@@ -1,5 +1,6 @@
 # make demo    set up .venv and run the main job
-# make test    set up .venv and run lint, types and the tests
+# make check   set up .venv and run lint, types and the tests that compile nothing, in two minutes
+# make test    set up .venv and run lint, types and all tests
 # make format  bring the Python code into its form
 # make docs    set up .venv and build the documentation in docs/build/html
 #
@@ -12,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed-cuda$(CUDA)
 
-.PHONY: demo test plain convolutions mutants instances emulated format docs clean
+.PHONY: demo check test plain convolutions mutants instances emulated format docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m demo
@@ -23,6 +24,16 @@ test: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m timed
 	$(MAKE) --jobs 2 --output-sync=target emulated plain convolutions mutants instances SHARES=8
+
+# Tests that compile kernels, build documents and packages, or start processes are left to make test.
+check: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	HYPOTHESIS_PROFILE=check $(BIN)/python -m pytest -m "not emulator and not timed" \
+		$(foreach part,$(LONGER),--ignore tests/test_$(part).py)
+
+LONGER := benchmarks compile dask documentation gallery packaging pictures resources toolkit
 
 # The parts of the tests, two at a time, in an order that keeps both cores busy to the end: of NumPy's
 # BLAS a second thread would wait in a loop. All but plain run on the emulator. Of the mutants and the

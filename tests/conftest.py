@@ -21,6 +21,7 @@ from emulator.device import build_ahead
 base = settings(settings.get_profile("default"), deadline=None, print_blob=True)
 settings.register_profile("default", base, max_examples=300)
 settings.register_profile("thorough", base, max_examples=10_000)
+settings.register_profile("check", base, max_examples=30)
 settings.register_profile("emulator", base, max_examples=15)
 settings.register_profile("sanitizer", base, max_examples=15)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

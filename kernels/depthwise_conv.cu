@@ -51,7 +51,7 @@
 // in for absent inputs would become NaN with an infinite or NaN weight: the outputs of a row that has
 // one are computed under a mask.
 //
-// Macros (set by cupyconv/_plan.py):
+// Macros (set by cupyconv/_kernels/depthwise_conv.py):
 //     ELEMENT     type of input, weight and output elements (scalar.cuh), a real floating type
 //     TAPS        width of the kernels whose taps slide, odd
 //     LINES       lines of outputs of a thread

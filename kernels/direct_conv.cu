@@ -30,7 +30,7 @@
 // An infinite or NaN weight would turn the zeros that stand in for absent inputs into NaN. The
 // threads that load weights look for one; a slice that has any is multiplied under a mask.
 //
-// Macros (set by cupyconv/_plan.py):
+// Macros (set by cupyconv/_kernels/direct_conv.py):
 //     ELEMENT             type of input, weight and output elements (scalar.cuh)
 //     RANK                2 or 3 spatial axes with 32-bit coordinates (a call with one has another of
 //                         one element in front); 0: any number up to MAX_RANK with 64-bit

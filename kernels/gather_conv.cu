@@ -32,7 +32,7 @@
 //
 // A sum runs over z, y and x of the taps, in one thread, from the bias on.
 //
-// Macros (set by cupyconv/_plan.py):
+// Macros (set by cupyconv/_kernels/gather_conv.py):
 //     ELEMENT    type of input, weight and output elements (scalar.cuh), a real floating type
 //     TAPS       width of the kernel
 //     HEIGHT     its height, where threads have strips, else 0

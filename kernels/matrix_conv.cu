@@ -53,7 +53,7 @@
 //     POOLS        1 where sums are not stored but pooled (matrix_pool.cuh)
 //     SPANS        1 where there are several (sum.blocks is the number of K blocks of one)
 //
-// Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_matrix.py), and, where
+// Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_kernels/matrix_tiles.py), and, where
 // the GPU can, before pack_weights.cu has ended: what that kernel writes is waited for here.
 // A block stays in a phase and takes every so many-th of its tiles. Blocks beside each other have all phases in turn,
 // blockIdx % phases, or the same one, those of most taps first: as the phases' order says. Tiles run over rows

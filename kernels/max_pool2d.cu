@@ -3,7 +3,7 @@
 //     out[lead, oh, ow] = max over (kh, kw) of in[lead, oh * stride_h - pad_h + kh * dilation_h, ...]
 //
 // Of equal values (-0 and +0 are equal) the first in row-major order is the maximum, and the first NaN is larger than
-// all. So a maximum of maxima, in order, has the same bits, and the host (plan_pool in cupyconv/_plan.py) pools a large
+// all. So a maximum of maxima, in order, has the same bits, and the host (cupyconv/_kernels/max_pool2d.py) pools a large
 // window in several passes of this kernel through workspace: each row of it, perhaps in parts, then the column of those.
 //
 //     . . . . . . .
@@ -15,7 +15,7 @@
 // Positions outside of the array take no part and no time: loops run over the taps inside. A part without any tap
 // inside gives the lowest value; the host has checked that a whole window has one.
 //
-// Macros (set by cupyconv/_plan.py): ELEMENT, the type of input and output; integers keep their sign. LANES, the threads
+// Macros (set by cupyconv/_kernels/max_pool2d.py): ELEMENT, the type of input and output; integers keep their sign. LANES, the threads
 // that share a window: a warp, or 1.
 // Launch: THREADS threads, any number of blocks, grid-strided. Where a thread has a window alone it takes UNROLL of them
 // along the longest axis, and neighbouring threads have neighbouring outputs; windows of 2 x 2 are then read by two

@@ -26,7 +26,7 @@
 // set's size alone, each is reduced by the same tree, and they are combined in order: the same bits in
 // every run and for every layout, and for group norm whatever the batch.
 //
-// Macros (set by cupyconv/_plan.py): INPUT and OUTPUT, the element types; and STATISTICS, STATISTICS_ACROSS, COMBINE,
+// Macros (set by cupyconv/_kernels/normalize.py): INPUT and OUTPUT, the element types; and STATISTICS, STATISTICS_ACROSS, COMBINE,
 // GIVEN, NORMALIZE, NORMALIZE_TANH or NORMALIZE_SETS, the kernel that is asked for: all of them take several times as
 // long to compile. Launch: THREADS threads
 // (normalize_sets: whole warps, up to MOST_THREADS, and shared memory for the parameters and packs of a set);

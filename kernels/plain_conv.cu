@@ -47,7 +47,7 @@
 //
 //     packed[group][slab][phase of z and y][phase of x][channel][tap of z, y, x][row]
 //
-// Macros (set by cupyconv/_plan.py):
+// Macros (set by cupyconv/_kernels/plain_conv.py):
 //     ELEMENT     type of input, weight and output elements, of which sums are float
 //     POSITIONS   of a thread (plain_conv alone)
 //     COLUMNS     threads side by side along x (plain_conv alone)

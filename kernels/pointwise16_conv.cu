@@ -38,7 +38,7 @@
 //     BLOCKS      of 64 positions of a tile
 //     RESIDENT    blocks of threads that share a multiprocessor
 //
-// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, biases and barriers (_pointwise16.py). A
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, biases and barriers (_kernels/pointwise16_conv.py). A
 // block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
 
 #include "matrix_tile.cuh"

@@ -34,7 +34,7 @@
 // keeps one of them from falling behind by two turns of the ring, which no parity would tell.
 //
 // Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, weights that stay, biases and barriers
-// (_pointwise.py). A block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
+// (_kernels/pointwise_conv.py). A block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
 
 #include "from_registers.cuh"
 

@@ -41,7 +41,7 @@
 //     PASS_ROWS   of a pass, where these are not 64
 //     TAPS        1 where there are several
 //
-// Launch: THREADS threads, a multiple of `units` blocks, shared memory for weights and biases (_streaming.py). A block
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for weights and biases (_kernels/streaming_conv.py). A block
 // stays with a unit, which are some rows of a group, and its teams take every so many-th tile of positions.
 
 #include "from_registers.cuh"

@@ -142,7 +142,7 @@ def test_tolerances() -> None:
 def test_no_chain_is_longer_than_the_bound_of_float32_allows() -> None:
     """A group of steps on the dense kernel, a chunk of channels or products on the others."""
     groups = [mode.group for mode in modes.modes("hopper") if mode.parts == 2]
-    block = modes.plain_mode("float32", "float32").block
+    block = modes.unscaled_mode("float32", "float32").block
     shapes = (*streaming_conv.SHAPES[4, 3], *streaming_conv.TAPPED[4, 3])
     chunks = [shape.channels // block for shape in shapes]
     assert max(groups + chunks) == bounds.CHAIN

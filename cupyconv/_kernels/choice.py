@@ -347,7 +347,7 @@ def _refuse_few_channel(question: Question) -> Refusal | None:
     geometry, processor = nominal(question.geometry), question.processor
     typical = replace(question, geometry=geometry)
     plan = streaming_conv.plan(typical)
-    mode = modes.plain_mode(question.dtype.name, question.precision)
+    mode = modes.unscaled_mode(question.dtype.name, question.precision)
     if isinstance(plan, str) or mode is None:
         return None  # its own plan says why
     small = _refuse_small_sample(mean_products(geometry) * _outputs(geometry))

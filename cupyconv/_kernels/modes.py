@@ -103,7 +103,7 @@ def mode(
 
     Where the kernel is `forced`, few products are no reason for another mode.
     """
-    plain = plain_mode(dtype, precision)
+    plain = unscaled_mode(dtype, precision)
     if plain is None or dtype != "float32":
         return plain
     axes, channels = geometry.axes, geometry.channels
@@ -117,7 +117,7 @@ def mode(
     return _SCALED[precision] if scaled else plain
 
 
-def plain_mode(dtype: str, precision: str) -> Mode | None:
+def unscaled_mode(dtype: str, precision: str) -> Mode | None:
     """Return the mode that multiplies numbers without scaling, None where there is none."""
     return _TF32[precision] if dtype == "float32" else _SIXTEEN.get(dtype)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from .._axes import has_one_tap
-from .modes import plain_mode
+from .modes import unscaled_mode
 from .question import MANY_AXES, Question, Refusal, not_multiplied
 
 
 def not_pointwise(question: Question) -> Refusal | None:
     """Return why a call is not for the pointwise kernels, which multiply by wgmma, or None."""
     geometry, processor = question.geometry, question.processor
-    mode = plain_mode(question.dtype.name, question.precision)
+    mode = unscaled_mode(question.dtype.name, question.precision)
     if mode is None:
         return not_multiplied(question.dtype)
     if mode.products > 1:

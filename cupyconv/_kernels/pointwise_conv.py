@@ -180,7 +180,7 @@ def plan(question: Question) -> PointwisePlan | Refusal:
     refusal = not_pointwise(question)
     if refusal:
         return refusal
-    mode = modes.plain_mode(question.dtype.name, question.precision)
+    mode = modes.unscaled_mode(question.dtype.name, question.precision)
     if mode is None or mode.itemsize != 4:
         return f"it is not for {question.dtype}"
     tiled = _layout(geometry, mode, processor.shared, processor.multiprocessors)

@@ -19,7 +19,7 @@ from .._taps import on_three_axes
 from .launches import INT32_LIMIT, WGMMA, Instance, Launch
 from .members import CALL, Members, Template, parameter
 from .memory import along_three_axes, neighbours_together, space
-from .modes import SLAB_ROWS, TEAM, Mode, modes, plain_mode
+from .modes import SLAB_ROWS, TEAM, Mode, modes, unscaled_mode
 from .question import (
     LARGE,
     MANY_AXES,
@@ -194,7 +194,7 @@ PLAN = StreamingPlan
 def plan(question: Question) -> StreamingPlan | Refusal:
     """Return the plan for one tap or few products, or why there is none."""
     geometry, processor = question.geometry, question.processor
-    mode = plain_mode(question.dtype.name, question.precision)
+    mode = unscaled_mode(question.dtype.name, question.precision)
     if mode is None:
         return not_multiplied(question.dtype)
     if not _suits(geometry):

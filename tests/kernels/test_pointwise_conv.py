@@ -103,7 +103,7 @@ def test_pointwise_plans(
 ) -> None:
     processor = Processor("sm_90a", multiprocessors)
     plan = plan_of(geometry, *mode, processor, "pointwise")
-    own = modes.plain_mode(mode[0].name, mode[1])
+    own = modes.unscaled_mode(mode[0].name, mode[1])
     assert own
     if own.products > 1 or not has_one_tap(geometry):
         assert isinstance(plan, DirectPlan)

@@ -87,7 +87,7 @@ def test_streaming_plans(
 ) -> None:
     processor = Processor("sm_90a", multiprocessors)
     plan = plan_of(geometry, *mode, processor, "streaming")
-    own = modes.plain_mode(mode[0].name, mode[1])
+    own = modes.unscaled_mode(mode[0].name, mode[1])
     assert own
     products = geometry.channels * math.prod(axis.kernel for axis in geometry.axes)
     several = products > geometry.channels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from ._arrays import Array
@@ -29,10 +29,6 @@ PARAMETER_DTYPES = (
     "uint32",
     "uint64",
 )
-
-
-def packed_words(values: Iterable[int]) -> Arguments:
-    return array("q", values)
 
 
 def zero_padded(values: Sequence[int], length: int) -> tuple[int, ...]:

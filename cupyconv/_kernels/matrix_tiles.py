@@ -109,7 +109,7 @@ class Tiling:
         order = "apart" if self.apart else "in turn"
         return (
             f"tiles of {self.shape.rows} rows x ({box}) outputs in {self.shape.columns} columns, "
-            f"{self.slots} chunks, {self.stages} + {self.weight_stages} stages"
+            f"{self.slots} 16-byte chunks, {self.stages} + {self.weight_stages} stages"
             f"{', weights stay' if self.resident else ''}"
             f"{f', {self.spans} split-K slices {order}' if self.spans > 1 else ''}"
         )

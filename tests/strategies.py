@@ -108,7 +108,8 @@ class Convolution(Case):
 
     @property
     def groups(self) -> int:
-        return self["input"].shape[1] if "depth" in self.function else self.options.get("groups", 1)
+        depthwise = "depthwise" in self.function  # two axes, perhaps unbatched
+        return self["input"].shape[-3] if depthwise else self.options.get("groups", 1)
 
     @property
     def geometry(self) -> dict[str, Any]:

@@ -237,6 +237,7 @@ def check(backend: NumpyBackend, case: Convolution, chunks: Any) -> None:
 @on_numpy_and_cupy
 @quick
 @given(divided(convolutions()))
+@example((convolution("depthwise_conv2d", (1, 0, 1), (1, 1, 1, 1), padding=1), ((1,), (0,), (1,))))
 def test_convolutions(backend: NumpyBackend, drawn: tuple[Convolution, Any]) -> None:
     check(backend, *drawn)
 

@@ -251,7 +251,8 @@ _ODD_PHASES = {(3, 4): 2.5, (1, 4): 3.0, (1, 2): 2.6}
 
 def _refuse_fma(question: Question) -> Refusal | None:
     """Return why the FMA kernel is not the fastest for a convolution, None where it is."""
-    dtype, processor, engine = question.dtype, question.processor, _engine(question)
+    dtype, processor = question.dtype, question.processor
+    engine = modes.engine_of(processor)
     each = mean_products(question.geometry)
     if each > _FEW_PRODUCTS:
         return f"its outputs have {each:g} products each, more than {_FEW_PRODUCTS}"
@@ -385,10 +386,6 @@ def _refuse_few_channel(question: Question) -> Refusal | None:
 # of one sample.
 _DENSE_PLACE = 40
 _DENSE_PRODUCTS = 2**18
-
-
-def _engine(question: Question) -> str:
-    return modes.engine_of(question.processor)
 
 
 def _outputs(geometry: ConvGeometry) -> int:

@@ -29,7 +29,7 @@ from .depthwise_tiles import (
 )
 from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
 from .members import CALL, Members, Template, axis_taps, parameter
-from .memory import along_three_axes
+from .memory import along_three_axes, staged_pitches
 from .question import LARGE, Question, Refusal, TiledPlan, not_one_channel
 
 if TYPE_CHECKING:
@@ -141,8 +141,7 @@ def bind(
 def _pitches(layout: Layout, strides: ConvStrides, loads: int) -> tuple[int, int, int]:
     """Return the staged elements from one line, plane and channel to the next.
 
-    For Tensor Cores they are whole chunks. Else each equals the stride of the array modulo a chunk,
-    so that what is aligned in the array is aligned in shared memory.
+    For Tensor Cores they are whole chunks.
     """
     depth, height, _ = layout.extent
     if layout.shape.tensor_cores:
@@ -151,12 +150,8 @@ def _pitches(layout: Layout, strides: ConvStrides, loads: int) -> tuple[int, int
     along_z, along_y, _ = along_three_axes(strides.input_axes)
     chunk = CHUNK // layout.itemsize if loads else 1
     line = layout.staging.runs(loads).total * chunk
-    line += (along_y - line) % chunk
-    plane = line * height
-    plane += (along_z - plane) % chunk
-    channel = plane * depth
-    channel += (strides.input[1] - channel) % chunk
-    return line, plane, channel
+    array_strides = along_y, along_z, strides.input[1]
+    return staged_pitches(line, (height, depth), array_strides, chunk)
 
 
 def _arguments(

@@ -44,6 +44,25 @@ def space(geometry: ConvGeometry, strides: ConvStrides) -> dict[str, int | list[
     }
 
 
+def staged_pitches(
+    line: int, sizes: tuple[int, int], strides: tuple[int, int, int], chunk: int
+) -> tuple[int, int, int]:
+    """Return the staged elements from one line, plane and channel to the next.
+
+    A line has at least `line` elements; `sizes` are the lines of a plane and the planes of a
+    channel. Each pitch equals the array's stride (along y, z and the channels) modulo a chunk, so
+    that what is aligned in the array is aligned in shared memory.
+    """
+    lines, planes = sizes
+    along_y, along_z, across = strides
+    line += (along_y - line) % chunk
+    plane = line * lines
+    plane += (along_z - plane) % chunk
+    channel = plane * planes
+    channel += (across - channel) % chunk
+    return line, plane, channel
+
+
 def neighbours_together(
     geometry: ConvGeometry, strides: ConvStrides, places: int, inputs: bool
 ) -> bool:

@@ -19,8 +19,8 @@ from .._geometry import ConvGeometry
 from .._packing import long_reciprocal, reciprocal
 from .._taps import AxisTaps
 from .launches import ELEMENTS, INT32_LIMIT, MAX_GRID, SINGLES, Instance, Launch, Processor
-from .members import CALL, Members, Template, axis_taps, parameter
-from .memory import along_three_axes
+from .members import CALL, Members, Template, axis_taps, byte_words, parameter
+from .memory import along_three_axes, staged_pitches
 from .plain_tiles import (
     CHUNK,
     MAX_PHASES,
@@ -212,23 +212,6 @@ def bind(
     return convolve
 
 
-def _pitches(layout: Layout, strides: ConvStrides, chunk: int) -> tuple[int, int, int]:
-    """Return the staged elements from one line, plane and channel to the next.
-
-    Each equals the stride of the array modulo a chunk, so that chunks are aligned in shared memory
-    as they are in the array.
-    """
-    depth, height = layout.extents
-    along_z, along_y, _ = along_three_axes(strides.input_axes)
-    line = layout.pitches[1]
-    line += (along_y - line) % chunk
-    plane = line * height
-    plane += (along_z - plane) % chunk
-    channel = plane * depth
-    channel += (strides.input[2] - channel) % chunk
-    return line, plane, channel
-
-
 def _arguments(
     layout: Layout,
     geometry: ConvGeometry,
@@ -239,7 +222,14 @@ def _arguments(
     """Return the members of ``struct Arguments``; `together` outputs are stored at a time."""
     x = layout.axes[2]
     chunks = x.step == strides.input_axes[-1] == 1
-    line, plane, channel = _pitches(layout, strides, CHUNK if chunks else 1)
+    depth, height = layout.extents
+    along_z, along_y, _ = along_three_axes(strides.input_axes)
+    line, plane, channel = staged_pitches(
+        layout.pitches[1],
+        (height, depth),
+        (along_y, along_z, strides.input[2]),
+        CHUNK if chunks else 1,
+    )
     parts = pieces(layout.extent, chunks)
     results, biases, weights, offsets, inputs, buffer = layout.places
     return {
@@ -346,6 +336,5 @@ def _phases(axis: AxisTaps) -> list[Members]:
 def _order(layout: Layout) -> list[int]:
     """Return the phases of z and y, phases with taps first: an array of bytes, as words."""
     busy = layout.busy
-    order = bytes(sorted(range(layout.phases), key=lambda phase: phase not in busy))
-    padded = order.ljust(MAX_PHASES**2, b"\0")
-    return [int.from_bytes(padded[i : i + 8], "little") for i in range(0, len(padded), 8)]
+    order = sorted(range(layout.phases), key=lambda phase: phase not in busy)
+    return byte_words(order, MAX_PHASES**2)

@@ -214,6 +214,7 @@ COMPILE = """
 import time
 import cupy
 from cupyconv import _compile, _device
+from cupyconv._kernels import choice
 
 (cupy.zeros(3) + 1).sum()
 parts = ("ELEMENT", "INPUT", "OUTPUT", "PARTS", "ENGINE")

@@ -133,7 +133,7 @@ def bind(
         term = 0 if bias is None else address(bias)
         arguments = aligned if source % CHUNK == 0 else unaligned
         pairs = in_pairs and result % (2 * itemsize) == 0
-        launch(arguments(source, address(weight), result, term, pairs))
+        launch(arguments.fill(source, address(weight), result, term, pairs))
 
     return convolve
 

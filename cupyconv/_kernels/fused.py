@@ -128,7 +128,7 @@ def bind(
         )
         convolve(data, kernel, None, None, pooled, partial, *batch_norm, *known)
         places = pooled, partial, affine, device.address(out)
-        arguments = template(*places, *known, *batch_norm, *last)
+        arguments = template.fill(*places, *known, *batch_norm, *last)
         combine(arguments)
         normalize(arguments)
         if plan.norm.apart:

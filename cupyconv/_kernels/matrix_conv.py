@@ -394,10 +394,10 @@ def bind_pooling(
         if split:
             arrived = packed + plan.packed
             looked_at, more = (*looked_at, arrived), (*more, partial, arrived)
-        pack(pack_template(weights, packed, *looked_at))
+        pack(pack_template.fill(weights, packed, *looked_at))
         paired = input_pairs and source % (2 * element) == 0
         launch(
-            template(
+            template.fill(
                 *(source, weights, packed, result, 0 if bias is None else address(bias)),
                 *(reciprocal(groups // 2 if paired else groups), paired),
                 math.gcd(unit, result // element),

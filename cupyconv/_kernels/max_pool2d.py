@@ -195,7 +195,7 @@ def run(plan: PoolPlan, geometry: PoolGeometry, data: Array, out: Array, device:
             (read, strides, step), (written, result_strides, result_step) = source, target
             read, written = read + first * step, written + first * result_step
             template = _template(one, lead, placed(read, strides, size), result_strides)
-            device.launcher(launch)(template(read, written))
+            device.launcher(launch)(template.fill(read, written))
 
 
 @lru_cache(maxsize=4096)

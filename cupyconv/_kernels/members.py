@@ -8,8 +8,9 @@ is `CALL` in the template.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -45,11 +46,33 @@ def _append(words: list[int], places: list[int], members: Iterable[Member]) -> N
             _append(words, places, member.values() if isinstance(member, Mapping) else member)
 
 
+@cache
+def _filler(places: tuple[int, ...]) -> Callable[[Arguments], Callable[..., Arguments]]:
+    """Return a function that makes `Template.fill` of the words of a template.
+
+    Its code is generated, one assignment for each place, because a loop over the places would take
+    a tenth of the call overhead of a small convolution.
+    """
+    values = ", ".join(f"value{i}" for i in range(len(places)))
+    assignments = [f"        filled[{place}] = value{i}" for i, place in enumerate(places)]
+    lines = [
+        "def filler(words):",
+        f"    def fill({values}):",
+        "        filled = words[:]",
+        *assignments,
+        "        return filled",
+        "    return fill",
+    ]
+    scope: dict[str, Callable[[Arguments], Callable[..., Arguments]]] = {}
+    exec("\n".join(lines), scope)
+    return scope["filler"]
+
+
 class Template:
     """The arguments of a launch of a ``.cu`` file, in which each call fills some places.
 
     `members` are the members of the ``struct Arguments`` of the file `source`, in order; a test
-    compares their names.
+    compares their names. `fill` returns the arguments with its values in the places of `CALL`.
     """
 
     def __init__(self, source: str, members: Members) -> None:
@@ -57,22 +80,7 @@ class Template:
         words: list[int] = []
         places: list[int] = []
         _append(words, places, members.values())
-        # Most structs begin with addresses, which a call puts in their places all at once.
-        self._first = sum(place == i for i, place in enumerate(places))
-        self._others = tuple((place, i) for i, place in enumerate(places) if place != i)
-        self._values = len(places)
-        self._constants = array("q", words[self._first :])
-
-    def __call__(self, *values: int) -> Arguments:
-        """Return the arguments with these values in the places of `CALL`."""
-        if len(values) != self._values:
-            raise ValueError(f"{self.source} takes {self._values} values, got {len(values)}")
-        if not self._others:
-            return array("q", values) + self._constants
-        words = array("q", values[: self._first]) + self._constants
-        for place, i in self._others:
-            words[place] = values[i]
-        return words
+        self.fill = _filler(tuple(places))(array("q", words))
 
 
 # A ``struct Parameter`` that is known at the call alone.
@@ -119,6 +127,6 @@ def one_launch(device: Device, launch: Launch, template: Template) -> Convolutio
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
         term = 0 if bias is None else address(bias)
-        run(template(address(data), address(weight), address(out), term))
+        run(template.fill(address(data), address(weight), address(out), term))
 
     return convolve

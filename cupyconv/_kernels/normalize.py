@@ -196,7 +196,7 @@ def run(
         placed(source, strides_of(data), data.dtype.itemsize),
         placed(result, strides_of(out), out.dtype.itemsize),
     )
-    arguments = template(
+    arguments = template.fill(
         source,
         result,
         *(map(device.address, workspaces) if workspaces else (0, 0, 0)),

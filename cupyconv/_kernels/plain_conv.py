@@ -205,7 +205,7 @@ def bind(
         packed = address(memory)
         term = 0 if bias is None else address(bias)
         arrays = address(data), address(weight), address(out), term
-        arguments = template(*arrays, packed, packed + weights)
+        arguments = template.fill(*arrays, packed, packed + weights)
         pack(arguments)
         launch(arguments)
 

@@ -215,7 +215,7 @@ def bind(
         term = 0 if bias is None else address(bias)
         moved = [math.gcd(n, place // 2) for n, place in zip(most, arrays, strict=True)]
         across = by_rows > by_channels and min(moved[:2]) > 1
-        launch(template(*arrays, term, *moved, across))
+        launch(template.fill(*arrays, term, *moved, across))
 
     return convolve
 

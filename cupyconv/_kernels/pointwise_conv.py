@@ -268,8 +268,8 @@ def bind(
         bulk = aligned and bulks and source % 16 == 0
         memory = device.workspace((plan.packed,), byte)
         packed = address(memory)
-        pack(pack_template(weights, packed, source))
-        launch(template(source, weights, packed, result, term, bulk, aligned))
+        pack(pack_template.fill(weights, packed, source))
+        launch(template.fill(source, weights, packed, result, term, bulk, aligned))
 
     return convolve
 

@@ -247,7 +247,7 @@ def bind(
         term = 0 if bias is None else address(bias)
         loaded = 0 if shape.taps else source
         aligned = together and (loaded | result) % (places * itemsize) == 0
-        launch(template(source, address(weight), result, term, aligned))
+        launch(template.fill(source, address(weight), result, term, aligned))
 
     return convolve
 

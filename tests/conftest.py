@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from cupyconv._kernels import direct_conv
+from cupyconv._kernels import direct_conv, launches
 from emulator.device import build_ahead
 
 # On a CI server Hypothesis would by itself draw the same examples in each run; here it never does.
@@ -34,6 +34,9 @@ if os.environ.get("CUPYCONV_NO_POOL"):  # tests/sanitize.py
     import cupy
 
     cupy.cuda.set_allocator(None)
+
+if os.environ.get("CUPYCONV_NO_BULK"):  # tests/sanitize.py
+    launches.BULK_COPIES = ()
 
 
 def gpu_is_present() -> bool:

@@ -5,6 +5,7 @@
 //                multiply, give the stage of weights back; give the stage of inputs back
 //     then       float16 emulation adds up passes, split-K adds up slices, and the epilogue stores or pools
 #pragma once
+#include "matrix_outputs.cuh"
 #include "matrix_split_k.cuh"
 
 struct Consumer {

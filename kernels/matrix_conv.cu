@@ -5,25 +5,25 @@
 //                       + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
 //
 // A block computes tiles of ROWS output channels (M) by COLUMNS output positions (N). K runs over channels and taps;
-// a K step is one instruction's depth of channels, 32 bytes of each, at one tap. No matrix of windows is ever stored: in
+// a K step is the depth of one instruction, 32 bytes of channels, at one tap. No matrix of windows is ever stored: in
 // shared memory a tap of y and x is a shifted start address of the same inputs. matrix_tile.cuh explains this layout and
 // its words, pack_weights.cu the layout of the weights, which it has packed before.
 //
-//     kernel        file                  what it does
-//     ------        ----                  ------------
-//     parameters    matrix_arguments.cuh  constants, struct Arguments, shared memory
-//     scheduler     matrix_schedule.cuh   which tiles a block computes, in which order
-//                   matrix_passes.cuh     the K loop of a tile, and how often a tile goes through it
-//     tables        matrix_layout.cuh     where inputs lie, the same for all tiles
-//                   matrix_outputs.cuh    where rows and columns lie, and which exist
-//     producers     matrix_producer.cuh   a warp loads weights, the other producer warps load inputs
-//     mainloop      matrix_consumer.cuh   consumer warpgroups multiply
-//                   matrix_engine.cuh     by wgmma or by mma
-//     epilogue      matrix_store.cuh      stores outputs, or
-//                   matrix_pool.cuh       pools them (POOLS)
-//                   matrix_exact.cuh      computes what is not finite again, from the arrays
-//     variants      matrix_float16.cuh    float16 emulation of float32 with exponent windows (OPERAND)
-//                   matrix_split_k.cuh    split-K (SPANS)
+//     role          file                  structs and what they do
+//     ----          ----                  ------------------------
+//     parameters    matrix_arguments.cuh  Arguments, Shared, Memory: parameters and shared memory
+//     scheduler     matrix_schedule.cuh   Schedule: which tiles a block computes, in which order
+//                   matrix_passes.cuh     KLoop, Passes: the stages of a tile, and how often it goes through them
+//     tables        matrix_layout.cuh     Layout: where inputs lie, the same for all tiles
+//                   matrix_outputs.cuh    Outputs: where rows and columns lie, and which exist
+//     producers     matrix_producer.cuh   WeightProducer, InputProducer: fill the stages
+//     mainloop      matrix_consumer.cuh   Consumer: multiplies what is in the stages
+//                   matrix_engine.cuh     WgmmaEngine, MmaEngine: the instructions
+//     epilogue      matrix_store.cuh      Epilogue = Store: stores outputs, or
+//                   matrix_pool.cuh       Epilogue = Pool: stores extrema of windows, and statistics (POOLS)
+//                   matrix_exact.cuh      exact_sum: computes what is not finite again, from the arrays
+//     variants      matrix_float16.cuh    Numbers: float16 emulation of float32 with exponent windows (OPERAND)
+//                   matrix_split_k.cuh    Slicing: split-K (SPANS)
 //
 // Warps are specialised. The first TEAMS warpgroups are consumers: of two, each has its 64 rows of the tile or its half of
 // the columns; a single one has all. Of the producer warps after them the first one loads weights, the others load inputs.
@@ -35,6 +35,14 @@
 //                                        one tap of z                  |    (sums in registers)
 //     packed weights --> producer warp --> ring of `weight_stages`:  --+
 //                        (bulk copies)     up to `group` K steps
+//
+//     all warps            for each tile of the block (Schedule), and for each pass over it (Passes):
+//       WeightProducer       for each group of steps: wait until its stage is empty, copy
+//       InputProducer        for each round of K blocks: wait until their stages are empty, convert and store the round
+//                            before, load the next one
+//       Consumer             describe rows and columns (Outputs), then for each stage (mainloop): wait until it is full,
+//                            multiply, give it back; then add up passes (Numbers) and slices (Slicing), and store
+//                            (Epilogue)
 //
 // A stage of inputs consists of 16-byte chunks ("slots": 4 channels of TF32, 8 of 16 bits):
 //
@@ -63,17 +71,7 @@
 // and, where the GPU can, before pack_weights.cu has ended (programmatic dependent launch): a thread that reads what
 // that kernel writes waits for it here.
 
-#include "matrix_arguments.cuh"
-#include "matrix_schedule.cuh"
-#include "matrix_layout.cuh"
 #include "matrix_producer.cuh"
-#include "matrix_exact.cuh"
-#if POOLS
-#include "matrix_pool.cuh"
-#else
-#include "matrix_store.cuh"
-#endif
-#include "matrix_outputs.cuh"
 #include "matrix_consumer.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __grid_constant__ Arguments p) {

@@ -2,6 +2,8 @@
 // them exist, their bias and their scale. Columns are described once for a tile inside of the output (set 0), and again
 // for each tile at its border (set 1); rows where a tile has others than the tile before.
 #pragma once
+#include "matrix_pool.cuh"
+#include "matrix_store.cuh"
 
 struct Outputs {
     const Schedule& schedule;

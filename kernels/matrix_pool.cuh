@@ -27,6 +27,7 @@
 #include "matrix_exact.cuh"
 #include "matrix_float16.cuh"
 
+#if POOLS
 // The sum over LANES neighbouring lanes.
 template <int LANES, typename Value>
 __device__ inline Value sum_over(Value value) {
@@ -454,3 +455,4 @@ __device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four
     }
 }
 typedef Pool Epilogue;
+#endif

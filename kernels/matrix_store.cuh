@@ -11,6 +11,7 @@
 #include "matrix_exact.cuh"
 #include "matrix_float16.cuh"
 
+#if !POOLS
 __device__ __noinline__ void recompute(const Arguments& p, Shared& shared, int index, int warpgroup, int border);
 
 struct Store {
@@ -214,3 +215,4 @@ __device__ __noinline__ void recompute(const Arguments& p, Shared& shared, int i
         *at = narrow<Element>(sum + shared.bias[warpgroup][row]);
     }
 }
+#endif

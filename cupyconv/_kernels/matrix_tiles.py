@@ -538,7 +538,7 @@ def _deep(summation: Sum, loads: int, stages: int) -> int:
 
 
 def _declared(shape: Shape, mode: Mode, engine: str, window: int) -> int:
-    """Return the bytes of ``struct Shared`` in matrix_conv.cu, member by member."""
+    """Return the bytes of ``struct Shared`` in matrix_arguments.cuh, member by member."""
     teams, wgmma = shape.teams, engine == "hopper"
     pass_tiles = min(32 // mode.itemsize, shape.team_columns // (8 if wgmma else 32))
     columns = whole_multiple(shape.team_columns, pass_tiles * 8)  # of a warpgroup: whole buffers

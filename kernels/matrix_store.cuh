@@ -61,16 +61,16 @@ struct Store {
                                                   const Tile& tile, int64 output, int index, int warpgroup,
                                                   int border) {
         const Store own(schedule, warpgroup, border);
-        Bits* const out = (Bits*)schedule.p.out + output;
         const int row = schedule.first_row(tile, warpgroup);
         if (schedule.p.fold[2].count > 1)
-            own.store<true>(engine, scale, out, row, index);
+            own.store<true>(engine, scale, output, row, index);
         else
-            own.store<false>(engine, scale, out, row, index);
+            own.store<false>(engine, scale, output, row, index);
     }
 
     template <bool ACROSS, typename Scale>
-    __device__ __forceinline__ void store(ENGINE& engine, const Scale& scale, Bits* out, int row0, int index) const {
+    __device__ __forceinline__ void store(ENGINE& engine, const Scale& scale, int64 output, int row0, int index) const {
+        Bits* const out = (Bits*)p.out + output;
         Pair* const pass = shared.pass[threadIdx.x / 32];
         Special specials;
 #pragma unroll

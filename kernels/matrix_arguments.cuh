@@ -28,18 +28,19 @@ constexpr int ROWS = SLABS * SLAB_ROWS, COLUMNS = COLUMN_WARPGROUPS * WARPGROUP_
 
 // Outputs pass through a buffer of each warp, so that stores run along rows: 16 rows, a few mma fragments wide, or 8
 // rows of pairs of folds. The padding spreads the lanes' rows over the banks.
-constexpr int PASS_TILES = ENGINE::COLUMNS * sizeof(Pair) < 64 ? ENGINE::COLUMNS : 64 / sizeof(Pair);
-constexpr int PASS_PAIRS = PASS_TILES * 4;  // pairs of neighbouring outputs in a row of the buffer
-constexpr int PASS_PITCH = PASS_PAIRS + 4;
+constexpr int BUFFER_FRAGMENTS = ENGINE::COLUMNS * sizeof(Pair) < 64 ? ENGINE::COLUMNS : 64 / sizeof(Pair);
+constexpr int BUFFER_PAIRS = BUFFER_FRAGMENTS * 4;  // pairs of neighbouring outputs in a row of the buffer
+constexpr int BUFFER_PITCH = BUFFER_PAIRS + 4;
 // The columns of a warpgroup, rounded up to whole buffers.
-constexpr int PASSED_COLUMNS = (WARPGROUP_COLUMNS + PASS_TILES * 8 - 1) / (PASS_TILES * 8) * (PASS_TILES * 8);
+constexpr int BUFFER_COLUMNS = BUFFER_FRAGMENTS * 8;
+constexpr int BUFFERED_COLUMNS = (WARPGROUP_COLUMNS + BUFFER_COLUMNS - 1) / BUFFER_COLUMNS * BUFFER_COLUMNS;
 
 constexpr int MAX_STAGES = 16;
 constexpr int MOST_FOLDS = 32;    // of a column, as many as a word has bits
 constexpr int MOST_ORDERED = 32;  // phases
 constexpr int64 ABSENT = -0x7fffffffffffffffll - 1;  // the offset of an input that does not exist
 
-// Named barriers. The first four are the engine's and those of the warpgroups.
+// Named barriers, beside those of the engine (TURN_BARRIER).
 constexpr int WARPGROUP_BARRIER = 1;  // and the next one: of each consumer warpgroup
 constexpr int POOL_BARRIER = 6;       // of two consumer warpgroups that share rows
 constexpr int ALL_THREADS = 7, INPUTS_DESCRIBED = 8, OUTPUTS_DESCRIBED = 9;
@@ -109,8 +110,8 @@ struct Arguments {
 
 // ---- shared memory ----
 //
-// `Shared` is a chain of structs, of which variants choose the links: a struct with several bases would test its address
-// at each access. _kernels/matrix_tiles.py counts its bytes (_declared).
+// `Shared` is a chain of structs, of which variants choose the links: a struct with several bases would test its
+// address at each access. _kernels/matrix_tiles.py counts its bytes (_declared).
 
 template <bool FIRST, typename A, typename B>
 struct choose {
@@ -120,26 +121,29 @@ template <typename A, typename B>
 struct choose<false, A, B> {
     typedef B type;
 };
+
 // The barriers of the pipeline, and what consumer warpgroups know of their rows and columns.
 struct CommonState {
     mbarrier inputs_full[MAX_STAGES], inputs_empty[MAX_STAGES];
     mbarrier weights_full[MAX_STAGES], weights_empty[MAX_STAGES];
     Phase phase;
-    // Of each column: its offset from the tile's first output on, its coordinates in the tile (PackedPlace), and a
-    // bit for each fold that exists, in tiles that lie inside of the output (0) and in the present one at its border (1).
-    int64 column_offset[TEAMS][PASSED_COLUMNS];
-    unsigned column_place[TEAMS][PASSED_COLUMNS];
-    unsigned column_folds[2][TEAMS][PASSED_COLUMNS];
+    // Of each column: its offset from the tile's first output on, its coordinates in the tile (PackedPlace), and a bit
+    // for each fold that exists, in tiles that lie inside of the output (0) and in the present one at its border (1).
+    int64 column_offset[TEAMS][BUFFERED_COLUMNS];
+    unsigned column_place[TEAMS][BUFFERED_COLUMNS];
+    unsigned column_folds[2][TEAMS][BUFFERED_COLUMNS];
     float bias[TEAMS][WARPGROUP_ROWS];
 };
 
 struct EmulationState : CommonState {
-    unsigned windows[MOST_TILES];  // of the inputs of the latest tiles: bits of windows beside the first, and of K blocks
+    // Of the latest tiles: bits of the windows of their inputs, if not the first one alone, and of K blocks that have
+    // others.
+    unsigned windows[MOST_TILES];
     int shifts[2][TEAMS][WARPGROUP_ROWS];  // of rows, for either window of weights
     // Factors of columns for the least shift of a tile's samples: 1, and those of the present tile.
-    __align__(8) float powers[2][TEAMS][PASSED_COLUMNS];
-    // Tiles that the second sweep computes again, or more than the list holds: all tiles then. The union of their windows,
-    // whether the sums of the first such tile have been kept, and whether a warp has lost its part of these.
+    __align__(8) float powers[2][TEAMS][BUFFERED_COLUMNS];
+    // Tiles that the second sweep computes again, or more than the list holds: all tiles then. The union of their
+    // windows, whether the sums of the first such tile have been kept, and whether a warp has lost its part of these.
     int wide_tiles[MOST_WIDE], wide_count;
     unsigned wide_windows, kept, lost;
 };
@@ -152,7 +156,7 @@ struct FragmentRows {
     unsigned fold[2];     // a bit for the group's fold
 };
 struct StoreState : NumbersState {
-    __align__(16) Pair pass[CONSUMER_WARPS][16 * PASS_PITCH];
+    __align__(16) Pair buffer[CONSUMER_WARPS][16 * BUFFER_PITCH];
     FragmentRows rows[TEAMS][WARPGROUP_ROWS / 16];
 };
 
@@ -166,7 +170,7 @@ struct PoolState : NumbersState {
     // Rows of sums that are exchanged between threads, with padding that spreads them over the banks.
     __align__(16) float values[ROW_WARPGROUPS][STACKED == 1 ? ENGINE::PASS_ROWS : 1][COLUMNS + 8];
     Window window[COLUMNS / 4];
-    __align__(8) float present[2][TEAMS][PASSED_COLUMNS];  // as column_folds: 1 for an output, else 0
+    __align__(8) float present[2][TEAMS][BUFFERED_COLUMNS];  // as column_folds: 1 for an output, else 0
     Moments moments[TEAMS][ENGINE::COLUMN_WARPS][WARPGROUP_ROWS];
     unsigned flip[TEAMS][WARPGROUP_ROWS];  // how the extrema of a row are found
 };

@@ -4,10 +4,10 @@
 //     out[n, g, row, o] = bias[g, row]
 //                       + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
 //
-// A block computes tiles of ROWS output channels (M) by COLUMNS output positions (N). K runs over channels and taps;
-// a K step is the depth of one instruction, 32 bytes of channels, at one tap. No matrix of windows is ever stored: in
-// shared memory a tap of y and x is a shifted start address of the same inputs. matrix_tile.cuh explains this layout and
-// its words, pack_weights.cu the layout of the weights, which it has packed before.
+// A block computes tiles of ROWS output channels (M) by COLUMNS output positions (N). K runs over channels and taps; a
+// K step is the depth of one instruction, 32 bytes of channels, at one tap. No matrix of windows is ever stored: in
+// shared memory a tap of y and x is a shifted start address of the same inputs. matrix_tile.cuh explains this layout
+// and its words, pack_weights.cu the layout of the weights, which it has packed before.
 //
 //     role          file                  structs and what they do
 //     ----          ----                  ------------------------
@@ -25,9 +25,9 @@
 //     variants      matrix_float16.cuh    Numbers: float16 emulation of float32 with exponent windows (OPERAND)
 //                   matrix_split_k.cuh    Slicing: split-K (SPANS)
 //
-// Warps are specialised. The first TEAMS warpgroups are consumers: of two, each has its 64 rows of the tile or its half of
-// the columns; a single one has all. Of the producer warps after them the first one loads weights, the others load inputs.
-// Two rings of stages lie between them, each stage with an mbarrier for "full" and one for "empty":
+// Warps are specialised. The first TEAMS warpgroups are consumers: of two, each has its 64 rows of the tile or its half
+// of the columns; a single one has all. Of the producer warps after them the first one loads weights, the others load
+// inputs. Two rings of stages lie between them, each stage with an mbarrier for "full" and one for "empty":
 //
 //     input, NCHW --> producer warps --> ring of `stages`:           --+
 //                     (registers)        a few K blocks of the         |

@@ -1,6 +1,6 @@
 // The engines of matrix_conv.cu: two ways to feed the Tensor Cores, with one interface. A consumer warpgroup of 128
-// threads holds WARPGROUP_ROWS rows by WARPGROUP_COLUMNS columns of sums as fragments of 16 x 8, laid out over a warp as
-// ptx.cuh draws them.
+// threads holds WARPGROUP_ROWS rows by WARPGROUP_COLUMNS columns of sums as fragments of 16 x 8, laid out over a warp
+// as ptx.cuh draws them.
 //
 //     WgmmaEngine   compute capability 9.0: a warp has 16 of the rows and all columns; both operands
 //                   come from shared memory by descriptor, so a tap is an addition to one
@@ -9,15 +9,15 @@
 //
 // With float32 accuracy (PARTS = 2) a step has three products: high * low, low * high, high * high. (Low parts that are
 // float16 numbers are multiplied by LOW_SCALE, and their products are a chain of their own.) Tensor Cores truncate as
-// they add, always towards zero, so that sums drift where all terms have one sign. Therefore the products of a few steps
-// form a chain that starts at zero and is then added to the sum with rounding. The small products of the chain come
-// first, where truncation loses less by a factor of 2**11. MmaEngine lacks the registers to sort the products of several
-// steps: its chains are the three products of one step. tests/bounds.py derives the error.
+// they add, always towards zero, so that sums drift where all terms have one sign. Therefore the products of a few
+// steps form a chain that starts at zero and is then added to the sum with rounding. The small products of the chain
+// come first, where truncation loses less by a factor of 2**11. MmaEngine lacks the registers to sort the products of
+// several steps: its chains are the three products of one step. tests/bounds.py derives the error.
 //
-// Macros: SEGMENT (columns of a segment: this many neighbouring slots, the N of a wgmma), SEGMENTS (of a warpgroup), and
-// TEAMS and SLABS, the consumer warpgroups and the slabs of 64 rows of a block. POOLS: where outputs are pooled two by
-// two, and a warpgroup has two segments, these are STACKED: they are the upper and the lower rows of its windows, so that
-// a thread has all four outputs of a window.
+// Macros: SEGMENT (columns of a segment: this many neighbouring slots, the N of a wgmma), SEGMENTS (of a warpgroup),
+// and TEAMS and SLABS, the consumer warpgroups and the slabs of 64 rows of a block. POOLS: where outputs are pooled two
+// by two, and a warpgroup has two segments, these are STACKED: they are the upper and the lower rows of its windows, so
+// that a thread has all four outputs of a window.
 #pragma once
 #include "matrix_tile.cuh"
 
@@ -85,13 +85,13 @@ struct WgmmaEngine {
     static constexpr int TAKEN = PARTS == 1 && (!SCALED || SEGMENTS * SEGMENT == 256) ? 176 : 168;
     __device__ static void take() { take_registers<TAKEN>(); }
     __device__ static void give() { give_registers<256 - TAKEN>(); }
-    // Registers of a producer thread for loads under way: small tiles are for small calls, in which every instruction is
-    // waited for. EARLY: producers begin before the tables of consumers are complete.
+    // Registers of a producer thread for loads under way: small tiles are for small calls, in which every instruction
+    // is waited for. EARLY: producers begin before the tables of consumers are complete.
     static constexpr int LOADS = PARTS * PIECES * SEGMENT / 2 <= 64 ? 16 : 32;
     static constexpr bool EARLY = true;
 
-    // A chain begins with a product that does not add, which a register says at run time. The registers of the chain are
-    // cleared nevertheless: if they are undefined, NVRTC up to 12.8 lets each product wait for the one before.
+    // A chain begins with a product that does not add, which a register says at run time. The registers of the chain
+    // are cleared nevertheless: if they are undefined, NVRTC up to 12.8 lets each product wait for the one before.
     __device__ void clear() {
 #pragma unroll
         for (int s = 0; s < PIECES; ++s)
@@ -124,8 +124,8 @@ struct WgmmaEngine {
             Product::multiply(sums[s], weights.at(weight + s / SEGMENTS * (SLAB_BYTES / SLOT_BYTES)),
                               inputs.at(starts.of[s % SEGMENTS] + part), add);
     }
-    // use(step, slot of its weights, starts of its inputs) for all steps. While the products of a few steps are issued, the
-    // distances of the next steps are loaded, which takes longer than small products.
+    // use(step, slot of its weights, starts of its inputs) for all steps. While the products of a few steps are issued,
+    // the distances of the next steps are loaded, which takes longer than small products.
     template <typename Use>
     __device__ __forceinline__ static void each(const Operands& o, Use use) {
         const int pitch = o.weight_pitch / SLOT_BYTES;
@@ -145,17 +145,17 @@ struct WgmmaEngine {
             if (step + i < o.steps) use(step + i, (step + i) * pitch, Starts(next[i], o.segment_pitch));
     }
 
-    // Two consumer warpgroups take turns (ping-pong): while one waits for its next operands or adds its chain to its sum,
-    // the products of the other one keep the Tensor Cores busy. Side by side, both would end at the same time. A turn ends
-    // a little before its last products, so that the first products of the next turn are there in time.
+    // Two consumer warpgroups take turns (ping-pong): while one waits for its next operands or adds its chain to its
+    // sum, the products of the other one keep the Tensor Cores busy. Side by side, both would end at the same time. A
+    // turn ends a little before its last products, so that the first products of the next turn are there in time.
     __device__ static void wait_for_turn(int warpgroup) {
         if (TURNS) named_barrier_wait(TURN_BARRIER + warpgroup, 2 * WARPGROUP);
     }
     __device__ static void give_turn(int warpgroup) {
         if (TURNS) named_barrier_arrive(TURN_BARRIER + warpgroup, 2 * WARPGROUP);
     }
-    // If the second warpgroup lags, each has BEHIND groups of a pass alone, while the other one is in its epilogue: there
-    // it neither waits for its turn nor gives one.
+    // If the second warpgroup lags, each has BEHIND groups of a pass alone, while the other one is in its epilogue:
+    // there it neither waits for its turn nor gives one.
     //
     //     first    0   1   2   3   4   5            0   1   2 ...
     //     second         0   1   2   3   4   5            0   1 ...     BEHIND 1
@@ -266,8 +266,8 @@ struct MmaEngineOf {
     __device__ static int row(int r) { return first_row(r) + threadIdx.x % 32 / 4; }
     __device__ static int column(int c) { return first_column(c) + threadIdx.x % 4 * 2; }
     __device__ float& value(int r, int c, int i) { return sum[r][c][i]; }
-    // All threads have as many registers. Sums take most of them: with EARLY, ptxas would spill what each group of steps
-    // needs. Few sums leave registers for a second producer warpgroup.
+    // All threads have as many registers. Sums take most of them: with EARLY, ptxas would spill what each group of
+    // steps needs. Few sums leave registers for a second producer warpgroup.
     static constexpr int PRODUCER_WARPGROUPS = ROWS * COLUMNS * 4 * PARTS <= 64 && !POOLS ? 2 : 1, LOADS = 32;
     static constexpr bool EARLY = false;
     __device__ static void take() {}

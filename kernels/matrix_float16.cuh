@@ -75,8 +75,8 @@ struct WindowScale {
 
 struct EmulatedNumbers {
     typedef WindowScale Scale;
-    // The sums of a thread in memory, for the few tiles that have several passes, or whose shifts are too far apart or too
-    // large for one float. Between passes these are scaled like those of the first one.
+    // The sums of a thread in memory, for the few tiles that have several passes, or whose shifts are too far apart or
+    // too large for one float. Between passes these are scaled like those of the first one.
     typedef Four Sums[ENGINE::ROWS][ENGINE::COLUMNS];
 
     const Schedule& schedule;
@@ -122,7 +122,7 @@ struct EmulatedNumbers {
         Shared& shared = schedule.shared;
         const SampleShifts samples(p, tile);
         if (p.tile[0] > 1)
-            for (int i = threadIdx.x % WARPGROUP; i < PASSED_COLUMNS; i += WARPGROUP)
+            for (int i = threadIdx.x % WARPGROUP; i < BUFFERED_COLUMNS; i += WARPGROUP)
                 shared.powers[1][warpgroup][i] =
                     PowerOfTwo(samples.least - samples.of(shared.column_place[warpgroup][i])).first;
     }
@@ -173,8 +173,8 @@ struct EmulatedNumbers {
     __device__ int shift_of(int warpgroup, int row, int pass) const {
         return shared.shifts[schedule.weights_of_pass(pass)][warpgroup][row] + schedule.window_of_pass(pass) * WINDOW;
     }
-    // The factor that scales a row's sums of a pass like those of the first one. (A row without weights in the second window
-    // has sums of zero there.)
+    // The factor that scales a row's sums of a pass like those of the first one. (A row without weights in the second
+    // window has sums of zero there.)
     __device__ float power_of(int warpgroup, int row, int pass) const {
         return PowerOfTwo(shift_of(warpgroup, row, 0) - shift_of(warpgroup, row, pass)).first;
     }

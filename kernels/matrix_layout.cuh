@@ -103,8 +103,8 @@ struct Layout {
         return offset - element_of(p, a, offset) * spread_of(p, a);
     }
 
-    // The slots of each pair of inputs that belong to an odd number of lattices: as many pairs as there are lattices fill
-    // two slots of each.
+    // The slots of each pair of inputs that belong to an odd number of lattices: as many pairs as there are lattices
+    // fill two slots of each.
     //
     //     three lattices, inputs 0 ... 5      0 | 0 3        pairs (0, 1) (2, 3) (4, 5)
     //                                         1 | 1 4

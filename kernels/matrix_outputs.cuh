@@ -15,8 +15,8 @@ struct Outputs {
 
     // Describes the columns of all warpgroups, in tiles inside of the output.
     __device__ __forceinline__ void describe_columns(const Threads& threads) const {
-        for (int i = threads.rank; i < TEAMS * PASSED_COLUMNS; i += threads.count) {
-            const int warpgroup = i / PASSED_COLUMNS, own = i % PASSED_COLUMNS;
+        for (int i = threads.rank; i < TEAMS * BUFFERED_COLUMNS; i += threads.count) {
+            const int warpgroup = i / BUFFERED_COLUMNS, own = i % BUFFERED_COLUMNS;
             const int column = schedule.first_column(warpgroup) + own;
             int place[4];
             place_of(p, column / SEGMENT / STACKED * int(p.segment_pitch) + column % SEGMENT, place);
@@ -55,7 +55,7 @@ struct Outputs {
         if (inside && !new_rows && !(EMULATES && p.tile[0] > 1)) return 0;
         named_barrier_wait(WARPGROUP_BARRIER + warpgroup, WARPGROUP);  // nobody reads the last tile's any more
         if (!inside)
-            for (int i = thread; i < PASSED_COLUMNS; i += WARPGROUP) {
+            for (int i = thread; i < BUFFERED_COLUMNS; i += WARPGROUP) {
                 int place[4];
                 PackedPlace::unpack(shared.column_place[warpgroup][i], place);
                 bool exists = true;

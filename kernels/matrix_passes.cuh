@@ -7,10 +7,10 @@
 //     sweep 1   these tiles again, in all windows:  pass  = window of weights * WINDOWS + window of inputs
 //
 // Passes of other windows leave out the stages whose numbers all lie in the first one. With one product, the first such
-// tile has its sums kept, if it has no numbers above the first window, and goes on with the other passes: mostly a block
-// has no more than that, for a number that is nearly zero by chance. Where weights lie in two windows, each pass is two.
-// All warps of a block walk through sweeps, tiles, passes and stages in the same order, so that producers and consumers
-// agree on the stages of the rings without telling each other.
+// tile has its sums kept, if it has no numbers above the first window, and goes on with the other passes: mostly a
+// block has no more than that, for a number that is nearly zero by chance. Where weights lie in two windows, each pass
+// is two. All warps of a block walk through sweeps, tiles, passes and stages in the same order, so that producers and
+// consumers agree on the stages of the rings without telling each other.
 #pragma once
 #include "matrix_arguments.cuh"
 
@@ -120,8 +120,9 @@ struct WindowPasses : KLoop {
         return window <= LAST_WINDOW ? window : FIRST_WINDOW;
     }
     __device__ static int weights_of_pass(int pass) { return pass / WINDOWS; }
-    // Whether a pass has the stage that begins with a K block. If weights stay in their ring it has all stages, as these
-    // are in step. It always has a stage with fewer K blocks, so that consumers need not know which stages are left out.
+    // Whether a pass has the stage that begins with a K block. If weights stay in their ring it has all stages, as
+    // these are in step. It always has a stage with fewer K blocks, so that consumers need not know which stages are
+    // left out.
     __device__ bool has(int pass, int block) const {
         if (window_of_pass(pass) == 0 || stays() || block + depth > blocks) return true;
         const int first = block % int(p.chunk);

@@ -5,10 +5,11 @@
 // where the scale of the channel is negative, to the smallest sum. NaN is both.
 //
 //     pooled[n][channel][y][x] = extremum of out[n][channel][2y .. 2y + 1][2x .. 2x + 1]
-//     partial[block][channel]  = count, mean and squared deviations of all outputs that the block computed, outputs that
-//                                belong to no window included
+//     partial[block][channel]  = count, mean and squared deviations of all outputs that the block computed, including
+//                                outputs that belong to no window
 //
-// Tiles begin with even outputs along y and x, and have even sizes, so that no window lies in two tiles. Where its two rows are STACKED in the two segments of a warpgroup, a thread has all of a window:
+// Tiles begin with even outputs along y and x, and have even sizes, so that no window lies in two tiles. Where its two
+// rows are STACKED in the two segments of a warpgroup, a thread has all of a window:
 //
 //     columns   0   1   2   3   ...   SEGMENT
 //     row k     a   a   b   b         a   a   b   b       windows a, b
@@ -16,8 +17,8 @@
 //     registers -> Deviations -> moments      (keep)
 //               -> extremum   -> pooled
 //
-// Otherwise the warpgroups that have the same rows exchange them through a buffer, PASS_ROWS at a time, in which the lower
-// row of windows lies a pitch after the upper one:
+// Otherwise the warpgroups that have the same rows exchange them through a buffer, PASS_ROWS at a time, in which the
+// lower row of windows lies a pitch after the upper one:
 //
 //     registers -> Deviations -> moments      (pass)
 //               -> values, buffer of rows -> extremum -> pooled      (pool)
@@ -36,14 +37,14 @@ __device__ inline Value sum_over(Value value) {
     return value;
 }
 
-__device__ __noinline__ void recompute_values(const Arguments& p, Shared& shared, int index, int warpgroup, int border,
-                                           int first_row, int first_pass);
+__device__ __noinline__ void recompute_values(const Arguments& p, Shared& shared, int index, int warpgroup,
+                                              int border, int first_row, int first_pass);
 __device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four* all, Moments* found, int index,
                                         int warpgroup, int border, unsigned again);
 
 struct Pool {
-    // The bits of a row's sums that are flipped so that the extremum is the largest sum: none or the sign. ODD marks a row
-    // in which more counts than the order of the sums.
+    // The bits of a row's sums that are flipped so that the extremum is the largest sum: none or the sign. ODD marks a
+    // row in which more counts than the order of the sums.
     static constexpr unsigned SIGN = 0x80000000u, ODD = 1;
     static constexpr float MOST = 3.402823466e38f;  // the largest finite float
     __device__ __noinline__ static double of(const Parameter& parameter, int64 channel) {
@@ -57,9 +58,9 @@ struct Pool {
     __device__ static bool is_unusual(const Arguments& p, int64 channel) {
         return p.mean.data && is_special(normalized(p, channel, 0));
     }
-    // The sum that stands for a window in an odd row. Where given statistics are not finite, an infinity may become NaN, or
-    // all finite sums an infinity: then each sum is normalized. Otherwise the scale is zero, which makes the same of all
-    // finite sums, and NaN of an infinity: then it is the sum of largest magnitude.
+    // The sum that stands for a window in an odd row. Where given statistics are not finite, an infinity may become
+    // NaN, or all finite sums an infinity: then each sum is normalized. Otherwise the scale is zero, which makes the
+    // same of all finite sums, and NaN of an infinity: then it is the sum of largest magnitude.
     __device__ __noinline__ static float odd_extremum(const Arguments& p, int64 channel, const float* at, int below) {
         const bool unusual = is_unusual(p, channel);
         float kept = 0;
@@ -121,7 +122,8 @@ struct Pool {
         return p.segment_pitch == SEGMENT ? int(p.row_pitch) : SEGMENT;
     }
 
-    // Before a tile of other rows, and after the last tile: adds the statistics of the rows so far to those of the block.
+    // Before a tile of other rows, and after the last tile: adds the statistics of the rows so far to those of the
+    // block.
     __device__ static void end_rows(const Schedule& schedule, int warpgroup, int row_tile, int group) {
         if (row_tile >= 0) end_rows(schedule.p, schedule.shared, warpgroup, row_tile, group);
     }
@@ -154,8 +156,8 @@ struct Pool {
             const double scale = row < p.rows ? of(p.scale, channel) : 1;
             unsigned& flip = schedule.shared.flip[warpgroup][i];
             flip = scale > 0 ? 0 : scale < 0 ? SIGN : ODD;
-            // Where scale and shift are infinite, the sums on one side of the mean become NaN, which is the extremum: the
-            // smaller sums times the sign of the scale, if the shift is positive.
+            // Where scale and shift are infinite, the sums on one side of the mean become NaN, which is the extremum:
+            // the smaller sums times the sign of the scale, if the shift is positive.
             if (fabs(scale) > MOST && of(p.shift, channel) > MOST) flip ^= SIGN;
             if (row < p.rows && is_unusual(p, channel)) flip = ODD;
             for (int warp = 0; warp < ENGINE::COLUMN_WARPS; ++warp)
@@ -190,7 +192,8 @@ struct Pool {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 sync(warpgroup);  // nobody reads the rows before any more
-                float* const to = shared.values[buffer_of(warpgroup)][ENGINE::pass_row()] + schedule.first_column(warpgroup);
+                float* const to =
+                    shared.values[buffer_of(warpgroup)][ENGINE::pass_row()] + schedule.first_column(warpgroup);
 #pragma unroll
                 for (int c = 0; c < ENGINE::COLUMNS; ++c)
                     *(Neighbours*)(to + ENGINE::column(c)) = Unscaled::of(engine, r, half, c);
@@ -221,9 +224,9 @@ struct Pool {
         }
     }
 
-    // The moments of a row in this tile, whose columns four lanes share, by deviations from the mean of the tiles so far.
-    // The difference between the tile's mean and this one is part of the total variance, so that little cancels compared
-    // to that.
+    // The moments of a row in this tile, whose columns four lanes share, by deviations from the mean of the tiles so
+    // far. The difference between the tile's mean and this one is part of the total variance, so that little cancels
+    // compared to that.
     struct Deviations {
         float mean;
         float sums[2] = {0, 0}, squares[2] = {0, 0};  // two independent chains of additions each
@@ -247,8 +250,8 @@ struct Pool {
         }
     };
 
-    // A tile whose rows are stacked, from a thread's own sums of two channels. If sums are not finite, or rows are odd, the
-    // warp looks at them again.
+    // A tile whose rows are stacked, from a thread's own sums of two channels. If sums are not finite, or rows are odd,
+    // the warp looks at them again.
     __device__ __forceinline__ static void keep(const Schedule& schedule, ENGINE& engine, const Tile& tile, float count,
                                                 int index, int warpgroup, int border) {
         constexpr int BELOW = ENGINE::COLUMNS / 2;  // fragments from the upper row of windows to the lower one
@@ -335,9 +338,10 @@ struct Pool {
         return {count, mean, sum_over<4>(squares)};
     }
 
-    // Stores the extrema of the buffer's rows, which are consecutive channels: each warp has a few of them, and its lanes
-    // run along the windows of two rows at a time.
-    __device__ __forceinline__ static void pool(const Schedule& schedule, const Tile& tile, int warpgroup, int r, int half) {
+    // Stores the extrema of the buffer's rows, which are consecutive channels: each warp has a few of them, and its
+    // lanes run along the windows of two rows at a time.
+    __device__ __forceinline__ static void pool(const Schedule& schedule, const Tile& tile, int warpgroup, int r,
+                                                int half) {
         constexpr int HEIGHT = ENGINE::PASS_ROWS / (TOGETHER / 32), PITCH = COLUMNS + 8;
         constexpr int DOWN = HEIGHT > 1 ? 2 : 1, ACROSS = 32 / DOWN;
         const Arguments& p = schedule.p;
@@ -378,7 +382,8 @@ struct Pool {
         }
     }
     // The same, not inlined, for engines that have many passes.
-    __device__ __noinline__ static void pool_apart(const Schedule& schedule, const Tile& tile, int warpgroup, int r, int half) {
+    __device__ __noinline__ static void pool_apart(const Schedule& schedule, const Tile& tile, int warpgroup, int r,
+                                                   int half) {
         pool(schedule, tile, warpgroup, r, half);
     }
     __device__ static float flipped(unsigned bits, unsigned flip) { return __uint_as_float(bits ^ flip); }
@@ -394,8 +399,8 @@ __device__ inline float sum_again(const Schedule& schedule, const Tile& tile, in
 }
 
 // Computes the sums again that are not finite, in the eight rows of the buffer that the warp has written.
-__device__ __noinline__ void recompute_values(const Arguments& p, Shared& shared, int index, int warpgroup, int border,
-                                           int first_row, int first_pass) {
+__device__ __noinline__ void recompute_values(const Arguments& p, Shared& shared, int index, int warpgroup,
+                                              int border, int first_row, int first_pass) {
     constexpr int WIDTH = ENGINE::COLUMNS * 8;
     const Schedule schedule(p, shared);
     Tile tile;
@@ -404,15 +409,16 @@ __device__ __noinline__ void recompute_values(const Arguments& p, Shared& shared
     for (int i = threadIdx.x % 32; i < 8 * WIDTH; i += 32) {
         const int column = ENGINE::first_column(0) + i % WIDTH;
         const int channel = schedule.first_row(tile, warpgroup) + first_row + i / WIDTH;
-        float& value = shared.values[Pool::buffer_of(warpgroup)][first_pass + i / WIDTH][schedule.first_column(warpgroup) + column];
+        float& value = shared.values[Pool::buffer_of(warpgroup)][first_pass + i / WIDTH]
+                                    [schedule.first_column(warpgroup) + column];
         if (channel < p.rows && shared.present[border][warpgroup][column] != 0 && is_special(value))
             value = sum_again(schedule, tile, warpgroup, channel, column);
     }
 }
 
-// Where rows are stacked: of the two rows whose sums four lanes share, looks again at the rows that `again` has a bit for.
-// Sums that are not finite are computed again, the extrema are stored once more, as `flip` says, and the moments are
-// found, in double.
+// Where rows are stacked: of the two rows whose sums four lanes share, looks again at the rows that `again` has a bit
+// for. Sums that are not finite are computed again, the extrema are stored once more, as `flip` says, and the moments
+// are found, in double.
 __device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four* all, Moments* found, int index,
                                         int warpgroup, int border, unsigned again) {
     constexpr int COUNT = ENGINE::COLUMNS * 2;

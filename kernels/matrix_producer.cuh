@@ -28,9 +28,9 @@ struct WeightProducer {
             for (int i = 0, tiles = schedule.tiles_of(sweep); i < tiles && (i + sweep == 0 || !schedule.stays()); ++i) {
                 Tile tile;
                 if (!schedule.describe(schedule.tile_of(sweep, i), tile)) continue;
+                const int64 rows = (tile.group * p.phases + schedule.phase_index) * p.row_tiles + tile.row_tile;
                 const unsigned char* const weights =
-                    p.packed +
-                    ((tile.group * p.phases + schedule.phase_index) * p.row_tiles + tile.row_tile) * p.steps * STEP_BYTES +
+                    p.packed + rows * p.steps * STEP_BYTES +
                     tile.slice * schedule.blocks * schedule.taps * STEP_BYTES;
                 for (int pass = schedule.first_pass(sweep, i); pass >= 0; pass = schedule.next_pass(sweep, pass))
                     bring(weights + schedule.weights_of_pass(pass) * window_bytes, pass, turn, filled);
@@ -142,9 +142,9 @@ struct InputProducer {
           begin(0),
           entered(0) {}
 
-    // Fills the stages of all tiles of the sweep. Returns the stage after the last one. The code of a round stands once:
-    // before the first round there is nothing to store. Nor is anything loaded; but with no loads in sight where a loop
-    // begins, compilers would wait at its end for the loads of a round.
+    // Fills the stages of all tiles of the sweep. Returns the stage after the last one. The code of a round stands
+    // once: before the first round there is nothing to store. Nor is anything loaded; but with no loads in sight where
+    // a loop begins, compilers would wait at its end for the loads of a round.
     __device__ __forceinline__ Turn run() {
         Values values[ROUND] = {};
         int shifts[ROUND] = {};
@@ -154,8 +154,8 @@ struct InputProducer {
             const int stored = unit, next = stored + count * WARPS, end = units, all = blocks, taken = pass;
             const int tile = begun - 1;
             more = advance();
-            // All stores, then all zeros, then all loads: compilers count loads under way together, so that writing to a
-            // register of an old load after a new one would wait for both.
+            // All stores, then all zeros, then all loads: compilers count loads under way together, so that writing to
+            // a register of an old load after a new one would wait for both.
             store(values, shifts, taken, tile, stored, end, all);
 #pragma unroll
             for (int i = 0; i < ROUND; ++i) clear(values[i]);
@@ -266,8 +266,8 @@ struct InputProducer {
         at = input + own * BLOCK * p.input_channel + (present ? offset : 0);
         if (present) Numbers::find_shift(p, first[0] + PackedPlace::sample(memory.from[slot]), shift);
     }
-    // Loads the channels of a K block. What is absent stays zero. There are no branches around these loads, so that all are
-    // under way together. Two addresses, so that half as many additions wait for each other.
+    // Loads the channels of a K block. What is absent stays zero. There are no branches around these loads, so that all
+    // are under way together. Two addresses, so that half as many additions wait for each other.
     __device__ __forceinline__ void load(Values& values, const Bits*& at, int& channels) const {
         const int64 pitch = p.input_channel;
         const Bits* next = at + pitch;
@@ -298,8 +298,8 @@ struct InputProducer {
 
     // ---- stores ----
 
-    // Waits until the stages up to that of a K block of the chunk are empty. In rounds of one K block it is the stage that
-    // is stored: to wait for it again takes less than to know about it.
+    // Waits until the stages up to that of a K block of the chunk are empty. In rounds of one K block it is the stage
+    // that is stored: to wait for it again takes less than to know about it.
     __device__ __forceinline__ void enter(int own) {
         if (ROUND == 1) {
             mbarrier_wait(&shared.inputs_empty[turn.stage], turn.parity ^ 1);

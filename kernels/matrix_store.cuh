@@ -4,7 +4,7 @@
 // column. They pass through a buffer of their warp in shared memory, so that a warp's stores run along rows. Mostly two
 // outputs of a pair, or four neighbours, lie together and are one store:
 //
-//     registers (mma fragments) -> fill -> buffer: 16 rows x PASS_PAIRS pairs -> empty -> rows of the output
+//     registers (mma fragments) -> fill -> buffer: 16 rows x BUFFER_PAIRS pairs -> empty -> rows of the output
 //
 // A warp that finds infinities or NaN among its outputs computes these outputs again (matrix_exact.cuh).
 #pragma once
@@ -71,7 +71,7 @@ struct Store {
     template <bool ACROSS, typename Scale>
     __device__ __forceinline__ void store(ENGINE& engine, const Scale& scale, int64 output, int row0, int index) const {
         Bits* const out = (Bits*)p.out + output;
-        Pair* const pass = shared.pass[threadIdx.x / 32];
+        Pair* const buffer = shared.buffer[threadIdx.x / 32];
         Special specials;
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
@@ -80,21 +80,21 @@ struct Store {
             FragmentRows rows = {row * p.out_row, 8 * p.out_row, {int(p.rows) - row, int(p.rows) - row - 8}, {1, 1}};
             if (ACROSS || p.folds > 1) rows = shared.rows[warpgroup][row / 16 % (WARPGROUP_ROWS / 16)];
             Bits* const own = out + rows.offset;
-            // With folds and with split-K the code of a buffer stands once, as it takes long to compile. Which sums go into a
-            // buffer has to be known when compiling all the same.
+            // With folds and with split-K the code of a buffer stands once, as it takes long to compile. Which sums go
+            // into a buffer has to be known when compiling all the same.
 #pragma unroll(ACROSS || SPLITS ? 1 : 8)
-            for (int first = 0; first < ENGINE::COLUMNS; first += PASS_TILES) {
+            for (int first = 0; first < ENGINE::COLUMNS; first += BUFFER_FRAGMENTS) {
 #pragma unroll
-                for (int c0 = 0; c0 < ENGINE::COLUMNS; c0 += PASS_TILES)
+                for (int c0 = 0; c0 < ENGINE::COLUMNS; c0 += BUFFER_FRAGMENTS)
                     if (c0 == first) fill<ACROSS>(engine, scale, r, c0, specials);
                 __syncwarp();
                 const int column = ENGINE::first_column(first);
                 if (!ACROSS && p.output_unit == 4)
-                    empty<ACROSS>((const Quad*)pass, own, rows, column);
+                    empty<ACROSS>((const Quad*)buffer, own, rows, column);
                 else if (p.output_unit >= 2)
-                    empty<ACROSS>(pass, own, rows, column);
+                    empty<ACROSS>(buffer, own, rows, column);
                 else
-                    empty<ACROSS>((const Bits*)pass, own, rows, column);
+                    empty<ACROSS>((const Bits*)buffer, own, rows, column);
             }
         }
         if (__any_sync(~0u, specials.found())) recompute(p, shared, index, warpgroup, border);
@@ -103,22 +103,22 @@ struct Store {
     // Fills the warp's buffer with the outputs of row fragment r, from column fragment c0 on.
     template <bool ACROSS, typename Scale>
     __device__ __forceinline__ void fill(ENGINE& engine, const Scale& scale, int r, int c0, Special& specials) const {
-        constexpr int PITCH = ACROSS ? 2 * PASS_PITCH : PASS_PITCH;
+        constexpr int PITCH = ACROSS ? 2 * BUFFER_PITCH : BUFFER_PITCH;
         const int lane = threadIdx.x % 32;
-        Pair* const pass = shared.pass[threadIdx.x / 32];
+        Pair* const buffer = shared.buffer[threadIdx.x / 32];
         const float bias[2] = {shared.bias[warpgroup][ENGINE::row(r)], shared.bias[warpgroup][ENGINE::row(r) + 8]};
         // Loaded two fragments ahead, as no load passes the stores to shared memory.
         Neighbours powers[2] = {scale.powers_of(c0), scale.powers_of(c0 + 1)};
         __syncwarp();  // the buffer is empty
 #pragma unroll
-        for (int c = 0; c < PASS_TILES && c0 + c < ENGINE::COLUMNS; ++c) {
+        for (int c = 0; c < BUFFER_FRAGMENTS && c0 + c < ENGINE::COLUMNS; ++c) {
             const Neighbours own = powers[c % 2];
-            if (c + 2 < PASS_TILES && c0 + c + 2 < ENGINE::COLUMNS) powers[c % 2] = scale.powers_of(c0 + c + 2);
+            if (c + 2 < BUFFER_FRAGMENTS && c0 + c + 2 < ENGINE::COLUMNS) powers[c % 2] = scale.powers_of(c0 + c + 2);
             const Neighbours upper = scale.of(engine, r, 0, c0 + c, own);
             const Neighbours lower = scale.of(engine, r, 1, c0 + c, own);
             const float value[4] = {upper.first + bias[0], upper.second + bias[0], lower.first + bias[1],
                                     lower.second + bias[1]};
-            Pair* const to = pass + lane / 4 * PITCH + (c * 8 + lane % 4 * 2) / (ACROSS ? 1 : 2);
+            Pair* const to = buffer + lane / 4 * PITCH + (c * 8 + lane % 4 * 2) / (ACROSS ? 1 : 2);
             const Pair pairs[2] = {pair_of(value[0], value[ACROSS ? 2 : 1], Element()),
                                    pair_of(value[ACROSS ? 1 : 2], value[3], Element())};
             to[0] = pairs[0];
@@ -129,13 +129,13 @@ struct Store {
     }
 
     // Stores the contents of the warp's buffer, from a column of the tile on, in rows of which the first one begins at
-    // `out`. Lanes run along its rows, by units of one, two or four outputs. Each lane has its columns and all rows, or,
-    // of folds side by side, the rows of one fold.
+    // `out`. Lanes run along its rows, by units of one, two or four outputs. Each lane has its columns and all rows,
+    // or, of folds side by side, the rows of one fold.
     template <bool ACROSS, typename Unit>
-    __device__ __forceinline__ void empty(const Unit* pass, Bits* out, const FragmentRows& rows, int column0) const {
+    __device__ __forceinline__ void empty(const Unit* buffer, Bits* out, const FragmentRows& rows, int column0) const {
         constexpr int SIZE = sizeof(Unit) / sizeof(Bits);  // outputs of a unit
         constexpr int FOLDS = ACROSS ? 2 : 1;              // of a column, side by side
-        constexpr int LENGTH = PASS_PAIRS * 2 * FOLDS / SIZE, PITCH = PASS_PITCH * 2 * FOLDS / SIZE;
+        constexpr int LENGTH = BUFFER_PAIRS * 2 * FOLDS / SIZE, PITCH = BUFFER_PITCH * 2 * FOLDS / SIZE;
         constexpr int LANES = LENGTH < 32 ? LENGTH : 32, STEP = 32 / LANES;
         constexpr int HALVES = ACROSS ? 1 : 2, OWN_ROWS = 8 / STEP;  // groups of eight rows; a lane's rows of a group
         // Units of a lane that are loaded together: a few with folds, whose code stands once.
@@ -159,7 +159,7 @@ struct Store {
 #pragma unroll(SIZE > 1 ? 2 : 1)
             for (int half = 0; half < HALVES; ++half) {
                 // Some loads together, then their stores, as no load could pass these.
-                const Unit* const from = pass + (lane / LANES + half * 8) * PITCH + start;
+                const Unit* const from = buffer + (lane / LANES + half * 8) * PITCH + start;
                 Unit value[TOGETHER][OWN_ROWS];
 #pragma unroll
                 for (int i = 0; i < TOGETHER; ++i)
@@ -182,8 +182,8 @@ struct Store {
 };
 typedef Store Epilogue;
 
-// Computes the outputs of tile `index` that are not finite again, by the warp that stored them. It is not inlined, as it
-// seldom runs, and takes no object, as an object that such a function sees cannot lie in registers.
+// Computes the outputs of tile `index` that are not finite again, by the warp that stored them. It is not inlined, as
+// it seldom runs, and takes no object, as an object that such a function sees cannot lie in registers.
 __device__ __noinline__ void recompute(const Arguments& p, Shared& shared, int index, int warpgroup, int border) {
     constexpr int WIDTH = ENGINE::COLUMNS * 8;
     const int folds = int(p.folds);

@@ -2,27 +2,27 @@
 //
 // There are three spatial axes z, y, x (axes that a call lacks have one element). A tile of outputs consists of samples
 // and z together ("planes"), of y and of x. Its inputs are staged in shared memory position by position, in "slots": a
-// slot is a 16-byte chunk of channels of one position. Along a row, from row to row and from plane to plane the slot of an
-// output is a linear function of its coordinates in the tile:
+// slot is a 16-byte chunk of channels of one position. Along a row, from row to row and from plane to plane the slot of
+// an output is a linear function of its coordinates in the tile:
 //
 //     slot(plane, y, x) = plane * plane_pitch + y * row_pitch + x
 //
-// so that a tap of y and x is a distance in slots, the same for all outputs. (A tap of z is another stage of the pipeline,
-// with inputs of its own.) If outputs are several inputs apart, as with strides, the inputs are stored as polyphase
-// components, "lattices": all inputs of one residue modulo that step are neighbours.
+// so that a tap of y and x is a distance in slots, the same for all outputs. (A tap of z is another stage of the
+// pipeline, with inputs of its own.) If outputs are several inputs apart, as with strides, the inputs are stored as
+// polyphase components, "lattices": all inputs of one residue modulo that step are neighbours.
 //
 //     step 2, taps 0 .. 4    lattice 0: inputs 0 2 4 6 8 ...    taps 0, 2, 4 at distances 0, 1, 2
 //                            lattice 1: inputs 1 3 5 7 9 ...    taps 1, 3    at distances 0, 1
 //
 // Neighbouring inputs can be loaded as pairs: both go to neighbouring slots, or, with a step along x, to two lattices.
-// With an even number of lattices the odd lattices are half of all slots after the even ones. So that pairs begin with an
-// even input, staging begins with the input before the first one if that is odd (skew).
+// With an even number of lattices the odd lattices are half of all slots after the even ones. So that pairs begin with
+// an even input, staging begins with the input before the first one if that is odd (skew).
 //
 // Few output channels leave rows of the Tensor Cores empty. Then several neighbouring outputs along x are packed into
 // rows, the "folds" of a column: with F folds, output x = F * q + fold is row `fold` of column q. The taps of all folds
-// together are a convolution with F times the step (a transposed convolution with stride F packs its phases, and has step
-// 1); weights that a fold does not have are zeros. Phases of z and y are packed as well, where that fills more rows than
-// it adds zeros.
+// together are a convolution with F times the step (a transposed convolution with stride F packs its phases, and has
+// step 1); weights that a fold does not have are zeros. Phases of z and y are packed as well, where that fills more
+// rows than it adds zeros.
 //
 // Where outputs are pooled, the phases of a strided transposed convolution are not computed apart: it is a convolution
 // without strides, of inputs between which others are absent (spread).
@@ -91,8 +91,8 @@ struct Channels {  // 16-bit numbers as they are
             slots[0].words[i] = byte_select(values[2 * i], values[2 * i + 1], pixel ? 0x7632 : 0x5410);
     }
 };
-// The parts of a float: the nearest TF32 number, and the first 11 bits of the rest, which has at most 12. Tensor Cores of
-// compute capability 9.0 ignore further bits, as a test shows; PTX does not say so.
+// The parts of a float: the nearest TF32 number, and the first 11 bits of the rest, which has at most 12. Tensor Cores
+// of compute capability 9.0 ignore further bits, as a test shows; PTX does not say so.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 constexpr unsigned TF32_BITS = 0xffffe000u;
 #else
@@ -159,8 +159,8 @@ struct Channels<float, float16> {  // scaled, and added to the range of a thread
     }
 };
 
-// Whether an infinity or a NaN is among rounded outputs. Floats: times zero they are NaN, which stays in a sum. Pairs of
-// 16 bits: adding LEAST, the lowest bit of the exponent, to an exponent of ones carries into the sign.
+// Whether an infinity or a NaN is among rounded outputs. Floats: times zero they are NaN, which stays in a sum. Pairs
+// of 16 bits: adding LEAST, the lowest bit of the exponent, to an exponent of ones carries into the sign.
 template <unsigned LEAST>
 struct Specials {
     unsigned carries = 0;
@@ -215,8 +215,8 @@ struct Fold {
 };
 
 // The order of a sum: taps of z, then K blocks of channels, then taps of y, then of x. A K block at a tap is a K step;
-// `depth` K blocks at one tap of z are a pipeline stage. A slot that holds all channels leaves the other half of K empty:
-// then that half is the next tap of x in the same lattice, which is the same slots at another distance.
+// `depth` K blocks at one tap of z are a pipeline stage. A slot that holds all channels leaves the other half of K
+// empty: then that half is the next tap of x in the same lattice, which is the same slots at another distance.
 //
 //     step 2, taps 0 .. 4    steps: 0 and 2, 1 and 3, 4 and none
 struct Steps {

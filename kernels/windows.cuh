@@ -1,5 +1,5 @@
-// Float16 emulation of float32: Tensor Cores multiply float16 numbers twice as fast as TF32 numbers, and both have as many
-// significant bits. float16 lacks exponents, so numbers are multiplied by powers of two, which changes no bit.
+// Float16 emulation of float32: Tensor Cores multiply float16 numbers twice as fast as TF32 numbers, and both have as
+// many significant bits. float16 lacks exponents, so numbers are multiplied by powers of two, which changes no bit.
 //
 //     value * 2**shift = high + low / LOW_SCALE + rest,    |rest| <= 2**-22 * |value| * 2**shift
 //
@@ -76,19 +76,20 @@ struct Range {
     }
 };
 
-// With one product for each step, a number below the first window counts in that window with the bits that float16 has for
-// it, and in the next window with the rest. So the sums of the first window are those of the first sweep, which looks at no
-// number on its own. With three products, the product of two low parts, which is left out, would be too large for that.
+// With one product for each step, a number below the first window counts in that window with the bits that float16 has
+// for it, and in the next window with the rest. So the sums of the first window are those of the first sweep, which
+// looks at no number on its own. With three products, the product of two low parts, which is left out, would be too
+// large for that.
 constexpr bool PLACED_TWICE = PARTS == 1;
 
-// How inputs become float16 numbers: their shift, the window of this pass, and whether weights lie in one window. If they
-// lie in two, sums have room for fewer windows of inputs.
+// How inputs become float16 numbers: their shift, the window of this pass, and whether weights lie in one window. If
+// they lie in two, sums have room for fewer windows of inputs.
 struct Placing {
     int shift, window;
     bool one;
 
-    // The shifted number, where it counts in this window, else zero. A number beyond all windows is NaN in each window, as a
-    // tile may have a single pass.
+    // The shifted number, where it counts in this window, else zero. A number beyond all windows is NaN in each window,
+    // as a tile may have a single pass.
     __device__ float place(unsigned bits) const {
         const int field = exponent_field(bits), exponent = field - FIELD_BIAS + shift;
         const int most = HIGHEST - (one ? FIRST_WINDOW : 0) * WINDOW;

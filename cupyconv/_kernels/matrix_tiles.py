@@ -552,7 +552,7 @@ def _declared(shape: Shape, mode: Mode, engine: str, window: int) -> int:
         size += (_MOST_WIDE + 2) * 4  # wide_tiles, wide_count, wide_windows
     if window == 1:
         pitch = 4 * pass_tiles + 4
-        size += teams * 4 * 16 * pitch * 2 * mode.itemsize  # pass
+        size += teams * 4 * 16 * pitch * 2 * mode.itemsize  # buffer
         size += teams * rows // 16 * 32  # rows
         return whole_multiple(size, 128)
     # A warp has 8 rows and all columns, or the four warps of a warpgroup share them.

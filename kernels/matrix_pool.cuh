@@ -1,28 +1,35 @@
-// What matrix_conv.cu does with the sums of a tile where the fused operation asks for it: of each 2 x 2
-// window of outputs only the extremum is stored, and the statistics of each channel are gathered.
+// The epilogue of matrix_conv.cu that pools the sums of a tile, for the fused operation: it stores only the extremum of
+// each 2 x 2 window of outputs, and gathers the statistics of each channel.
 //
-// Normalisation and tanh are monotonic, so that the largest of their values in a window belongs to the
-// largest sum, or, where the scale of the channel is negative, to the smallest one. NaN is both.
+// Normalisation and tanh are monotonic, so that the largest of their values in a window belongs to the largest sum, or,
+// where the scale of the channel is negative, to the smallest sum. NaN is both.
 //
 //     pooled[n][channel][y][x] = extremum of out[n][channel][2y .. 2y + 1][2x .. 2x + 1]
-//     partial[block][channel]  = count, mean and squared deviations of the outputs that the block computed,
-//                                those that no window takes among them
+//     partial[block][channel]  = count, mean and squared deviations of all outputs that the block computed, including
+//                                outputs that belong to no window
 //
-// Tiles begin with even outputs along y and x, and end with one unless the axis does, so that no window
-// lies in two tiles. Where its two rows are STACKED in a team's two segments, a thread has all of a window:
+// Tiles begin with even outputs along y and x, and have even sizes, so that no window lies in two tiles. Where its two
+// rows are STACKED in the two segments of a warpgroup, a thread has all of a window:
 //
 //     columns   0   1   2   3   ...   SEGMENT
 //     row k     a   a   b   b         a   a   b   b       windows a, b
 //
-// Else the teams that have the same rows pass them through a buffer, PASS_ROWS at a time, in which the lower
-// row lies a pitch behind the upper one.
+//     registers -> Deviations -> moments      (keep)
+//               -> extremum   -> pooled
+//
+// Otherwise the warpgroups that have the same rows exchange them through a buffer, PASS_ROWS at a time, in which the
+// lower row of windows lies a pitch after the upper one:
+//
+//     registers -> Deviations -> moments      (pass)
+//               -> values, buffer of rows -> extremum -> pooled      (pool)
 //
 // Statistics combine from tile to tile, in the order of a block's tiles.
 #pragma once
+#include "matrix_exact.cuh"
+#include "matrix_float16.cuh"
 
 #if POOLS
-
-// The sum over lanes that lie together, LANES of them.
+// The sum over LANES neighbouring lanes.
 template <int LANES, typename Value>
 __device__ inline Value sum_over(Value value) {
 #pragma unroll
@@ -30,20 +37,20 @@ __device__ inline Value sum_over(Value value) {
     return value;
 }
 
-__device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, int index, int team, int border,
-                                           int first_row, int first_pass);
+__device__ __noinline__ void recompute_values(const Arguments& p, Shared& shared, int index, int warpgroup,
+                                              int border, int first_row, int first_pass);
 __device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four* all, Moments* found, int index,
-                                        int team, int border, unsigned again);
+                                        int warpgroup, int border, unsigned again);
 
 struct Pool {
-    // The bits of a row's sums that are flipped so that the extremum is the largest: none or the sign's. ODD
-    // are those where more counts than the order of the sums.
+    // The bits of a row's sums that are flipped so that the extremum is the largest sum: none or the sign. ODD marks a
+    // row in which more counts than the order of the sums.
     static constexpr unsigned SIGN = 0x80000000u, ODD = 1;
-    static constexpr float MOST = 3.402823466e38f;  // that is finite
+    static constexpr float MOST = 3.402823466e38f;  // the largest finite float
     __device__ __noinline__ static double of(const Parameter& parameter, int64 channel) {
         return load_parameter<double>(parameter, channel);
     }
-    // A sum by the statistics that were given, in front of tanh.
+    // A sum normalized by the given statistics, before tanh.
     __device__ __noinline__ static double normalized(const Arguments& p, int64 channel, double sum) {
         const double rate = 1 / sqrt(of(p.var, channel) + p.eps);
         return (sum - of(p.mean, channel)) * rate * of(p.scale, channel) + of(p.shift, channel);
@@ -51,9 +58,9 @@ struct Pool {
     __device__ static bool is_unusual(const Arguments& p, int64 channel) {
         return p.mean.data && is_special(normalized(p, channel, 0));
     }
-    // Which sum of a window stands for it in an odd row. Where statistics that were given are not finite an
-    // infinity may become NaN, or all that is finite an infinity: each is looked at. Else the scale is zero,
-    // which makes the same of all that is finite, and NaN of an infinity: the one of largest magnitude.
+    // The sum that stands for a window in an odd row. Where given statistics are not finite, an infinity may become
+    // NaN, or all finite sums an infinity: then each sum is normalized. Otherwise the scale is zero, which makes the
+    // same of all finite sums, and NaN of an infinity: then it is the sum of largest magnitude.
     __device__ __noinline__ static float odd_extremum(const Arguments& p, int64 channel, const float* at, int below) {
         const bool unusual = is_unusual(p, channel);
         float kept = 0;
@@ -68,39 +75,46 @@ struct Pool {
         return kept;
     }
 
-    // Those of the threads that share a buffer: a team, or two with half of the columns each.
-    static constexpr int TOGETHER = COLUMN_TEAMS * TEAM;
-    __device__ static void sync(int team) {
-        named_barrier_wait(COLUMN_TEAMS == 2 ? FIRST_POOL : FIRST_TEAM + team, TOGETHER);
+    // Threads that share a buffer: one warpgroup, or two with half of the columns each.
+    static constexpr int TOGETHER = COLUMN_WARPGROUPS * WARPGROUP;
+    __device__ static void sync(int warpgroup) {
+        named_barrier_wait(COLUMN_WARPGROUPS == 2 ? POOL_BARRIER : WARPGROUP_BARRIER + warpgroup, TOGETHER);
     }
-    __device__ static int buffer_of(int team) { return ROW_TEAMS == 2 ? team : 0; }
+    __device__ static int buffer_of(int warpgroup) { return ROW_WARPGROUPS == 2 ? warpgroup : 0; }
 
-    // Fills the list of windows, and empties the block's part of the statistics.
-    __device__ static void describe(const Worker& worker, const Crew& crew) {
-        const Arguments& p = worker.p;
+    __device__ static void describe_column(Shared& shared, int warpgroup, int column, bool used) {
+        shared.present[0][warpgroup][column] = used;
+    }
+    __device__ static void describe_border(Shared& shared, int warpgroup, int column, bool exists) {
+        shared.present[1][warpgroup][column] = exists;
+    }
+    __device__ static void describe_fragment(const Schedule&, const Tile&, int, int) {}
+    // Fills the list of windows, and clears the block's part of the statistics.
+    __device__ static void describe(const Schedule& schedule, const Threads& threads) {
+        const Arguments& p = schedule.p;
         if (STACKED == 2)
-            for (int i = crew.own; i < COLUMNS / 4; i += crew.size) {
+            for (int i = threads.rank; i < COLUMNS / 4; i += threads.count) {
                 int place[4];  // in rows of windows
-                worker.place_of(i / (SEGMENT / 2) * int(p.segment_pitch) + i % (SEGMENT / 2) * 2, place);
-                worker.shared.window[i].offset =
+                place_of(p, i / (SEGMENT / 2) * int(p.segment_pitch) + i % (SEGMENT / 2) * 2, place);
+                schedule.shared.window[i].offset =
                     place[0] * p.pooled_batch + place[2] * p.pooled_pitch + place[3] / 2;
             }
         else
-            describe_passed(worker, crew);
+            describe_passed(schedule, threads);
         const int64 channels = p.groups * p.rows;
         if (p.partial)
-            for (int64 i = crew.own; i < channels; i += crew.size)
+            for (int64 i = threads.rank; i < channels; i += threads.count)
                 p.partial[blockIdx.x * channels + i] = {0, 0, 0};
     }
-    __device__ static void describe_passed(const Worker& worker, const Crew& crew) {
-        const Arguments& p = worker.p;
+    __device__ static void describe_passed(const Schedule& schedule, const Threads& threads) {
+        const Arguments& p = schedule.p;
         const int height = int(p.tile[2]) / 2, width = int(p.tile[3]) / 2, windows = height * width;
-        for (int i = crew.own; i < windows * int(p.tile[0]); i += crew.size) {
+        for (int i = threads.rank; i < windows * int(p.tile[0]); i += threads.count) {
             const int place[4] = {i / windows, 0, i % windows / width * 2, i % width * 2};
-            Window& window = worker.shared.window[i];
+            Window& window = schedule.shared.window[i];
             window.offset = place[0] * p.pooled_batch + place[2] / 2 * p.pooled_pitch + place[3] / 2;
             window.column = place[0] * int(p.plane_pitch) + place[2] * pitch(p) + place[3];
-            window.place = Packed::pack(place);
+            window.place = PackedPlace::pack(place);
         }
     }
     // Columns from one row of outputs to the next.
@@ -108,52 +122,54 @@ struct Pool {
         return p.segment_pitch == SEGMENT ? int(p.row_pitch) : SEGMENT;
     }
 
-    // Adds the statistics of the rows so far, if there are any, to the block's.
-    __device__ static void put_away(const Worker& worker, int team, int row_tile, int group) {
-        if (row_tile >= 0) put_away(worker.p, worker.shared, team, row_tile, group);
+    // Before a tile of other rows, and after the last tile: adds the statistics of the rows so far to those of the
+    // block.
+    __device__ static void end_rows(const Schedule& schedule, int warpgroup, int row_tile, int group) {
+        if (row_tile >= 0) end_rows(schedule.p, schedule.shared, warpgroup, row_tile, group);
     }
-    // Called from two places, and seldom.
-    __device__ __noinline__ static void put_away(const Arguments& p, Shared& shared, int team, int row_tile,
+    // Not inlined, as it is called from two places, and seldom.
+    __device__ __noinline__ static void end_rows(const Arguments& p, Shared& shared, int warpgroup, int row_tile,
                                                  int group) {
         Tile tile;
         tile.row_tile = row_tile;
-        const bool own = COLUMN_TEAMS == 1 || team == 0;
-        if (STACKED == 2) sync(team);  // all have added theirs
-        for (int i = threadIdx.x % TEAM; i < TEAM_ROWS && own && p.partial; i += TEAM) {
-            const int64 row = Worker::first_row(tile, team) + i;
+        const bool own = COLUMN_WARPGROUPS == 1 || warpgroup == 0;
+        if (STACKED == 2) sync(warpgroup);  // all threads have added their part
+        for (int i = threadIdx.x % WARPGROUP; i < WARPGROUP_ROWS && own && p.partial; i += WARPGROUP) {
+            const int64 row = Schedule::first_row(tile, warpgroup) + i;
             if (row >= p.rows) continue;
             PartMoments& part = p.partial[(blockIdx.x * p.groups + group) * p.rows + row];
             Moments all = moments_of(part);
 #pragma unroll 1
-            for (int other = team; other < team + COLUMN_TEAMS; ++other)
+            for (int other = warpgroup; other < warpgroup + COLUMN_WARPGROUPS; ++other)
 #pragma unroll 1
                 for (int warp = 0; warp < ENGINE::COLUMN_WARPS; ++warp)
                     all = merge(all, shared.moments[other][warp][i]);
             part = part_of(all);
         }
-        sync(team);  // nobody reads what is known of the rows any more
+        sync(warpgroup);  // nobody reads the moments and flips of these rows any more
     }
-    // What the team's rows are from the next tile on.
-    __device__ static void take_rows(const Worker& worker, int team, const Tile& tile) {
-        const Arguments& p = worker.p;
-        for (int i = threadIdx.x % TEAM; i < TEAM_ROWS; i += TEAM) {
-            const int64 row = worker.first_row(tile, team) + i, channel = tile.group * p.rows + row;
+    // Before the first tile of other rows: how their extrema are found; their moments are empty.
+    __device__ static void begin_rows(const Schedule& schedule, int warpgroup, const Tile& tile) {
+        const Arguments& p = schedule.p;
+        for (int i = threadIdx.x % WARPGROUP; i < WARPGROUP_ROWS; i += WARPGROUP) {
+            const int64 row = schedule.first_row(tile, warpgroup) + i, channel = tile.group * p.rows + row;
             const double scale = row < p.rows ? of(p.scale, channel) : 1;
-            unsigned& flip = worker.shared.flip[team][i];
+            unsigned& flip = schedule.shared.flip[warpgroup][i];
             flip = scale > 0 ? 0 : scale < 0 ? SIGN : ODD;
-            // Where both are infinite, what lies on one side of the mean becomes NaN, and comes before all others: below it
-            // by the sign of the scale, if the shift is positive.
+            // Where scale and shift are infinite, the sums on one side of the mean become NaN, which is the extremum:
+            // the smaller sums times the sign of the scale, if the shift is positive.
             if (fabs(scale) > MOST && of(p.shift, channel) > MOST) flip ^= SIGN;
             if (row < p.rows && is_unusual(p, channel)) flip = ODD;
             for (int warp = 0; warp < ENGINE::COLUMN_WARPS; ++warp)
-                worker.shared.moments[team][warp][i] = {0, 0, 0};
+                schedule.shared.moments[warpgroup][warp][i] = {0, 0, 0};
         }
     }
 
-    __device__ __forceinline__ static void finish(const Worker& worker, ENGINE& engine, const Unscaled&,
-                                                  const Tile& tile, int64, int index, int team, int border) {
-        Shared& shared = worker.shared;
-        const float* const present = shared.present[border][team];
+    template <typename Scale>
+    __device__ __forceinline__ static void finish(const Schedule& schedule, ENGINE& engine, const Scale&,
+                                                  const Tile& tile, int64, int index, int warpgroup, int border) {
+        Shared& shared = schedule.shared;
+        const float* const present = shared.present[border][warpgroup];
         int outputs = 0;  // of the warp's columns
 #pragma unroll
         for (int column = threadIdx.x % 32; column < (ENGINE::COLUMNS * 8 + 31) / 32 * 32; column += 32)
@@ -161,60 +177,62 @@ struct Pool {
                 ~0u, column < ENGINE::COLUMNS * 8 && present[ENGINE::first_column(0) + column] != 0));
         const float count = float(outputs);
         if (STACKED == 2)
-            keep(worker, engine, tile, count, index, team, border);
+            keep(schedule, engine, tile, count, index, warpgroup, border);
         else
-            pass(worker, engine, tile, count, index, team, border);
+            pass(schedule, engine, tile, count, index, warpgroup, border);
     }
 
-    // By the buffer, where the rows of a window are a thread's and another's.
-    __device__ __forceinline__ static void pass(const Worker& worker, ENGINE& engine, const Tile& tile, float count,
-                                                int index, int team, int border) {
-        Shared& shared = worker.shared;
-        const float* const present = shared.present[border][team];
+    // A tile whose windows have rows of two threads, through the buffer.
+    __device__ __forceinline__ static void pass(const Schedule& schedule, ENGINE& engine, const Tile& tile, float count,
+                                                int index, int warpgroup, int border) {
+        Shared& shared = schedule.shared;
+        const float* const present = shared.present[border][warpgroup];
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                sync(team);  // nobody reads the last rows any more
-                float* const to = shared.values[buffer_of(team)][ENGINE::pass_row()] + worker.first_column(team);
+                sync(warpgroup);  // nobody reads the rows before any more
+                float* const to =
+                    shared.values[buffer_of(warpgroup)][ENGINE::pass_row()] + schedule.first_column(warpgroup);
 #pragma unroll
                 for (int c = 0; c < ENGINE::COLUMNS; ++c)
                     *(Neighbours*)(to + ENGINE::column(c)) = Unscaled::of(engine, r, half, c);
                 const int row = ENGINE::row_of_pass(r, half, ENGINE::pass_row());
-                Moments& all = shared.moments[team][ENGINE::column_warp()][row];
+                Moments& all = shared.moments[warpgroup][ENGINE::column_warp()][row];
                 Deviations deviations(float(all.mean));
 #pragma unroll
                 for (int c = 0; c < ENGINE::COLUMNS; ++c)
                     deviations.add(Unscaled::of(engine, r, half, c), *(const Neighbours*)(present + ENGINE::column(c)));
                 Moments own = deviations.moments(count);
-                // A sum that is not finite, or one whose square is not where that of a double is.
+                // A sum that is not finite, or a sum whose square overflows in float.
                 const bool special = __any_sync(~0u, is_special(float(own.m2)));
                 if (special)
-                    repair_values(worker.p, shared, index, team, border, ENGINE::first_row(r) + half * 8,
+                    recompute_values(schedule.p, shared, index, warpgroup, border, ENGINE::first_row(r) + half * 8,
                                   ENGINE::pass_row() - threadIdx.x % 32 / 4);
-                if (special || (worker.p.partial && all.count == 0)) {
+                if (special || (schedule.p.partial && all.count == 0)) {
                     __syncwarp();
                     own = plain_moments(to, present);
                 }
                 __syncwarp();  // all lanes know the row's moments
-                if (worker.p.partial && threadIdx.x % 4 == 0) add(all, own);
-                sync(team);
+                if (schedule.p.partial && threadIdx.x % 4 == 0) add(all, own);
+                sync(warpgroup);
                 if (ENGINE::ROWS == 1)
-                    pool(worker, tile, team, r, half);
+                    pool(schedule, tile, warpgroup, r, half);
                 else
-                    pool_apart(worker, tile, team, r, half);
+                    pool_apart(schedule, tile, warpgroup, r, half);
             }
         }
     }
 
-    // What a row has in this tile, of which four lanes have the columns, as deviations from a mean: that of the
-    // tiles so far. What the tile's is off by is in the variance of all, so that no more cancels than that leaves.
+    // The moments of a row in this tile, whose columns four lanes share, by deviations from the mean of the tiles so
+    // far. The difference between the tile's mean and this one is part of the total variance, so that little cancels
+    // compared to that.
     struct Deviations {
         float mean;
-        float sums[2] = {0, 0}, squares[2] = {0, 0};  // two of each, as none waits for the other
+        float sums[2] = {0, 0}, squares[2] = {0, 0};  // two independent chains of additions each
 
         __device__ explicit Deviations(float mean) : mean(mean) {}
-        // Two sums of a thread, each of which is an output where 1 is `present`, else 0.
+        // Adds two sums of a thread; `present` is 1 for a sum that is an output, else 0.
         __device__ __forceinline__ void add(const Neighbours& values, const Neighbours& present) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
@@ -232,23 +250,23 @@ struct Pool {
         }
     };
 
-    // Where rows are stacked: from a thread's own sums, those of two channels. What asks for a second look is looked
-    // at again by the warp: sums that are not finite, and odd rows.
-    __device__ __forceinline__ static void keep(const Worker& worker, ENGINE& engine, const Tile& tile, float count,
-                                                int index, int team, int border) {
-        constexpr int BELOW = ENGINE::COLUMNS / 2;  // tiles of columns
-        const Arguments& p = worker.p;
-        Shared& shared = worker.shared;
-        const int own = ENGINE::row(0), row = worker.first_row(tile, team) + own;
+    // A tile whose rows are stacked, from a thread's own sums of two channels. If sums are not finite, or rows are odd,
+    // the warp looks at them again.
+    __device__ __forceinline__ static void keep(const Schedule& schedule, ENGINE& engine, const Tile& tile, float count,
+                                                int index, int warpgroup, int border) {
+        constexpr int BELOW = ENGINE::COLUMNS / 2;  // fragments from the upper row of windows to the lower one
+        const Arguments& p = schedule.p;
+        Shared& shared = schedule.shared;
+        const int own = ENGINE::row(0), row = schedule.first_row(tile, warpgroup) + own;
         const int64 channel = tile.group * p.rows + row;
         float* const to = p.pooled + tile.start[0] * p.pooled_batch + channel * p.pooled_row +
                           tile.start[2] * p.pooled_pitch + tile.start[3] / 2;
-        const Window* const windows = shared.window + first_window(team) + threadIdx.x % 4;
-        const float* const present = shared.present[border][team];
-        const unsigned flip[2] = {shared.flip[team][own], shared.flip[team][own + 8]};
-        Moments* const all[2] = {&shared.moments[team][0][own], &shared.moments[team][0][own + 8]};
+        const Window* const windows = shared.window + first_window(warpgroup) + threadIdx.x % 4;
+        const float* const present = shared.present[border][warpgroup];
+        const unsigned flip[2] = {shared.flip[warpgroup][own], shared.flip[warpgroup][own + 8]};
+        Moments* const all[2] = {&shared.moments[warpgroup][0][own], &shared.moments[warpgroup][0][own + 8]};
         Moments found[2] = {*all[0], *all[1]};
-        // A first tile has its own mean, and is gone through twice.
+        // Before the first tile no mean is known: it is gone through twice.
 #pragma unroll 1
         for (int turn = p.partial && uniform(all[0]->count == 0) ? 0 : 1; turn < 2; ++turn) {
             Deviations deviations[2] = {Deviations(float(found[0].mean)), Deviations(float(found[1].mean))};
@@ -271,7 +289,7 @@ struct Pool {
 #pragma unroll
             for (int half = 0; half < 2; ++half) found[half] = deviations[half].moments(count);
         }
-        // A bit for each that is looked at again.
+        // A bit for each of the two rows that are looked at again.
         unsigned again = 0;
 #pragma unroll
         for (int half = 0; half < 2; ++half)
@@ -283,7 +301,7 @@ struct Pool {
                 store_own(&sums[c], {engine.value(0, c, 0), engine.value(0, c, 1), engine.value(0, c, 2),
                                      engine.value(0, c, 3)});
             Moments looked[2];
-            look_again(p, shared, sums, looked, index, team, border, again);
+            look_again(p, shared, sums, looked, index, warpgroup, border, again);
 #pragma unroll
             for (int half = 0; half < 2; ++half)
                 if (again >> half & 1u) found[half] = looked[half];
@@ -293,20 +311,20 @@ struct Pool {
         for (int half = 0; half < 2; ++half)
             if (p.partial && threadIdx.x % 4 == 0) add(*all[half], found[half]);
     }
-    __device__ static int first_window(int team) { return Worker::first_column(team) / 4; }
+    __device__ static int first_window(int warpgroup) { return Schedule::first_column(warpgroup) / 4; }
     __device__ static float extremum(const Neighbours& upper, const Neighbours& lower, unsigned flip) {
         return flipped(max_or_nan(max_or_nan(flipped(upper.first, flip), flipped(upper.second, flip)),
                                   max_or_nan(flipped(lower.first, flip), flipped(lower.second, flip))),
                        flip);
     }
 
-    // Adds moments that are known as well as floats are.
+    // Adds moments whose errors are those of floats.
     __device__ static void add(Moments& all, const Moments& own) {
         const double count = all.count + own.count, delta = own.mean - all.mean;
         const double share = own.count > 0 ? float(own.count) / float(count) : 0;
         all = {count, all.mean + delta * share, all.m2 + own.m2 + delta * delta * all.count * share};
     }
-    // Those of the warp's rows of the buffer, where floats do not do or no mean is known.
+    // The moments of a row of the buffer, in double, where floats overflow or no mean is known.
     __device__ __noinline__ static Moments plain_moments(const float* row, const float* present) {
         constexpr int WIDTH = ENGINE::COLUMNS * 8;
         const int first = ENGINE::first_column(0);
@@ -320,16 +338,17 @@ struct Pool {
         return {count, mean, sum_over<4>(squares)};
     }
 
-    // Stores the extrema of the buffer's rows, which are channels in turn: a warp has a few of them, and its
-    // lanes run along the windows of two at a time.
-    __device__ __forceinline__ static void pool(const Worker& worker, const Tile& tile, int team, int r, int half) {
-        constexpr int HEIGHT = PASS_ROWS / (TOGETHER / 32), PITCH = COLUMNS + 8;
+    // Stores the extrema of the buffer's rows, which are consecutive channels: each warp has a few of them, and its
+    // lanes run along the windows of two rows at a time.
+    __device__ __forceinline__ static void pool(const Schedule& schedule, const Tile& tile, int warpgroup, int r,
+                                                int half) {
+        constexpr int HEIGHT = ENGINE::PASS_ROWS / (TOGETHER / 32), PITCH = COLUMNS + 8;
         constexpr int DOWN = HEIGHT > 1 ? 2 : 1, ACROSS = 32 / DOWN;
-        const Arguments& p = worker.p;
-        Shared& shared = worker.shared;
+        const Arguments& p = schedule.p;
+        Shared& shared = schedule.shared;
         const int windows = int(p.tile[2]) / 2 * (int(p.tile[3]) / 2) * int(p.tile[0]), below = pitch(p);
         const int lane = threadIdx.x % 32, first = threadIdx.x % TOGETHER / 32 * HEIGHT + lane / ACROSS;
-        const int first_row = ENGINE::row_of_pass(r, half, first), row = worker.first_row(tile, team) + first_row;
+        const int first_row = ENGINE::row_of_pass(r, half, first), row = schedule.first_row(tile, warpgroup) + first_row;
         const int rows = int(p.rows) - row;
         float* const to = p.pooled + tile.start[0] * p.pooled_batch + (tile.group * p.rows + row) * p.pooled_row +
                           tile.start[2] / 2 * p.pooled_pitch + tile.start[3] / 2;
@@ -337,15 +356,15 @@ struct Pool {
         bool odd = false;
 #pragma unroll
         for (int k = 0; k < HEIGHT / DOWN; ++k) {
-            flip[k] = shared.flip[team][first_row + k * DOWN];
+            flip[k] = shared.flip[warpgroup][first_row + k * DOWN];
             odd |= flip[k] == ODD;
         }
         for (int i = lane % ACROSS; i < windows; i += ACROSS) {
             const Window& window = shared.window[i];
             int place[4];
-            Packed::unpack(window.place, place);
+            PackedPlace::unpack(window.place, place);
             if (place[0] >= tile.size[0] || place[2] + 1 >= tile.size[2] || place[3] + 1 >= tile.size[3]) continue;
-            const float* const at = shared.values[buffer_of(team)][first] + window.column;
+            const float* const at = shared.values[buffer_of(warpgroup)][first] + window.column;
             float* const stored = to + window.offset;
 #pragma unroll
             for (int k = 0; k < HEIGHT / DOWN; ++k) {
@@ -357,60 +376,62 @@ struct Pool {
                 if (k * DOWN < rows) stored[k * DOWN * p.pooled_row] = kept;
             }
             for (int k = 0; odd && k < HEIGHT && k < rows; k += DOWN)
-                if (shared.flip[team][first_row + k] == ODD)
+                if (shared.flip[warpgroup][first_row + k] == ODD)
                     stored[k * p.pooled_row] =
                         odd_extremum(p, tile.group * p.rows + row + k, at + k * PITCH, below);
         }
     }
-    // The same, once in the code: for engines that have many passes.
-    __device__ __noinline__ static void pool_apart(const Worker& worker, const Tile& tile, int team, int r, int half) {
-        pool(worker, tile, team, r, half);
+    // The same, not inlined, for engines that have many passes.
+    __device__ __noinline__ static void pool_apart(const Schedule& schedule, const Tile& tile, int warpgroup, int r,
+                                                   int half) {
+        pool(schedule, tile, warpgroup, r, half);
     }
     __device__ static float flipped(unsigned bits, unsigned flip) { return __uint_as_float(bits ^ flip); }
     __device__ static float flipped(float value, unsigned flip) { return flipped(__float_as_uint(value), flip); }
 };
 
-// The sum at a column of a tile, as it is defined.
-__device__ inline float sum_again(const Worker& worker, const Tile& tile, int team, int channel, int column) {
+// The exact sum at a column of a tile.
+__device__ inline float sum_again(const Schedule& schedule, const Tile& tile, int warpgroup, int channel, int column) {
     int place[4];
-    Packed::unpack(worker.shared.column_place[team][column], place);
+    PackedPlace::unpack(schedule.shared.column_place[warpgroup][column], place);
     const int o[3] = {0, tile.start[2] * STACKED + place[2], tile.start[3] + place[3]};
-    return plain_sum(worker.p, tile.group, channel, tile.start[0] + place[0], o);
+    return exact_sum(schedule.p, tile.group, channel, tile.start[0] + place[0], o);
 }
 
-// Computes sums that are not finite again, in the eight rows of the buffer that the warp wrote.
-__device__ __noinline__ void repair_values(const Arguments& p, Shared& shared, int index, int team, int border,
-                                           int first_row, int first_pass) {
+// Computes the sums again that are not finite, in the eight rows of the buffer that the warp has written.
+__device__ __noinline__ void recompute_values(const Arguments& p, Shared& shared, int index, int warpgroup,
+                                              int border, int first_row, int first_pass) {
     constexpr int WIDTH = ENGINE::COLUMNS * 8;
-    const Worker worker(p, shared);
+    const Schedule schedule(p, shared);
     Tile tile;
-    worker.describe(index, tile);
+    schedule.describe(index, tile);
     __syncwarp();
     for (int i = threadIdx.x % 32; i < 8 * WIDTH; i += 32) {
         const int column = ENGINE::first_column(0) + i % WIDTH;
-        const int channel = worker.first_row(tile, team) + first_row + i / WIDTH;
-        float& value = shared.values[Pool::buffer_of(team)][first_pass + i / WIDTH][worker.first_column(team) + column];
-        if (channel < p.rows && shared.present[border][team][column] != 0 && is_special(value))
-            value = sum_again(worker, tile, team, channel, column);
+        const int channel = schedule.first_row(tile, warpgroup) + first_row + i / WIDTH;
+        float& value = shared.values[Pool::buffer_of(warpgroup)][first_pass + i / WIDTH]
+                                    [schedule.first_column(warpgroup) + column];
+        if (channel < p.rows && shared.present[border][warpgroup][column] != 0 && is_special(value))
+            value = sum_again(schedule, tile, warpgroup, channel, column);
     }
 }
 
-// Of the sums that four lanes have of two rows, where rows are stacked, and of those rows that `again` has a bit for:
-// what is not finite is computed again, and the extrema are stored once more, each in the way of its row. Finds the
-// moments, of which no mean need be known.
+// Where rows are stacked: of the two rows whose sums four lanes share, looks again at the rows that `again` has a bit
+// for. Sums that are not finite are computed again, the extrema are stored once more, as `flip` says, and the moments
+// are found, in double.
 __device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four* all, Moments* found, int index,
-                                        int team, int border, unsigned again) {
+                                        int warpgroup, int border, unsigned again) {
     constexpr int COUNT = ENGINE::COLUMNS * 2;
-    const Worker worker(p, shared);
-    const float* const present = shared.present[border][team];
+    const Schedule schedule(p, shared);
+    const float* const present = shared.present[border][warpgroup];
     Tile tile;
-    worker.describe(index, tile);
+    schedule.describe(index, tile);
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
         if (!(again >> half & 1u)) continue;
-        const int own = ENGINE::row(0) + half * 8, row = worker.first_row(tile, team) + own;
+        const int own = ENGINE::row(0) + half * 8, row = schedule.first_row(tile, warpgroup) + own;
         const int64 channel = tile.group * p.rows + row;
-        const unsigned flip = shared.flip[team][own];
+        const unsigned flip = shared.flip[warpgroup][own];
         const auto sum_at = [&](int i) -> float& { return all[i / 2].of[half * 2 + i % 2]; };
         double count = 0, sum = 0, squares = 0;
 #pragma unroll 1
@@ -418,7 +439,7 @@ __device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four
             const int column = ENGINE::column(i / 2) + i % 2;
             if (present[column] == 0) continue;
             float& value = sum_at(i);
-            if (row < p.rows && is_special(value)) value = sum_again(worker, tile, team, row, column);
+            if (row < p.rows && is_special(value)) value = sum_again(schedule, tile, warpgroup, row, column);
             sum += value, count += 1;
         }
 #pragma unroll 1
@@ -428,7 +449,7 @@ __device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four
             const Neighbours lower = {sum_at(COUNT / 2 + i), sum_at(COUNT / 2 + i + 1)};
             const float at[4] = {upper.first, upper.second, lower.first, lower.second};
             p.pooled[tile.start[0] * p.pooled_batch + channel * p.pooled_row + tile.start[2] * p.pooled_pitch +
-                     tile.start[3] / 2 + shared.window[Pool::first_window(team) + threadIdx.x % 4 + i * 2].offset] =
+                     tile.start[3] / 2 + shared.window[Pool::first_window(warpgroup) + threadIdx.x % 4 + i * 2].offset] =
                 flip == Pool::ODD ? Pool::odd_extremum(p, channel, at, 2) : Pool::extremum(upper, lower, flip);
         }
         count = sum_over<4>(count);
@@ -439,4 +460,5 @@ __device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four
         found[half] = {count, mean, sum_over<4>(squares)};
     }
 }
+typedef Pool Epilogue;
 #endif

@@ -1,36 +1,35 @@
-// How the convolution on matrix units divides its work: shared by matrix_conv.cu, its engines and
-// pack_weights.cu.
+// How the convolution on Tensor Cores divides its work: shared by matrix_conv.cu, its engines and pack_weights.cu.
 //
-// Three spatial axes z, y, x (those that a call lacks have one element), and a tile of outputs on
-// them: TILE of samples and z together ("planes"), of y and of x. Its inputs are staged in shared
-// memory, pixel by pixel in "slots" of 16 bytes, so that along a row, from row to row and from plane
-// to plane the slot of an output is a linear function of its place:
+// There are three spatial axes z, y, x (axes that a call lacks have one element). A tile of outputs consists of samples
+// and z together ("planes"), of y and of x. Its inputs are staged in shared memory position by position, in "slots": a
+// slot is a 16-byte chunk of channels of one position. Along a row, from row to row and from plane to plane the slot of
+// an output is a linear function of its coordinates in the tile:
 //
 //     slot(plane, y, x) = plane * plane_pitch + y * row_pitch + x
 //
-// and a tap of y and x is nothing but a distance in slots, the same for all outputs. (A tap of z is
-// another stage of the pipeline: its inputs are staged on their own.) With a step between inputs,
-// where a convolution strides, the inputs lie in lattices, each a grid of its own with that step:
+// so that a tap of y and x is a distance in slots, the same for all outputs. (A tap of z is another stage of the
+// pipeline, with inputs of its own.) If outputs are several inputs apart, as with strides, the inputs are stored as
+// polyphase components, "lattices": all inputs of one residue modulo that step are neighbours.
 //
 //     step 2, taps 0 .. 4    lattice 0: inputs 0 2 4 6 8 ...    taps 0, 2, 4 at distances 0, 1, 2
 //                            lattice 1: inputs 1 3 5 7 9 ...    taps 1, 3    at distances 0, 1
 //
-// Neighbouring inputs can be loaded as pairs: both go to neighbouring slots, or, with a step along x, to two
-// lattices. With an even step the odd lattices lie half of all slots behind the even ones. So that pairs begin with
-// an even input, staging begins with the one in front of the first where that is odd (SKEW).
+// Neighbouring inputs can be loaded as pairs: both go to neighbouring slots, or, with a step along x, to two lattices.
+// With an even number of lattices the odd lattices are half of all slots after the even ones. So that pairs begin with
+// an even input, staging begins with the input before the first one if that is odd (skew).
 //
-// Few output channels leave rows of the matrix units empty. FOLD neighbouring outputs along x then
-// become rows of their own: output x = FOLD * q + fold is row fold of place q. The taps of all of
-// them together are a convolution with FOLD times the step (a transposed one that strides by FOLD
-// folds its phases, and has step 1); weights that a fold does not have are zeros. Phases of z and y
-// are folded as well, where that fills more rows than it adds zeros.
+// Few output channels leave rows of the Tensor Cores empty. Then several neighbouring outputs along x are packed into
+// rows, the "folds" of a column: with F folds, output x = F * q + fold is row `fold` of column q. The taps of all folds
+// together are a convolution with F times the step (a transposed convolution with stride F packs its phases, and has
+// step 1); weights that a fold does not have are zeros. Phases of z and y are packed as well, where that fills more
+// rows than it adds zeros.
 //
-// Where outputs are pooled, the phases of a transposed convolution with strides are not computed apart: it is one
-// without strides, of inputs between which others are absent (SPREAD).
+// Where outputs are pooled, the phases of a strided transposed convolution are not computed apart: it is a convolution
+// without strides, of inputs between which others are absent (spread).
 //
-// Macros: ELEMENT (float, float16, bfloat16); OPERAND (float16) where floats are multiplied as such
-// (windows.cuh), else as tf32; PARTS (2 for float32 accuracy by three products, 1 for tf32's and for the 16-bit
-// types).
+// Macros: ELEMENT (float, float16, bfloat16); OPERAND (float16) where floats are multiplied as float16 numbers
+// (windows.cuh) and not as TF32; PARTS (2 for float32 accuracy by three products, 1 for the accuracy of TF32 and for
+// 16-bit types).
 #pragma once
 #include "division.cuh"
 #include "taps.cuh"
@@ -59,30 +58,30 @@ struct matrix_type<bfloat16> {
     static constexpr MatrixType value = MATRIX_BFLOAT16;
 };
 
-// Rows of a matrix product, in slabs of 64; bytes of a slot, and of a row of K in an instruction.
+// Rows of the product come in slabs of 64 output channels, the M of a wgmma.
 constexpr int SLAB_ROWS = 64;
 constexpr int SLOT_BYTES = 16;
 constexpr int DEPTH = 2;  // slots along K in an instruction, its halves
 constexpr int CHUNK = SLOT_BYTES / sizeof(Operand);  // channels of a slot
 
-constexpr int BLOCK = DEPTH * CHUNK;                 // channels of a K block, of one step of the sum
+constexpr int BLOCK = DEPTH * CHUNK;                 // channels of a K block, the K of an instruction
 constexpr int SLAB_BYTES = SLAB_ROWS * DEPTH * SLOT_BYTES * PARTS;  // weights of a slab in a step
 
 struct __align__(16) Slot {
     unsigned words[SLOT_BYTES / 4];
 };
 
-// Elements as they lie in memory: one, and two or four neighbours.
+// The bits of one element, and of two or four neighbours.
 typedef BitsOf<sizeof(Element)>::type Bits;
 typedef BitsOf<2 * sizeof(Element)>::type Pair;
 typedef BitsOf<4 * sizeof(Element)>::type Quad;
 
-// One of the pixels that a load has brought.
+// One of the positions of a load.
 __device__ inline unsigned pixel_of(unsigned bits, int) { return bits; }
 __device__ inline unsigned pixel_of(const Bits64& bits, int pixel) { return pixel ? bits.second : bits.first; }
 
-// The channels of a slot as matrix units read them, in parts, from what loads have brought: one or two pixels
-// of each.
+// Fills a slot, of each part, with channels as the Tensor Cores read them. Each channel has been loaded at one or two
+// positions, of which it takes one.
 template <typename Element, typename Operand>
 struct Channels {  // 16-bit numbers as they are
     template <int SWEEP, typename Loads>
@@ -92,8 +91,8 @@ struct Channels {  // 16-bit numbers as they are
             slots[0].words[i] = byte_select(values[2 * i], values[2 * i + 1], pixel ? 0x7632 : 0x5410);
     }
 };
-// A float's parts: the nearest tf32 number, and the first 11 bits of the rest, which has at most 12. Matrix units of compute
-// capability 9.0 do not look at more, as a test of theirs shows; PTX does not say so.
+// The parts of a float: the nearest TF32 number, and the first 11 bits of the rest, which has at most 12. Tensor Cores
+// of compute capability 9.0 ignore further bits, as a test shows; PTX does not say so.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
 constexpr unsigned TF32_BITS = 0xffffe000u;
 #else
@@ -116,7 +115,7 @@ struct Channels<float, float> {
     }
 };
 template <>
-struct Channels<float, float16> {  // placed, and to the range of what has been seen in the first sweep
+struct Channels<float, float16> {  // scaled, and added to the range of a thread's numbers
     template <int SWEEP, typename Loads>
     __device__ static void fill(Slot (&slots)[PARTS], const Loads (&values)[8], int pixel, const Placing& placing,
                                 Range& range) {
@@ -133,7 +132,7 @@ struct Channels<float, float16> {  // placed, and to the range of what has been 
             for (int i = 0; i < 8; ++i) placed[i] = placing.place(pixel_of(values[i], pixel));
             const float power = PowerOfTwo(placing.window * WINDOW).first;
             const bool lower = PLACED_TWICE && placing.window > 0;
-            if (lower) split(slots, placed);  // what the first window has of them is left out here
+            if (lower) split(slots, placed);  // the part that counts in the first window is subtracted here
 #pragma unroll
             for (int i = 0; i < 8; ++i)
                 placed[i] = (lower ? placed[i] - high_of(slots, i) : placed[i]) * power;
@@ -145,7 +144,7 @@ struct Channels<float, float16> {  // placed, and to the range of what has been 
     __device__ static float high_of(const Slot (&slots)[PARTS], int i) {
         return float_from_float16((unsigned short)(slots[0].words[i / 2] >> i % 2 * 16));
     }
-    // Two float16 numbers of each, or one.
+    // Splits each number into two float16 numbers, or rounds it to one.
     __device__ static void split(Slot (&slots)[PARTS], const float (&values)[8]) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -160,8 +159,8 @@ struct Channels<float, float16> {  // placed, and to the range of what has been 
     }
 };
 
-// Whether an infinity or a NaN is among rounded outputs. Times zero they are NaN, which stays in a sum;
-// in pairs of 16 bits an exponent of ones, with the LEAST of them added, carries into the sign.
+// Whether an infinity or a NaN is among rounded outputs. Floats: times zero they are NaN, which stays in a sum. Pairs
+// of 16 bits: adding LEAST, the lowest bit of the exponent, to an exponent of ones carries into the sign.
 template <unsigned LEAST>
 struct Specials {
     unsigned carries = 0;
@@ -171,7 +170,7 @@ struct Specials {
 };
 template <>
 struct Specials<0> {
-    float zeros[2] = {0, 0};  // two, as one addition waits for the last one
+    float zeros[2] = {0, 0};  // two independent chains of additions
     __device__ void add(const Bits64& pair) {
         zeros[0] = fmaf(__uint_as_float(pair.first), 0.0f, zeros[0]);
         zeros[1] = fmaf(__uint_as_float(pair.second), 0.0f, zeros[1]);
@@ -191,23 +190,23 @@ struct specials_of<bfloat16> {
     typedef Specials<0x00800080u> type;
 };
 
-// An axis as the kernel sees it, folded where that is so.
+// An axis as the kernel sees it, after packing.
 struct MatrixAxis {
     AxisTaps taps;
     int64 weight_stride;
     int64 spacing;   // inputs from one lattice to the next
-    int64 lattices;
-    int64 pairs;     // whether inputs are staged from an even one on
-    int64 spread;    // every so many-th input is an element of the array, where sums are pooled; else 1
+    int64 lattices;  // polyphase components that taps lie on
+    int64 pairs;     // whether staging begins with an even input
+    int64 spread;    // where sums are pooled, every n-th input is an element of the array; else 1
     int64 spread_reciprocal;  // long
 };
 
-// Which tap of the weights belongs to tap j of a folded axis: (start + j * step + fold * apart) / divisor,
-// if that is one of `kernel`.
+// Packing of neighbouring outputs along an axis. Tap j of the packed axis is tap (start + j * step + fold * apart) /
+// divisor of the weights, if that is an integer less than `kernel`.
 struct Fold {
-    int64 count;  // 1: not folded
+    int64 count;  // 1: not packed
     int64 kernel, start, step, apart, divisor;
-    // The tap of a fold in the place of one of the axis; -1 where there is none.
+    // The tap of the weights for a tap of the packed axis; -1 where there is none.
     __device__ int find(int tap, int fold) const {
         if (count == 1) return tap;
         const int own = int(divisor), found = int(start) + tap * int(step) + fold * int(apart), quotient = found / own;
@@ -215,19 +214,18 @@ struct Fold {
     }
 };
 
-// How the sum is divided: taps of z, then K blocks of channels, then taps of y, then of x. One of these
-// is a step; `depth` K blocks of one tap of z are a stage. A slot that holds all channels leaves the other
-// half of K empty: it takes the next tap of x in the same lattice then, which is the same slots from another
-// distance on.
+// The order of a sum: taps of z, then K blocks of channels, then taps of y, then of x. A K block at a tap is a K step;
+// `depth` K blocks at one tap of z are a pipeline stage. A slot that holds all channels leaves the other half of K
+// empty: then that half is the next tap of x in the same lattice, which is the same slots at another distance.
 //
 //     step 2, taps 0 .. 4    steps: 0 and 2, 1 and 3, 4 and none
 struct Steps {
     int64 channels;
     int64 blocks;  // K blocks of channels
-    int64 depth;   // of a stage, the last one may have fewer
-    int64 halves;  // of K that are channels: 2, or 1 where a step has two taps of x
-    int64 apart;   // taps from one to the next in the same lattice
-    // Steps along x of so many taps.
+    int64 depth;   // K blocks of a stage; the last stage may have fewer
+    int64 halves;  // halves of K that are channels: 2, or 1 where a step has two taps of x
+    int64 apart;   // from a tap to the next one in the same lattice
+    // The number of steps for taps of x.
     __device__ int along_x(int taps) const {
         const int first = int(apart), both = taps / (2 * first) * first, rest = taps - 2 * both;
         return halves == 1 ? both + (rest < first ? rest : first) : taps;
@@ -239,7 +237,7 @@ struct Steps {
     }
 };
 
-// Where a tap lies: `shift` inputs behind the first one.
+// The distance in slots, and the lattice, of the tap that is `shift` inputs after the first one.
 __device__ inline int distance_of(const MatrixAxis& axis, int shift) {
     return small_quotient(shift, int(axis.taps.step));
 }
@@ -248,7 +246,7 @@ __device__ inline int lattice_of(const MatrixAxis& axis, int shift) {
     const int lattice = small_quotient(own, int(axis.spacing)), lattices = int(axis.lattices);
     return axis.pairs && lattices % 2 == 0 ? lattice % 2 * (lattices / 2) + lattice / 2 : lattice;
 }
-// How far the first input of a lattice is from that of lattice 0.
+// The distance from the first input of lattice 0 to the first input of a lattice.
 __device__ inline int lattice_start(const MatrixAxis& axis, int lattice) {
     const int half = int(axis.lattices) / 2, odd = lattice >= half;
     const int own = axis.pairs && axis.lattices % 2 == 0 ? (lattice - odd * half) * 2 + odd : lattice;
@@ -269,15 +267,15 @@ __device__ inline Taps taps_of(const AxisTaps& axis, int residue) {
     return {p.count, p.offset + last * offset_step, -offset_step, p.first + last * tap_step, -tap_step};
 }
 
-// A phase on z, y and x: residues, taps, and how many outputs it has.
+// A phase (outputs of one residue) on z, y and x: residues, numbers of outputs, and taps.
 struct Phase {
     int residue[3];
     int positions[3];
     Taps taps[3];
 };
 
-// Describes one in shared memory: the threads whose number `own` is 0, 1 or 2 have an axis each. A block that begins
-// waits for every instruction to be fetched, so these stand once.
+// Describes a phase in shared memory: the threads whose number `own` is 0, 1 or 2 have an axis each. A loop, as a block
+// that begins waits for every instruction to be fetched.
 __device__ inline void describe_phase(Phase& phase, const MatrixAxis (&axis)[3], int index, int own) {
     if (unsigned(own) >= 3) return;
 #pragma unroll 1
@@ -302,12 +300,12 @@ struct Turn {
     }
 };
 
-// The same value, of which the compiler knows that all lanes of the warp have it: what wgmma depends on
-// must not look as if it could differ from lane to lane.
+// The same value, which the compiler then knows to be equal in all lanes of the warp: wgmma must not depend on a value
+// that seems to differ from lane to lane.
 __device__ inline int uniform(int value) { return __shfl_sync(~0u, value, 0); }
 
-// The channel and the fold of a row: folds of eight channels lie side by side, so that a thread that
-// holds rows r and r + 8 holds neighbouring outputs. Folds of all axes are numbered along x first.
+// The channel and the fold of a row. The folds of eight channels are neighbours, so that a thread that holds rows r and
+// r + 8 holds neighbouring outputs. Folds of all axes are numbered along x first.
 __device__ inline int channel_of(int row, int folds) { return row / 8 / folds * 8 + row % 8; }
 __device__ inline int fold_of(int row, int folds) { return row / 8 % folds; }
 struct OnAxes {

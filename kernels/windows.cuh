@@ -1,18 +1,18 @@
-// float32 numbers as float16 ones, which matrix units multiply twice as fast as tf32 and which have as many
-// bits. What they lack are exponents: so numbers are multiplied by powers of two, which changes no bit.
+// Float16 emulation of float32: Tensor Cores multiply float16 numbers twice as fast as TF32 numbers, and both have as
+// many significant bits. float16 lacks exponents, so numbers are multiplied by powers of two, which changes no bit.
 //
 //     value * 2**shift = high + low / LOW_SCALE + rest,    |rest| <= 2**-22 * |value| * 2**shift
 //
-// holds with two float16 numbers where the exponent of the left side lies in a window of WINDOW numbers:
-// from -14 on float16 has all of its bits, and up to 14 it does not overflow by rounding.
+// holds with two float16 numbers where the exponent of the left side lies in a window of WINDOW exponents: from -14 on
+// float16 has all of its bits, and up to 14 it does not overflow by rounding.
 //
 //     exponent   ...  43 ... 15 | 14 ......... -14 | -15 ... -43 | -44 ... -72 |  ...
 //     window            -1               0                1             2
 //
-// The inputs of a sample have a shift in common, and so have the weights of an output channel. Nearly all of
-// them lie in window 0. The sum of what lies in the others is computed window by window, which is the same
-// sum with a shift of WINDOW more or less; what lies beyond these becomes NaN, so that the outputs it
-// belongs to are computed by plain arithmetic. So no number is rounded to fewer bits than the others.
+// The inputs of a sample share a shift, and so do the weights of an output channel. Nearly all of them lie in window 0.
+// The products of numbers in other windows are summed window by window, which is the same sum with a shift that is a
+// multiple of WINDOW larger or smaller. Numbers beyond all windows become NaN, so that their outputs are computed again
+// from the arrays. So no number is rounded to fewer bits than the others.
 #pragma once
 #include "scalar.cuh"
 
@@ -27,14 +27,13 @@ __device__ inline int window_of(int exponent) {
     return (HIGHEST - exponent + FAR * WINDOW) / WINDOW - FAR;
 }
 
-// By which power of two the weights of an output channel are multiplied, and once more those that lie below
-// the first window, if there are any.
+// The shift of an output channel's weights, and the shift of its weights below the first window, if there are any.
 struct RowShifts {
     int first, second;
 };
 constexpr int NO_SHIFT = 1 << 20;   // there is no second window
-constexpr int NO_SHIFTS = 1 << 21;  // more than two would be needed: the channel's outputs become NaN
-constexpr int MOST_APART = 64;      // shifts, so that no sum underflows between the windows
+constexpr int NO_SHIFTS = 1 << 21;  // weights span more than two windows: the channel's outputs become NaN
+constexpr int MOST_APART = 64;      // the largest difference of shifts, so that no sum underflows between the windows
 
 // 2**exponent in two factors; NaN for NO_SHIFTS.
 struct PowerOfTwo {
@@ -51,11 +50,11 @@ struct PowerOfTwo {
 
 constexpr int FIRST_WINDOW = -1, LAST_WINDOW = 2, WINDOWS = LAST_WINDOW - FIRST_WINDOW + 1;
 
-// In which order magnitudes are, zeros and what is subnormal last.
+// Ranks magnitudes. Zeros and subnormal numbers, which count as zeros, come after all others.
 __device__ inline unsigned rank_of(unsigned bits) { return 2 * bits - 0x01000000u; }
 
-// Whether numbers lie in window 0, as far as their high parts say it: pairs of float16 numbers. Those at its ends
-// may not, and zeros may be what was too small.
+// Whether numbers lie in window 0, as far as their high parts tell, which are pairs of float16 numbers. Numbers at the
+// ends of the window may lie outside of it, and a zero may be a number that was too small.
 struct Range {
     static constexpr unsigned SIGNS = 0x80008000u, ABOVE = 0x78007800u, LEAST = 0x04000400u, INFINITE = 0x7c007c00u;
     unsigned largest = 0, smallest = INFINITE;
@@ -65,7 +64,7 @@ struct Range {
     }
     __device__ bool reaches_above() const { return largest + (SIGNS - ABOVE) & SIGNS; }
     __device__ bool reaches_below() const { return smallest - LEAST - 0x00010001u & SIGNS; }
-    // The windows that they lie in, as bits, by the least of their ranks: none if it is the first one alone.
+    // The windows that the numbers lie in, as bits, given the least of their ranks: no bit if all lie in window 0.
     __device__ unsigned windows(unsigned least_rank, int shift) const {
         const int below = FIELD_BIAS + HIGHEST + 1 - WINDOW - shift;
         const bool lower = least_rank < rank_of(unsigned(below > 1 ? below : 1) << 23);
@@ -77,19 +76,20 @@ struct Range {
     }
 };
 
-// With one product for each step, numbers below the first window count there with as many bits as float16 has for them, and
-// below with what is left: so no instruction looks for them there. With three, what is left of a product, low by low, would
-// be too much.
+// With one product for each step, a number below the first window counts in that window with the bits that float16 has
+// for it, and in the next window with the rest. So the sums of the first window are those of the first sweep, which
+// looks at no number on its own. With three products, the product of two low parts, which is left out, would be too
+// large for that.
 constexpr bool PLACED_TWICE = PARTS == 1;
 
-// How inputs are placed: their shift, the window that is summed up, and whether weights lie in one window. If
+// How inputs become float16 numbers: their shift, the window of this pass, and whether weights lie in one window. If
 // they lie in two, sums have room for fewer windows of inputs.
 struct Placing {
     int shift, window;
     bool one;
 
-    // A number, shifted, where it counts in this window, else zero. What lies beyond all windows is NaN in each, as a
-    // tile may have one only.
+    // The shifted number, where it counts in this window, else zero. A number beyond all windows is NaN in each window,
+    // as a tile may have a single pass.
     __device__ float place(unsigned bits) const {
         const int field = exponent_field(bits), exponent = field - FIELD_BIAS + shift;
         const int most = HIGHEST - (one ? FIRST_WINDOW : 0) * WINDOW;

@@ -538,7 +538,7 @@ def _deep(summation: Sum, loads: int, stages: int) -> int:
 
 
 def _declared(shape: Shape, mode: Mode, engine: str, window: int) -> int:
-    """Return the bytes of ``struct Shared`` in matrix_conv.cu, member by member."""
+    """Return the bytes of ``struct Shared`` in matrix_arguments.cuh, member by member."""
     teams, wgmma = shape.teams, engine == "hopper"
     pass_tiles = min(32 // mode.itemsize, shape.team_columns // (8 if wgmma else 32))
     columns = whole_multiple(shape.team_columns, pass_tiles * 8)  # of a warpgroup: whole buffers
@@ -552,7 +552,7 @@ def _declared(shape: Shape, mode: Mode, engine: str, window: int) -> int:
         size += (_MOST_WIDE + 2) * 4  # wide_tiles, wide_count, wide_windows
     if window == 1:
         pitch = 4 * pass_tiles + 4
-        size += teams * 4 * 16 * pitch * 2 * mode.itemsize  # pass
+        size += teams * 4 * 16 * pitch * 2 * mode.itemsize  # buffer
         size += teams * rows // 16 * 32  # rows
         return whole_multiple(size, 128)
     # A warp has 8 rows and all columns, or the four warps of a warpgroup share them.

@@ -1,0 +1,41 @@
+// The sums that a consumer thread of matrix_conv.cu holds in registers, as the engines lay them out.
+#pragma once
+#include "matrix_engine.cuh"
+
+// Two neighbouring sums. Unlike a pair of words of bits, floats are not read while products still run, for which ptxas
+// would wait for each product.
+struct __align__(8) Neighbours {
+    float first, second;
+};
+
+// The scale of sums that are already those of the convolution.
+struct Unscaled {
+    __device__ __forceinline__ static Neighbours powers_of(int) { return {1, 1}; }
+    __device__ __forceinline__ static Neighbours of(ENGINE& engine, int r, int half, int c, const Neighbours&) {
+        return {engine.value(r, c, 2 * half), engine.value(r, c, 2 * half + 1)};
+    }
+    __device__ __forceinline__ static Neighbours of(ENGINE& engine, int r, int half, int c) {
+        return of(engine, r, half, c, {1, 1});
+    }
+};
+
+// use(number, row, half, column, sum, its neighbour) for all pairs of a thread's sums.
+template <typename Use>
+__device__ __forceinline__ void each_pair(ENGINE& engine, Use use) {
+#pragma unroll
+    for (int r = 0; r < ENGINE::ROWS; ++r)
+#pragma unroll
+        for (int c = 0; c < ENGINE::COLUMNS; ++c)
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                use((r * ENGINE::COLUMNS + c) * 2 + half, r, half, c, engine.value(r, c, 2 * half),
+                    engine.value(r, c, 2 * half + 1));
+}
+// Multiplies all sums by their scale.
+template <typename Scale>
+__device__ __forceinline__ void scale_sums(ENGINE& engine, const Scale& scale) {
+    each_pair(engine, [&](int, int r, int half, int c, float& first, float& second) {
+        const Neighbours sums = scale.of(engine, r, half, c);
+        first = sums.first, second = sums.second;
+    });
+}

@@ -181,9 +181,9 @@ __device__ inline void take_line(Largest& largest, const Element* from, int64 co
 }
 
 // The number of the tap that is the maximum over all lanes.
-__device__ inline int64 largest_of_warp(const Largest& own) {
-    auto value = own.value;
-    int64 tap = own.tap;
+__device__ inline int64 largest_of_warp(const Largest& largest) {
+    auto value = largest.value;
+    int64 tap = largest.tap;
 #pragma unroll
     for (int apart = LANES / 2; apart > 0; apart /= 2) {
         const typename Largest::Value other = __shfl_xor_sync(~0u, value, apart);

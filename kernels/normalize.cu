@@ -204,10 +204,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) statistics_across(const
                     rows[i] = *(const Pack<Input, PACK>*)(input + locate(p.values.starts, first + i).offset[IN]);
 #pragma unroll
             for (int j = 0; j < PACK; ++j) {
-                Pack<Input, PACK> own;
+                Pack<Input, PACK> pack;
 #pragma unroll
-                for (int i = 0; i < PACK; ++i) own.of[i] = rows[i].of[j];
-                sums[j].add(own, end - first);
+                for (int i = 0; i < PACK; ++i) pack.of[i] = rows[i].of[j];
+                sums[j].add(pack, end - first);
             }
         }
 #pragma unroll
@@ -229,13 +229,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
     for (int64 c = blockIdx.x * int64(THREADS) + threadIdx.x; c < p.channels; c += gridDim.x * int64(THREADS))
         p.affine[c] = {weight_of(p, c), bias_of(p, c)};
     for (int64 set = blockIdx.x; set < p.sets; set += gridDim.x) {
-        Moments own = {0, 0, 0};
+        Moments moments = {0, 0, 0};
         for (int64 i = threadIdx.x; i < p.segments; i += THREADS) {
             const int64 begin = i * p.segment;
             const Pair partial = p.partials[set * p.segments + i];
-            own = merge(own, {double(segment_end(p, begin) - begin), partial.of[0], partial.of[1]});
+            moments = merge(moments, {double(segment_end(p, begin) - begin), partial.of[0], partial.of[1]});
         }
-        const Moments all = merge_block(own, double(p.elements));
+        const Moments all = merge_block(moments, double(p.elements));
         if (threadIdx.x == 0) p.moments[set] = {all.mean, inverse_deviation(p, all)};
     }
 }
@@ -388,8 +388,8 @@ __device__ inline void store_set(
     const Arguments& p, const Input* values, double mean, double inverse, const Pair* parameters, Output* out) {
     for (int thread = threadIdx.x; thread < int(p.places.threads); thread += blockDim.x) {
         const Steps<4> steps(p.places, thread);
-        const Pair own = parameters[steps.start.offset[CHANNEL]];
-        const Affine affine[] = {{mean, inverse, own.of[0], own.of[1]}};
+        const Pair parameter = parameters[steps.start.offset[CHANNEL]];
+        const Affine affine[] = {{mean, inverse, parameter.of[0], parameter.of[1]}};
         normalize_steps<false, WIDTH>(p, steps, values, affine, out);
     }
 }

@@ -144,20 +144,20 @@ template <typename Use>
 __device__ __forceinline__ void each_slot(const Weights& w, int64 group, int row, int first, int begin, int end,
                                           Use use) {
     constexpr int BATCH = 2;
-    Row own(w, group, row, first % DEPTH);
+    Row cursor(w, group, row, first % DEPTH);
 #pragma unroll 1
     for (int turn = begin + first / DEPTH; turn < end; turn += APART / DEPTH) {
         const int outer = small_quotient(turn, w.inner), inner = turn - outer * w.inner;
         const int z = small_quotient(outer, w.turns), block = (outer - z * w.turns) * DEEP;
         const int left = w.blocks - block, count = left < DEEP ? left : DEEP;
-        own.go_to(z, block, inner);
+        cursor.go_to(z, block, inner);
         int step = (z * w.blocks + block) * w.inner + inner;
 #pragma unroll 1
         for (int b = 0; b < count; b += BATCH) {
             Bits values[BATCH][CHUNK] = {};
 #pragma unroll
             for (int i = 0; i < BATCH; ++i)
-                if (b + i < count) own.load(values[i]);
+                if (b + i < count) cursor.load(values[i]);
 #pragma unroll
             for (int i = 0; i < BATCH; ++i, step += w.inner)
                 if (b + i < count) use(values[i], step);
@@ -262,16 +262,17 @@ __device__ __forceinline__ void look(const Weights& w, int64 group, int row, int
             for (int i = 0; i < LOADS; ++i, at += pitch) load_bits(values[i], at, channel + i * together, channels);
 #pragma unroll
             for (int i = 0; i < LOADS; ++i) {
-                const unsigned twice = 2 * values[i], own = twice < most ? twice : 0;
-                high = own > high ? own : high;
+                const unsigned twice = 2 * values[i], counted = twice < most ? twice : 0;
+                high = counted > high ? counted : high;
                 low = twice - FIELD < low ? twice - FIELD : low;
             }
         }
     }
     const int field = int((low + FIELD) / FIELD);
-    const int own[2] = {largest_of_warp(int(high / FIELD)), -largest_of_warp(field ? -field : -SPECIAL_FIELD)};
+    const int extrema[2] = {largest_of_warp(int(high / FIELD)), -largest_of_warp(field ? -field : -SPECIAL_FIELD)};
     __syncthreads();  // all threads have read the last results
-    if (threadIdx.x % 32 == 0) shared.largest[threadIdx.x / 32] = own[0], shared.smallest[threadIdx.x / 32] = own[1];
+    if (threadIdx.x % 32 == 0)
+        shared.largest[threadIdx.x / 32] = extrema[0], shared.smallest[threadIdx.x / 32] = extrema[1];
     __syncthreads();
     const int warps = threadIdx.x / APART * (APART / 32);  // first warp of the row
     largest = 0, smallest = SPECIAL_FIELD;
@@ -331,13 +332,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
 #endif
     const int units = int(p.groups) * sides * splits;
     for (int unit = blockIdx.x - phase_index * blocks; unit < units; unit += blocks) {
-        const int side = unit / splits, own = unit - side * splits;
+        const int side = unit / splits, share = unit - side * splits;
         const int64 group = side / sides;
         const int first_row = (side - int(group) * sides) * SIDE;
         const int row = first_row + threadIdx.x % SIDE, first = threadIdx.x / SIDE;
 #if SCALED
         find_shifts(weights, group, first_row, shared);
-        if (threadIdx.x < SIDE && own == 0)
+        if (threadIdx.x < SIDE && share == 0)
             p.row_shifts[(group * p.phases + weights.phase_index) * rows + row] = shared.shifts[threadIdx.x];
 #endif
         const int64 tile = (group * p.phases + weights.phase_index) * p.row_tiles + row / SLAB_ROWS / slabs;
@@ -346,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
                              row / SLAB_ROWS % slabs * (PARTS * DEPTH * SLAB_ROWS) + first % DEPTH * SLAB_ROWS +
                              row % SLAB_ROWS;
         const int turns = phase.taps[0].count * weights.turns * weights.inner;
-        const int begin = own * turns / splits, end = (own + 1) * turns / splits;
+        const int begin = share * turns / splits, end = (share + 1) * turns / splits;
 #if SCALED
         const RowShifts shifts = shared.shifts[threadIdx.x % SIDE];
         const PowerOfTwo power(shifts.first);

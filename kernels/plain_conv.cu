@@ -388,11 +388,11 @@ struct Worker {
                 const Line line = sources()[index];
                 const bool present = (unsigned(at[0] + line.z) < unsigned(p.axis[0].taps.size_in)) &
                                      (unsigned(at[1] + line.y) < unsigned(p.axis[1].taps.size_in));
-                const int own = start + line.place;
+                const int line_start = start + line.place;
                 int x = i - index * each;
-                if (EACH > 1) x = x * EACH - own % EACH;
+                if (EACH > 1) x = x * EACH - line_start % EACH;
                 const Element* const from = origin + line.offset + x * p.axis[2].input;
-                const int left = at[2] + x, place = own + (EACH > 1 ? x : spread(x));
+                const int left = at[2] + x, place = line_start + (EACH > 1 ? x : spread(x));
                 const bool whole = present & (left >= 0) & (left + EACH <= size);
                 if (x >= int(p.extent)) continue;
                 if (EACH > 1 && present & !whole & (left + EACH > 0) & (left < size)) {
@@ -426,18 +426,18 @@ struct Worker {
 
     // ---- mainloop ----
 
-    // Adds the products of some K steps. `own` is the first input of the thread's first position.
-    __device__ void add(float (&sum)[ROWS][POSITIONS], const float* own, int begin, int steps) const {
+    // Adds the products of some K steps. `origin` is the first input of the thread's first position.
+    __device__ void add(float (&sum)[ROWS][POSITIONS], const float* origin, int begin, int steps) const {
         const Quad* weight = (const Quad*)(weights() + (slab() * int(p.steps) + begin) * ROWS);
         const int* offset = offsets() + begin;
         for (; steps >= UNROLL; steps -= UNROLL, weight += UNROLL * (ROWS / 4), offset += UNROLL) {
 #pragma unroll
-            for (int u = 0; u < UNROLL; ++u) multiply(sum, weight + u * (ROWS / 4), input_at(own, offset[u]));
+            for (int u = 0; u < UNROLL; ++u) multiply(sum, weight + u * (ROWS / 4), input_at(origin, offset[u]));
         }
-        for (; steps > 0; --steps, weight += ROWS / 4, ++offset) multiply(sum, weight, input_at(own, *offset));
+        for (; steps > 0; --steps, weight += ROWS / 4, ++offset) multiply(sum, weight, input_at(origin, *offset));
     }
-    __device__ __forceinline__ const float* input_at(const float* own, int offset) const {
-        return (const float*)((const unsigned char*)own + offset);
+    __device__ __forceinline__ const float* input_at(const float* origin, int offset) const {
+        return (const float*)((const unsigned char*)origin + offset);
     }
     __device__ __forceinline__ void multiply(float (&sum)[ROWS][POSITIONS], const Quad* weight,
                                              const float* input) const {
@@ -452,7 +452,7 @@ struct Worker {
     }
 
     // Does the same without absent inputs.
-    __device__ void add_present(float (&sum)[ROWS][POSITIONS], const float* own, const Tile& tile, const Line& line,
+    __device__ void add_present(float (&sum)[ROWS][POSITIONS], const float* origin, const Tile& tile, const Line& line,
                                 int begin, int steps) const {
         for (int index = begin; index < begin + steps; ++index) {
             const Step step(p, unit().phase[0], unit().phase[1], index);
@@ -466,7 +466,7 @@ struct Worker {
             for (int i = 0; i < POSITIONS; ++i) {
                 const int x = x0 + (column() + i * COLUMNS) * int(p.axis[2].taps.step);
                 if (!present | (unsigned(x) >= unsigned(p.axis[2].taps.size_in))) continue;
-                const float value = input_at(own, offsets()[index])[i * COLUMNS];
+                const float value = input_at(origin, offsets()[index])[i * COLUMNS];
 #pragma unroll
                 for (int r = 0; r < ROWS; ++r) sum[r][i] = fmaf(weight[r], value, sum[r][i]);
             }
@@ -574,9 +574,9 @@ struct Worker {
             copy_async_wait<0>();
             __syncthreads();
             for (int pass = 0; pass < int(p.passes); ++pass) {
-                const Line& own = results()[pass * lines() + line()];
-                const float* const input = staged + (own.place + column());
-                Element* const lines = phases > 1 ? buffered(tile, own) : nullptr;
+                const Line& position_line = results()[pass * lines() + line()];
+                const float* const input = staged + (position_line.place + column());
+                Element* const lines = phases > 1 ? buffered(tile, position_line) : nullptr;
                 float sum[ROWS][POSITIONS];
                 for (int phase = 0; phase < phases; ++phase) {
                     const Phase& tx = p.phases[2][phase];
@@ -585,7 +585,7 @@ struct Worker {
 #pragma unroll
                         for (int i = 0; i < POSITIONS; ++i) sum[r][i] = 0;
                     if (masked)
-                        add_present(sum, input, tile, own, int(tx.before) * taps, int(tx.count) * taps);
+                        add_present(sum, input, tile, position_line, int(tx.before) * taps, int(tx.count) * taps);
                     else
                         add(sum, input, int(tx.before) * taps, int(tx.count) * taps);
                     if (phases > 1) {
@@ -600,11 +600,11 @@ struct Worker {
                     copy_async_commit();
                 }
                 if (phases > 1) {
-                    store_lines(lines, tile, own);
+                    store_lines(lines, tile, position_line);
                 } else if (p.axis[2].out == 1) {
-                    store<true>(sum, tile, own);
+                    store<true>(sum, tile, position_line);
                 } else {
-                    store<false>(sum, tile, own);
+                    store<false>(sum, tile, position_line);
                 }
             }
             fill(tile, index);
@@ -628,12 +628,12 @@ struct Worker {
                 to += (phase[a] - unit().phase[a]) * p.axis[a].out;
             }
             for (int line = tile.column; line < int(p.lines * p.passes); line += int(p.axis[2].tiles)) {
-                const Line own = results()[line];
-                if ((own.z >= left[0]) | (own.y >= left[1])) continue;
+                const Line position_line = results()[line];
+                if ((position_line.z >= left[0]) | (position_line.y >= left[1])) continue;
                 if (p.axis[2].out == 1)
-                    fill_lines<true>(p.out + (to + own.offset));
+                    fill_lines<true>(p.out + (to + position_line.offset));
                 else
-                    fill_lines<false>(p.out + (to + own.offset));
+                    fill_lines<false>(p.out + (to + position_line.offset));
             }
         }
     }

@@ -71,10 +71,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
     for (int64 c = blockIdx.x; c < p.channels; c += gridDim.x) {
         double mean, var;
         if (p.partial) {
-            Moments own = {0, 0, 0};
+            Moments moments = {0, 0, 0};
             for (int64 part = threadIdx.x; part < p.parts; part += THREADS)
-                own = merge(own, moments_of(p.partial[part * p.channels + c]));
-            const Moments all = merge_block(own, block_sum(own.count));
+                moments = merge(moments, moments_of(p.partial[part * p.channels + c]));
+            const Moments all = merge_block(moments, block_sum(moments.count));
             mean = all.mean, var = all.m2 / all.count;
         } else {
             mean = load_parameter<double>(p.mean, c), var = load_parameter<double>(p.var, c);
@@ -89,10 +89,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
 extern "C" __global__ void __launch_bounds__(THREADS) activate(const __grid_constant__ Arguments p) {
     const int64 warps = int64(gridDim.x) * WARPS, channels = p.samples * p.channels;
     for (int64 c = int64(blockIdx.x) * WARPS + threadIdx.x / 32; c < channels; c += warps) {
-        const Affine own = p.affine[c % p.channels];
+        const Affine affine = p.affine[c % p.channels];
         float* const values = p.pooled + c * p.space;
 #pragma unroll 4
-        for (int64 i = threadIdx.x % 32; i < p.space; i += 32) values[i] = tanhf(own.of(values[i]));
+        for (int64 i = threadIdx.x % 32; i < p.space; i += 32) values[i] = tanhf(affine.of(values[i]));
     }
 }
 
@@ -123,11 +123,11 @@ struct Units {
             const int unit = first + lane * warps, channel = unit < count ? unit / parts : 0;
             const Affine known = know(channel);
             for (int k = 0; k < 32 && first + k * warps < count; ++k) {
-                const Affine own = known.of_lane(k);
+                const Affine affine = known.of_lane(k);
                 const int at = __shfl_sync(~0u, channel, k), begin = (first + k * warps - at * parts) * UNIT;
                 const int end = begin + UNIT < space ? begin + UNIT : space;
                 for (int start = begin; start < end; start += BATCH * 32)
-                    use(own, at, start + lane, space - start - lane);
+                    use(affine, at, start + lane, space - start - lane);
             }
         }
     }
@@ -159,14 +159,14 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, RESIDENT) normalize(c
     double sum = 0;
     units.each(
         [&](int channel) { return p.affine[first + channel]; },
-        [&](const Affine& own, int channel, int begin, int left) {
+        [&](const Affine& affine, int channel, int begin, int left) {
             float* const at = values + channel * space + begin;
             float found[BATCH], part = 0;
 #pragma unroll
             for (int i = 0; i < BATCH; ++i) found[i] = i * 32 < left ? at[i * 32] : 0;
 #pragma unroll
             for (int i = 0; i < BATCH; ++i) {
-                found[i] = tanh_for(own.of(found[i]), Output());
+                found[i] = tanh_for(affine.of(found[i]), Output());
                 part += i * 32 < left ? found[i] : 0;
             }
 #pragma unroll
@@ -201,14 +201,14 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, RESIDENT) normalize(c
             return Affine{mean, load_parameter<float>(p.gn_weight, first + channel) * rate,
                           load_parameter<float>(p.gn_bias, first + channel)};
         },
-        [&](const Affine& own, int channel, int begin, int left) {
+        [&](const Affine& affine, int channel, int begin, int left) {
             const float* const from = values + channel * space + begin;
             Output* const out = to + channel * p.out_channel;
             float found[BATCH];
 #pragma unroll
             for (int i = 0; i < BATCH; ++i) found[i] = i * 32 < left ? from[i * 32] : 0;
 #pragma unroll
-            for (int i = 0; i < BATCH; ++i) found[i] = own.of(found[i]);
+            for (int i = 0; i < BATCH; ++i) found[i] = affine.of(found[i]);
             if (dense) {
 #pragma unroll
                 for (int i = 0; i < BATCH; ++i)

@@ -1,4 +1,4 @@
-// Producer of the depthwise kernel: it brings the inputs of a tile, with the halo that taps reach, and its
+// Producer of the depthwise kernel: it copies the inputs of a tile, with the halo that taps reach, and its
 // weights to shared memory.
 //
 // Lines of inputs come in one of four ways, which the host and the alignment of the array choose:
@@ -289,7 +289,7 @@ struct WeightProducer {
         return special;
     }
 
-    // Zeros the diagonals, of which `load` writes the weights alone.
+    // Zeros the diagonals; `load` writes only the weights on them.
     __device__ void clear_diagonals() const {
         const int all = SharedMemory::lines_of_taps(p) * int(p.rows_of_tile * p.channels) * 2 * DIAGONAL;
         for (int i = threadIdx.x; i < all; i += THREADS) memory.diagonals[i] = Element();
@@ -298,7 +298,7 @@ struct WeightProducer {
 
 // ---- the producer ----
 
-// Brings inputs and weights of a tile by the way that the arguments name.
+// Stages inputs and weights of a tile in the way that the arguments name.
 struct Producer {
     const Arguments& p;
     const SharedMemory& memory;

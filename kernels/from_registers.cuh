@@ -159,8 +159,8 @@ __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots, int
 }
 #endif
 
-// Adds biases to the sums of a pass, and stores those of rows from `row` on, of which there are `rows`. Returns whether
-// one may not be finite as it is stored, where these are computed again: all of them, whatever a warp has beside them.
+// Adds biases to the sums of a pass, and stores the rows from `row` on, of which `rows` exist. If outputs are
+// recomputed exactly, it returns true if a stored one may not be finite, and misses none, whatever else a warp has.
 template <bool TOGETHER>
 __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHER ? 1 : PLACES], const float* biases,
                                       int row, int rows, int64 out_row) {
@@ -192,8 +192,8 @@ __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHE
     return REPAIRED && specials.found();
 }
 
-// Computes those of a thread's outputs that are not finite again. It stands apart, as what is in sight of a
-// function that is not inlined cannot lie in registers.
+// Recomputes a thread's outputs that are not finite exactly. It makes a Worker of its own, because a value that
+// a function without inlining can see cannot stay in registers.
 template <bool TOGETHER, typename Worker, typename Arguments>
 __device__ __noinline__ void repair(const Arguments& p, unsigned char* memory, int tile, int pass) {
     const Worker worker(p, memory);

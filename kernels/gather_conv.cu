@@ -229,7 +229,7 @@ struct Worker {
         }
     }
 
-    // Channels behind the last one are the last one again.
+    // Channels after the last one repeat the last one.
     __device__ int number(int own) const { return first + least(own, count - 1); }
 
     // Each of the first threads has a channel.
@@ -450,7 +450,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) gather_conv(const __g
         worker.stage();
     else
         worker.stage_scattered();
-    // What a block waits for once: the first weights, ends and biases are all loaded before one of them is stored.
+    // The first weights, ends and biases are all loaded before one of them is stored, so the block waits for them once.
     const int thread = threadIdx.x, threads = worker.threads, ends = bulk ? worker.pieces * 2 * CHUNK : 0;
     const Worker::Batch batch = worker.load_weights(thread);
     const Worker::End end = worker.end(thread, ends);

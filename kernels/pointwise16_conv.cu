@@ -142,19 +142,19 @@ struct Worker {
         int at[3];
         return p.space.place_of(block.sample, group, block.first + position, at);
     }
-    // Where its first one lies, if those of a sample lie together.
+    // The offsets of the first position of a block, if the positions of a sample are contiguous.
     __device__ Place start_of(const Positions& block) const {
         return {scaled(block.sample, p.space.input_batch) + group * p.space.input_group + block.first,
                 scaled(block.sample, p.space.out_batch) + group * p.space.out_group + block.first};
     }
 
-    // The row of a block that a thread copies first, and its word of each row: so many bytes behind the block's begin.
+    // The first row of a block that a thread copies, its word of each row, and the byte offset of that word.
     __device__ static int own_row() { return threadIdx.x % TEAM / WORD; }
     __device__ static int own_word() { return threadIdx.x % WORD; }
     __device__ static int own_place() { return own_row() * ROW_BYTES + (own_word() ^ own_row() % WORD) * 16; }
 
-    // Copies a thread's words of a block, so many numbers TOGETHER. Of these so many rows exist from its own first one
-    // on, and so many numbers of each from its word on; zeros are in the place of others.
+    // Copies a thread's words of a block, TOGETHER numbers at a time. `rows` rows exist from the thread's first row on,
+    // and `count` numbers of each row from its word on; zeros take the place of others.
     template <int TOGETHER>
     __device__ __forceinline__ static void copy(unsigned char* to, const Element* from, int64 apart, int rows, int count) {
         settle(from);  // or registers are kept for the addresses of all chunks, for each way to copy
@@ -164,7 +164,7 @@ struct Worker {
             for (int piece = 0; piece < WORD; piece += TOGETHER)
                 copy_async_or_zeros<2 * TOGETHER>(to + 2 * piece, from + piece, i * APART < (piece < count ? rows : 0));
     }
-    // Those of a chunk, with so many channels left.
+    // Copies the inputs of a chunk, where `left` channels remain.
     template <int TOGETHER>
     __device__ __forceinline__ void copy_inputs(unsigned char* to, const Element* const (&from)[BLOCKS],
                                                 const int (&counts)[BLOCKS], int left) const {
@@ -224,7 +224,7 @@ struct Worker {
         }
     }
 
-    // The same, number by number. Of a block so many rows and columns exist; a function tells where one of them lies.
+    // Copies a block number by number. `rows` rows and `columns` columns of it exist; `find` returns their addresses.
     template <typename Find>
     __device__ static void gather(unsigned char* to, int rows, int columns, Find find) {
 #pragma unroll 1
@@ -278,7 +278,7 @@ struct Worker {
         const unsigned long long weights = matrix_descriptor(slab, BLOCK_BYTES, 8 * ROW_BYTES, 128);
         constexpr int STEP = BLOCK * ROW_BYTES / 16, OWN_STEP = ACROSS ? STEP : BLOCK * 2 / 16;  // words
         typedef typename Products<ACROSS>::type Product;
-        async_proxy_fence();  // behind what others have brought
+        async_proxy_fence();  // after the copies of the producer
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < SIDE / BLOCK; ++step)
@@ -292,15 +292,15 @@ struct Worker {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.empty[stage]);
     }
 
-    // Stores the outputs of a word, of which so many exist, by pieces.
+    // Stores the first `count` outputs of a word, by pieces.
     template <typename Piece>
     __device__ __forceinline__ static void store_pieces(Piece* to, const unsigned char* word, int count) {
         constexpr int TOGETHER = sizeof(Piece) / 2;
 #pragma unroll
         for (int i = 0; i < WORD / TOGETHER; ++i) store_bits(to + i, ((const Piece*)word)[i], i * TOGETHER < count);
     }
-    // Stores a warp's outputs of 16 rows by 64 positions, of which so many rows exist from the first one on. A thread
-    // has a word of every fourth row.
+    // Stores a warp's outputs of 16 rows by 64 positions; `rows` rows exist from `first_row` on. A thread stores a word
+    // of every fourth row.
     __device__ __forceinline__ void store(const unsigned char* from, const Positions& block, int first_row, int rows) const {
         const int lane = threadIdx.x % 32, own = lane / WORD, column = own_word() * WORD, count = block.count - column;
         const int64 apart = 4 * p.space.out_row;
@@ -328,11 +328,11 @@ struct Worker {
                     p.out[place(block, column + i % WORD).out + (first_row + row) * p.space.out_row] = word[i % WORD];
             }
     }
-    // All sums of a team. Each warp puts those of 16 rows by 64 positions, a block, into 2 KB of weights that nobody
-    // else reads, and that it has read, and takes them from there row by row.
+    // Stores all sums of a warpgroup. Each warp puts a block of 16 rows by 64 positions into 2 KB of weights that it
+    // has read and no other warp reads, and then stores the block row by row.
     __device__ __forceinline__ void finish(float (&sums)[SLABS][SUMS], unsigned char* slabs, int tile, int team) const {
         const int lane = threadIdx.x % 32, warp = threadIdx.x % TEAM / 32;
-        named_barrier_wait(FIRST_BARRIER + team, TEAM);  // behind what other warps read
+        named_barrier_wait(FIRST_BARRIER + team, TEAM);  // all warps have read their weights
 #pragma unroll
         for (int slab = 0; slab < SLABS; ++slab) {
             const int row = (team * SLABS + slab) * SIDE + warp * 16;  // the warp's first one

@@ -122,8 +122,8 @@ struct Worker {
             from += TEAM / 32 * stride, to += TEAM / 32 * PITCH;
         }
     }
-    // The same where they are aligned to 8 bytes: a thread has 16 of some channels, in one copy where these are
-    // aligned. Channels lie multiples of 8 bytes apart, and so those of a thread multiples of 16.
+    // Copies inputs that are aligned to 8 bytes: a thread has 16 bytes of some channels, in one copy if aligned to 16.
+    // The stride of channels is a multiple of 8 bytes, so the channels of one thread are multiples of 16 bytes apart.
     __device__ __forceinline__ void bring_in_pieces(const unsigned char* from, int bytes, int count,
                                                     unsigned char* to) const {
         constexpr int COLUMNS = PLACES_OF_BLOCK * sizeof(Element) / 16, APART = TEAM / COLUMNS;
@@ -195,7 +195,7 @@ struct Worker {
     __device__ static int position_of(int first, int i) {
         return first + int(threadIdx.x) / TEAM * TEAM_PLACES + team_place<TOGETHER>(i);
     }
-    // Whether it exists, and where.
+    // Returns true if a thread's i-th position exists, and sets its offsets and coordinates.
     template <bool TOGETHER>
     __device__ bool locate(int tile, int i, Place& place, int (&at)[3]) const {
         const Tile own = tile_of(tile);
@@ -228,7 +228,7 @@ struct Worker {
         }
     }
 
-    // What matrix units take of the next chunk: from its stage, as soon as that is full, or from memory.
+    // Loads the operands of the next chunk, from its stage as soon as the stage is full, or from global memory.
     __device__ __forceinline__ void take(Operands& operands, Spots<true>& spots, const Turn& turn) const {
         mbarrier_wait(&barriers.full[turn.stage], turn.parity);
         const unsigned char* const from = inputs + turn.stage * INPUT_BYTES +

@@ -217,7 +217,7 @@ struct Worker {
     __device__ static int64 position_of(int tile, int i) {
         return int64(tile) * TEAM_PLACES + team_place<TOGETHER>(i);
     }
-    // Whether a thread's i-th position exists, and where.
+    // Returns true if a thread's i-th position exists, and sets its offsets and coordinates.
     template <bool TOGETHER>
     __device__ bool locate(int tile, int i, Place& place, int (&at)[3]) const {
         const int64 position = position_of<TOGETHER>(tile, i);
@@ -377,8 +377,8 @@ struct Worker {
         const int tiles = int((p.positions + TEAM_PLACES - 1) / TEAM_PLACES);
         const int team = uniform(threadIdx.x / TEAM);
         int tile = blockIdx.x / int(p.units) + team * blocks;
-        // Teams have as many tiles as the first one, or those behind some team have one less: who waits for a turn gets
-        // it.
+        // A warpgroup has as many tiles as the first one, or one less, and then all later ones have one less as well.
+        // So each wait for a turn ends.
         const bool turns = TURNS && (LONG || p.passes == 1);
         if (turns && team == TEAMS - 1) named_barrier_arrive(FIRST_TURN, 2 * TEAM);
         if (tile >= tiles) return;

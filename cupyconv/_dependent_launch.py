@@ -2,7 +2,7 @@
 
 The latency of the kernel's start then overlaps with the previous kernel. CuPy has no such launch,
 so this module calls the driver itself. The kernel waits before it reads the previous kernel's
-results (``wait_for_grids`` in ``kernels/ptx.cuh``).
+results (``wait_for_grids`` in ``kernels/ptx_barriers.cuh``).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-// Sums over the threads of a warp or of a block: of a number that each has, for all of them, by trees that do
-// not change.
+// Sums of one number of each thread of a warp or a block, returned to all threads. The order of the sums is fixed.
 #pragma once
 
 __device__ inline double warp_sum(double value) {
@@ -8,11 +7,11 @@ __device__ inline double warp_sum(double value) {
     return value;
 }
 
-// Blocks have whole warps.
+// The block has whole warps.
 __device__ inline double block_sum(double value) {
     __shared__ double sums[32];
     value = warp_sum(value);
-    __syncthreads();  // a former sum has been read
+    __syncthreads();  // all threads have read the last sum
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
     __syncthreads();
     value = 0;

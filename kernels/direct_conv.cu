@@ -1,5 +1,5 @@
-// Direct convolution that takes everything: both directions, any number of axes, any element type,
-// any strides, any groups.
+// The direct kernel, which takes every convolution: both directions, any number of axes, any element
+// type, any strides, any groups.
 //
 //     out[n, g, row, o] = bias[g, row]
 //                       + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
@@ -7,38 +7,39 @@
 // where i(o, tap) follows from the tap table (taps.cuh), and taps whose input lies outside of the
 // array contribute nothing, whatever the weight.
 //
-// It is an implicit matrix product for each group and each phase: ROWS output channels by POSITIONS
-// outputs (samples and positions run together), summed over k = (channel chunk, tap, channel).
+// It is an implicit matrix product for each group and each phase, an implicit GEMM by ordinary
+// multiply-adds. A tile has ROWS output channels and POSITIONS outputs (samples and positions count
+// as one axis), and its sums run over k = (channel chunk, tap, channel).
 //
 //                        POSITIONS                           one thread: THREAD_ROWS neighbouring
 //              +----------------------------+                rows, and the positions
 //       slice  |  inputs[k][position]       | DEPTH          tx, tx + POSITION_THREADS, ...
 //              +----------------------------+
 //     +-----+  +----------------------------+
-//     | w   |  |                            |                a slice is DEPTH steps of k; the next
-//     |[k]  |  |   total[row][position]     | ROWS           one is loaded into registers while the
-//     |[row]|  |                            |                multiply-adds of this one run
+//     | w   |  |                            |                a slice is DEPTH K steps; the next slice
+//     |[k]  |  |   total[row][position]     | ROWS           is loaded into registers while this
+//     |[row]|  |                            |                slice is multiplied
 //     +-----+  +----------------------------+
 //      DEPTH
 //
 // The order of k is fixed by the geometry of one sample: chunks of CHUNK channels, in a chunk tap by
-// tap, for a tap channel by channel; neighbouring taps then find the same inputs in the cache. Sums
-// are kept in segments of SEGMENT steps, added in order, so that rounding does not drift over long
-// sums. A position belongs to one thread from the first product to the store: no atomics, and the
-// same bits whatever the batch, the strides or the grid.
+// tap, for a tap channel by channel; neighbouring taps then find the same inputs in the cache.
+// Accumulation has two levels: partial sums of SEGMENT steps are added to the total in order, so that
+// rounding errors stay small in long sums. One thread computes an output from the first product to
+// the store, without atomics: the bits do not depend on the batch, the strides or the grid.
 //
 // An infinite or NaN weight would turn the zeros that stand in for absent inputs into NaN. The
-// threads that load weights look for one; a slice that has any is multiplied under a mask.
+// threads that load weights look for one; a slice with such a weight is multiplied under a mask.
 //
 // Macros (set by cupyconv/_kernels/direct_conv.py):
 //     ELEMENT             type of input, weight and output elements (scalar.cuh)
-//     RANK                2 or 3 spatial axes with 32-bit coordinates (a call with one has another of
-//                         one element in front); 0: any number up to MAX_RANK with 64-bit
-//                         coordinates. Offsets have 64 bits throughout.
+//     RANK                2 or 3: number of spatial axes, with 32-bit coordinates (a call with one
+//                         axis has an axis of one element before it); 0: any number of axes up to
+//                         MAX_RANK, with 64-bit coordinates. Offsets always have 64 bits.
 //     ROW_THREADS         threads along the rows, a divisor of THREADS
 //     THREAD_ROWS         rows of a thread
 //     THREAD_POSITIONS    positions of a thread
-//     DEPTH               steps of k in a slice
+//     DEPTH               K steps of a slice
 //     RESIDENT            blocks that a multiprocessor shall hold, which bounds the registers
 //
 // Launch: THREADS threads, any number of blocks; each block takes every gridDim.x-th tile. Tiles run
@@ -52,12 +53,12 @@ constexpr int ROWS = ROW_THREADS * THREAD_ROWS;
 constexpr int POSITIONS = POSITION_THREADS * THREAD_POSITIONS;
 constexpr int CHUNK = 8;
 constexpr int SEGMENT = 128;
-constexpr int TABLE = RANK ? THREADS : DEPTH;  // steps described at a time, one by each thread
+constexpr int TABLE = RANK ? THREADS : DEPTH;  // K steps that are described at a time, one by each thread
 constexpr int MAX_RANK = 24;
 constexpr int AXES = RANK ? RANK : MAX_RANK;
 constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 
-// What a thread loads of a slice: the inputs of LOAD_POSITIONS positions, LOAD_STEPS of its steps.
+// A thread loads LOAD_STEPS K steps of a slice, each at LOAD_POSITIONS positions, and LOAD_WEIGHTS weights.
 constexpr int LOAD_POSITIONS = POSITIONS > THREADS ? POSITIONS / THREADS : 1;
 constexpr int LOAD_GROUPS = POSITIONS > THREADS ? 1 : THREADS / POSITIONS;
 constexpr int LOAD_STEPS = DEPTH / LOAD_GROUPS;
@@ -94,25 +95,24 @@ struct Arguments {
     int64 input_batch, input_group, input_channel;
     int64 weight_group, weight_row, weight_channel;
     int64 out_batch, out_group, out_row;
-    int64 phases;       // product over the axes of the phases that have outputs
-    int64 row_tiles;    // tiles along the rows of a group
+    int64 phases;          // number of phases that have outputs, over all axes
+    int64 row_tiles;       // tiles along the rows of a group
     int64 position_tiles;  // tiles along the positions of the largest phase
     AxisTaps axis[AXES];
     int64 input_axis[AXES], weight_axis[AXES], out_axis[AXES];
 };
 
-// One step of k, as all threads need it.
+// One K step, relative to tap 0 and channel 0.
 struct Step {
-    int64 input_offset;   // from the input of tap 0 and channel 0
-    int64 weight_offset;  // likewise
-    Coordinate shift[AXES];  // of the input coordinate on each axis
+    int64 input_offset, weight_offset;
+    Coordinate shift[AXES];  // distance between the input coordinates on each axis
 };
 
 struct Shared {
     Accumulator inputs[2][DEPTH][POSITIONS];
     Accumulator weights[2][DEPTH][ROWS];
-    unsigned char present[DEPTH][POSITIONS];  // whether an input is there; for masked slices only
-    int64 out_offset[POSITIONS];              // NOWHERE behind the last position
+    unsigned char present[DEPTH][POSITIONS];  // 1 if the array has the input; for masked slices only
+    int64 out_offset[POSITIONS];              // NOWHERE after the last position
     Accumulator bias[ROWS];
     Step steps[TABLE];
 };
@@ -127,10 +127,10 @@ struct Phase {
     int64 positions;          // outputs of the phase, over all samples
 };
 
-// What a loading thread knows of one of its positions.
+// A position for which a thread loads inputs.
 struct Position {
-    bool exists;                  // not behind the last position
-    int64 input_offset;           // of tap 0 and channel 0
+    bool exists;                  // false after the last position
+    int64 input_offset;           // offset of the input of tap 0 and channel 0
     Coordinate coordinate[AXES];  // input coordinate of tap 0
 };
 
@@ -156,7 +156,7 @@ __device__ inline Phase describe_phase(const Arguments& p, int64 index) {
     return phase;
 }
 
-// Position `index` of a phase, and where its output lies (for group 0 and row 0).
+// Returns position `index` of a phase, and sets the offset of its output in group 0 and row 0.
 __device__ inline Position describe_position(const Arguments& p, const Phase& phase, int64 index,
                                              int64& out_offset) {
     Position position;
@@ -178,7 +178,7 @@ __device__ inline Position describe_position(const Arguments& p, const Phase& ph
     return position;
 }
 
-// Step `k` of the sum of a phase.
+// Sets K step `k` of a phase.
 __device__ inline void describe_step(const Arguments& p, const Phase& phase, Coordinate k, Step& step) {
     const Coordinate taps = Coordinate(phase.taps), channels = Coordinate(p.channels);
     const Coordinate chunk = k / (taps * CHUNK);
@@ -207,18 +207,18 @@ __device__ inline bool is_present(const Arguments& p, const Position& position, 
     return present;
 }
 
-// A slice on its way from global to shared memory, in the registers of one thread.
+// One thread's part of a slice, in registers on the way from global to shared memory.
 struct Load {
     Element inputs[LOAD_POSITIONS][LOAD_STEPS];
     Element weights[LOAD_WEIGHTS];
-    unsigned present;  // a bit for each of the inputs
+    unsigned present;  // a bit for each input
 };
 
 struct Worker {
     const Arguments& p;
     Shared& shared;
-    const int thread, tx, ty;          // place in the tile of products
-    const int load_position, load_step;  // first place among the inputs of a slice
+    const int thread, tx, ty;            // tx: the first of the thread's positions; ty: its group of rows
+    const int load_position, load_step;  // the first position and the first K step that the thread loads
 
     __device__ Worker(const Arguments& p, Shared& shared)
         : p(p),
@@ -229,12 +229,14 @@ struct Worker {
           load_position(threadIdx.x % (THREADS / LOAD_GROUPS)),
           load_step(threadIdx.x / (THREADS / LOAD_GROUPS) * LOAD_STEPS) {}
 
-    // Describes the steps from the first one of a slice on, where the table ends in front of it.
+    // ---- producer ----
+
+    // Fills the table of K steps from the first step of a slice on, if the table has ended before that slice.
     __device__ void describe_steps(const Phase& phase, int64 slice, int64 steps) const {
         if (slice % (TABLE / DEPTH) != 0) return;
         const int64 k = slice * DEPTH + thread;
         if (thread < TABLE) {
-            shared.steps[thread] = Step();  // also behind the last step, where it is read but not used
+            shared.steps[thread] = Step();  // entries after the last step are read, but not used
             if (k < steps) describe_step(p, phase, Coordinate(k), shared.steps[thread]);
         }
         __syncthreads();
@@ -243,7 +245,7 @@ struct Worker {
     __device__ void load(Load& load, const Element* input, const Element* weight, int rows,
                          const Position (&position)[LOAD_POSITIONS], int64 slice, int64 steps) const {
         const Step* step = shared.steps + slice % (TABLE / DEPTH) * DEPTH;
-        // Steps behind the last one are zeros.
+        // The loads of steps after the last one give zeros.
         const int left = steps - slice * DEPTH < DEPTH ? int(steps - slice * DEPTH) : DEPTH;
         load.present = 0;
 #pragma unroll
@@ -266,7 +268,7 @@ struct Worker {
         }
     }
 
-    // Puts a loaded slice into shared memory; returns whether this thread saw a special weight.
+    // Stores a loaded slice in shared memory; returns true if one of this thread's weights is infinite or NaN.
     __device__ bool store(const Load& load, int64 slice) const {
         const int stage = slice & 1;
         bool special = false;
@@ -293,6 +295,8 @@ struct Worker {
                     present >> (i * LOAD_STEPS + k) & 1u;
     }
 
+    // ---- mainloop ----
+
     // One step of the matrix product; MASKED leaves absent inputs out instead of multiplying zeros.
     template <bool MASKED>
     __device__ void multiply(int stage, int k, Accumulator (&sum)[THREAD_ROWS][THREAD_POSITIONS]) const {
@@ -311,6 +315,7 @@ struct Worker {
     }
 };
 
+// Adds the partial sums to the totals, and starts new ones.
 __device__ inline void promote(Accumulator (&sum)[THREAD_ROWS][THREAD_POSITIONS],
                                Accumulator (&total)[THREAD_ROWS][THREAD_POSITIONS]) {
 #pragma unroll
@@ -329,7 +334,7 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
     tile /= p.phases;
     const int64 position0 = tile % p.position_tiles * POSITIONS;
     const int64 group = tile / p.position_tiles;
-    if (position0 >= phase.positions) return;  // the same for all threads of the block
+    if (position0 >= phase.positions) return;  // all threads of the block return, or none
 
     const Worker worker(p, shared);
     const Element* input = p.input + group * p.input_group;
@@ -358,7 +363,7 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c) total[r][c] = sum[r][c] = zero<Accumulator>();
 
-    // While a slice is multiplied, the next one is on its way. In front of the first there is none.
+    // The next slice is under way while a slice is multiplied. Slice -1 has nothing to multiply.
     Load load;
     bool masked = false;
     for (int64 slice = -1; slice < slices; ++slice) {
@@ -384,6 +389,7 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
     }
     promote(sum, total);
 
+    // Epilogue.
 #pragma unroll
     for (int r = 0; r < THREAD_ROWS; ++r) {
         const int row = worker.ty * THREAD_ROWS + r;

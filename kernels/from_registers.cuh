@@ -1,7 +1,7 @@
-// Matrix products of a team of four warps on compute capability 9.0 whose inputs come from registers: shared by
-// streaming_conv.cu and pointwise_conv.cu, which bring them there.
+// Matrix products of a warpgroup (a "team") on the Tensor Cores of compute capability 9.0, with the inputs as the
+// operand in registers. streaming_conv.cu and pointwise_conv.cu share them, and load the inputs.
 //
-// Positions, of outputs, are the rows of the products, and output channels their columns, PASS_ROWS in a pass:
+// Output positions are the rows of the products, and output channels are their columns, PASS_ROWS in a pass:
 //
 //      memory: a channel's positions lie            registers: a thread has PLACES neighbouring positions,
 //      side by side                                 8 bytes, of a quarter of the channels
@@ -11,11 +11,13 @@
 //      ...            \_/
 //                      a load
 //
-// Where neighbours do not lie TOGETHER, a thread has each of its positions beside those of the next threads. With several
-// TAPS "channels" are the products of an output.
+// Where neighbours do not lie TOGETHER, neighbouring threads have neighbouring positions. With several TAPS "channels"
+// are the products of an output.
 //
-// Macros, with those of matrix_tile.cuh: CHANNELS of a chunk, a multiple of a step's; TAPS, 1 where there are several;
-// PASS_ROWS, of a pass, where these are not 64.
+// Macros, beside the macros of matrix_tile.cuh:
+//     CHANNELS    channels of a chunk, a multiple of the channels of a K step
+//     TAPS        1 with several taps
+//     PASS_ROWS   output channels of a pass if they are not 64
 #pragma once
 #include "matrix_tile.cuh"
 #include "space.cuh"
@@ -29,24 +31,24 @@
 
 constexpr int TEAM = 128;
 constexpr int STEPS = CHANNELS / BLOCK;
-constexpr int TILES = TAPS ? 1 : 4 / sizeof(Element);  // products of 64 positions that a team has side by side
+constexpr int TILES = TAPS ? 1 : 4 / sizeof(Element);  // row tiles of 64 positions of a warpgroup
 constexpr int PLACES = 2 * TILES;                      // positions of a thread: 8 bytes of a channel
-constexpr int TEAM_PLACES = TILES * 64;                // and of a team
-constexpr int OWN = BLOCK / 4;                         // channels of a thread in a step
-constexpr int SUMS = PASS_ROWS / 2;                    // of a thread in 64 positions by the rows of a pass
-constexpr bool REPAIRED = TAPS || sizeof(Element) == 4;  // where sums are not finite
+constexpr int TEAM_PLACES = TILES * 64;                // positions of a warpgroup
+constexpr int OWN = BLOCK / 4;                         // channels of a thread in a K step
+constexpr int SUMS = PASS_ROWS / 2;                    // accumulators of a thread in 64 positions and a pass
+constexpr bool REPAIRED = TAPS || sizeof(Element) == 4;  // outputs that are not finite are recomputed exactly
 
-// Which channels of a chunk a thread has: its first one, and how far the i-th of a step is behind it.
+// The first channel of a thread in a chunk, and the distance from it to the thread's i-th channel of a K step.
 __device__ inline int first_channel() { return threadIdx.x % 4 * (sizeof(Element) == 4 ? 1 : 2); }
 __device__ inline int behind_first(int i) { return sizeof(Element) == 4 ? i * 4 : i % 2 + i / 2 * 8; }
-// And which positions of its team: neighbours, or, one by one, each beside those of the next threads.
+// The i-th position of a thread among the positions of its warpgroup.
 template <bool TOGETHER>
 __device__ inline int team_place(int i) {
     const int warp = threadIdx.x % TEAM / 32, own = threadIdx.x % 32 / 4;
     return warp * 8 * PLACES + (TOGETHER ? own * PLACES + i : i * 8 + own);
 }
 
-// Of a thread: its positions in each of its channels, the same as matrix units take them, and its sums.
+// Of a thread: its inputs as they are loaded, the same inputs as operands of wgmma, and its accumulators.
 #if TAPS
 typedef Bits Own[PLACES];
 #else
@@ -61,7 +63,7 @@ template <typename Number>
 __device__ inline unsigned number_of(const Number (&own)[PLACES], int place) {
     return own[place];
 }
-// Numbers of 16 bits of two channels at one place, of two products.
+// The 16-bit inputs of two channels at one position, as a pair.
 __device__ inline unsigned both_of(const Bits64& first, const Bits64& second, int tile, int place) {
     return byte_select(pixel_of(first, tile), pixel_of(second, tile), place ? 0x7632 : 0x5410);
 }
@@ -70,7 +72,7 @@ __device__ inline unsigned both_of(const Number (&first)[PLACES], const Number (
     return first[place] | unsigned(second[place]) << 16;
 }
 
-// What matrix units take, from what loads have brought.
+// Makes the operands of wgmma from loaded inputs.
 __device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, float) {
 #pragma unroll
     for (int step = 0; step < STEPS; ++step)
@@ -93,7 +95,7 @@ __device__ __forceinline__ void fill(Operands& operands, const Inputs& inputs, S
                     both_of(inputs[step][i / 2 * 2], inputs[step][i / 2 * 2 + 1], tile, i % 2);
 }
 
-// Has them ready here, and not only where they are used: what wgmma_fence puts an order to.
+// Makes the compiler finish the operands here, before wgmma_fence, and not where they are used.
 __device__ __forceinline__ void settle(Operands& operands) {
 #pragma unroll
     for (int i = 0; i < PARTS * TILES * STEPS; ++i)
@@ -101,7 +103,7 @@ __device__ __forceinline__ void settle(Operands& operands) {
         for (unsigned& value : operands[i / STEPS / TILES][i / STEPS % TILES][i % STEPS]) settle(value);
 }
 
-// What is stored of neighbouring sums.
+// The bits of neighbouring outputs, which are stored together.
 typedef BitsOf<PLACES * sizeof(Element)>::type Neighbours;
 __device__ inline Bits64 bits_of(const float (&values)[PLACES], float) { return pair_of(values[0], values[1], 0.0f); }
 #if TAPS
@@ -157,8 +159,8 @@ __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots, int
 }
 #endif
 
-// Adds biases to the sums of a pass, and stores those of rows from `row` on, of which there are `rows`. Returns whether
-// one may not be finite as it is stored, where these are computed again: all of them, whatever a warp has beside them.
+// Adds biases to the sums of a pass, and stores the rows from `row` on, of which `rows` exist. If outputs are
+// recomputed exactly, it returns true if a stored one may not be finite, and misses none, whatever else a warp has.
 template <bool TOGETHER>
 __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHER ? 1 : PLACES], const float* biases,
                                       int row, int rows, int64 out_row) {
@@ -190,8 +192,8 @@ __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHE
     return REPAIRED && specials.found();
 }
 
-// Computes those of a thread's outputs that are not finite again. It stands apart, as what is in sight of a
-// function that is not inlined cannot lie in registers.
+// Recomputes a thread's outputs that are not finite exactly. It makes a Worker of its own, because a value that
+// a function without inlining can see cannot stay in registers.
 template <bool TOGETHER, typename Worker, typename Arguments>
 __device__ __noinline__ void repair(const Arguments& p, unsigned char* memory, int tile, int pass) {
     const Worker worker(p, memory);

@@ -1,14 +1,14 @@
-// Convolutions of one input channel for each group on one to three axes, with strides, or of images that are small or
-// oddly wide; depthwise_conv.cu has the others.
+// The gathering kernel: convolutions of one input channel for each group on one to three axes, with strides, or of
+// images that are small or oddly wide. depthwise_conv.cu computes the others.
 //
 //     out[n, g, row, o] = bias[g, row] + sum over taps of in[n, g, i(o, tap)] * w[g, row, tap]
 //
 // where i(o, tap) = o * step + low + tap * apart, and taps whose input lies outside of the array contribute
 // nothing, whatever the weight. Taps are numbered as their inputs ascend.
 //
-// A tile is a band of outputs, along the first axis, of some output channels. The inputs that it needs lie together
-// in each channel, without gaps or halos, and so they are staged in shared memory: as they lie, in one piece. Whole
-// channels that follow each other are one piece together.
+// A tile is a band of outputs, along the first axis, of some output channels. Its inputs are contiguous in each
+// channel, without a halo, so they are copied to shared memory unchanged, in one piece. Contiguous whole channels are
+// one piece together.
 //
 //     input of a channel            shared memory             outputs
 //     +-------------------+
@@ -18,24 +18,25 @@
 //     +-------------------+         | ...           |         |           |    channels at a time
 //     |                   |         +---------------+
 //
-// A thread finds out which taps of its position exist, and loads no others. It does so once for all channels.
+// A thread finds out which taps of its position exist, once for all channels, and loads no others.
 //
-// With square kernels, taps that are neighbours along y and x, and one or two lines from output to output, a thread
-// has a strip of up to LINES outputs below each other, in one channel at a time. It goes through the lines of inputs
-// with the weights of a plane of taps in registers, and loads each input once for all outputs that take it:
+// With square kernels, taps that are neighbours along y and x, and one or two lines of inputs from output to output, a
+// thread computes a strip of up to LINES outputs below each other, in one channel at a time. It goes through the lines
+// of inputs with the weights of a plane of taps in registers, and loads each input once for all outputs that need it:
 //
 //     line of inputs         0    1    2    3    4    5    6    7    8
 //     outputs, STEP 1        0    01   012  123  234  345  ...
 //     outputs, STEP 2        0    0    01   1    12   2    23   3    ...       HEIGHT 3
 //
-// The strips of a tile are the threads' in turn; where there are fewer, teams of threads share the channels.
+// The strips of a tile are divided among the threads. If there are fewer strips than threads, groups of threads share
+// the channels.
 //
-// A sum runs over z, y and x of the taps, in one thread, from the bias on.
+// A sum begins with the bias and runs over z, y and x of the taps, in one thread.
 //
 // Macros (set by cupyconv/_kernels/gather_conv.py):
 //     ELEMENT    type of input, weight and output elements (scalar.cuh), a real floating type
 //     TAPS       width of the kernel
-//     HEIGHT     its height, where threads have strips, else 0
+//     HEIGHT     height of the kernel if threads compute strips, else 0
 //     STEP       inputs along y from one output of a strip to the next
 //     LINES      most outputs of a strip
 //
@@ -64,8 +65,8 @@ struct __align__(16) Weights {
 struct Axis {
     int64 size_in, size_out, kernel;
     int64 step, low, apart;
-    int64 input, weight_first, weight, out;  // the weight of tap 0, and from one tap's to the next
-    int64 pitch;                             // staged elements
+    int64 input, weight_first, weight, out;  // offset of the weight of tap 0; the others are strides
+    int64 pitch;                             // staged elements from one input to the next
 };
 
 struct Arguments {
@@ -73,27 +74,28 @@ struct Arguments {
     const Element* weight;
     Element* out;
     Parameter bias;
-    int64 outputs, rows;  // output channels in all, and those of a group
+    int64 outputs, rows;  // output channels of all groups, and of one group
     int64 input_batch, input_group, out_batch, out_row;
-    int64 weight_rows, weight_group, weight_row;  // of so many output channels the weights are weight_row apart
+    int64 weight_rows, weight_group, weight_row;  // weight_rows output channels are weight_row apart in the weights
     Axis axis[3];
-    int64 band;  // the axis that is divided, and what a tile has of it; those in front of it have one element
-    int64 tile, tiles;
-    int64 positions;  // of each output along it
-    int64 lines;      // of a strip
+    int64 band;  // the axis that is divided into tiles; axes before it have one element
+    int64 tile, tiles;  // outputs of a tile along this axis, and number of tiles
+    int64 positions;    // positions for each output along this axis
+    int64 lines;        // lines of a strip
     int64 channels, channel_tiles;
     int64 per_tiles, per_channel_tiles;  // long reciprocals of the numbers of tiles along the band, and over channels
     int64 room;  // elements of shared memory for an input channel, a multiple of CHUNK
     int64 taps;
-    int64 dense;           // whether the inputs of a channel lie without gaps
-    int64 bulk;            // and are copied piece by piece, on GPUs that copy in bulk, not chunk by chunk
-    int64 joined;          // whether tiles need whole channels, which follow each other without gaps
-    int64 weights_joined;  // whether all weights lie without gaps, in the order of taps
+    int64 dense;           // 1 if the inputs of a channel are contiguous
+    int64 bulk;            // 1 if moreover each piece is one bulk copy, and not copied chunk by chunk
+    int64 joined;          // 1 if tiles need whole channels, which are contiguous
+    int64 weights_joined;  // 1 if all weights are contiguous, in the order of taps
 };
 
+// An output channel of a tile.
 struct Channel {
-    int64 out;   // where its outputs begin
-    int inputs;  // and where those are staged that it is a sum of
+    int64 out;   // offset of its outputs
+    int inputs;  // index of its staged inputs
 };
 
 struct Worker {
@@ -133,14 +135,14 @@ struct Worker {
 
     __device__ static int least(int a, int b) { return a < b ? a : b; }
 
-    // The first element of a piece, and how far it is from what is aligned to a chunk, here as there.
+    // The first element of a piece, and its distance from an aligned chunk, which is the same in shared memory.
     __device__ const Element* source(int piece) const {
         return p.input + sample * p.input_batch + (group + piece) * p.input_group + low * band.input;
     }
     __device__ int skew(int piece) const {
         return p.dense ? int((unsigned long long)source(piece) / sizeof(Element)) & (CHUNK - 1) : 0;
     }
-    // Where a channel is staged.
+    // The index of the first staged input of a channel.
     __device__ int place_of(int channel) const {
         return p.joined ? channel * elements + skew(0) : channel * int(p.room) + skew(channel);
     }
@@ -164,7 +166,7 @@ struct Worker {
         copy_async_commit();
     }
 
-    // A piece: elements in front of its first whole chunk, those of whole chunks, those behind them.
+    // A piece: `before` elements before its first whole chunk, `whole` elements of whole chunks, and a rest.
     struct Piece {
         const Element* from;
         Element* to;
@@ -194,8 +196,8 @@ struct Worker {
                 bulk_copy(own.to + own.before, own.from + own.before, own.whole * int(sizeof(Element)), copied);
         }
     }
-    // What is left of pieces, at their ends, are single elements. They are loaded at one place and stored at another,
-    // so that other loads are under way with them.
+    // The ends of pieces are single elements. Their loads and their stores are apart in the code, so that other loads
+    // are under way with them.
     struct End {
         Element* to;  // null, if there is none
         Element value;
@@ -227,7 +229,7 @@ struct Worker {
         }
     }
 
-    // Channels behind the last one are the last one again.
+    // Channels after the last one repeat the last one.
     __device__ int number(int own) const { return first + least(own, count - 1); }
 
     // Each of the first threads has a channel.
@@ -448,7 +450,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS) gather_conv(const __g
         worker.stage();
     else
         worker.stage_scattered();
-    // What a block waits for once: the first weights, ends and biases are all loaded before one of them is stored.
+    // The first weights, ends and biases are all loaded before one of them is stored, so the block waits for them once.
     const int thread = threadIdx.x, threads = worker.threads, ends = bulk ? worker.pieces * 2 * CHUNK : 0;
     const Worker::Batch batch = worker.load_weights(thread);
     const Worker::End end = worker.end(thread, ends);

@@ -3,8 +3,9 @@
 //     out[lead, oh, ow] = max over (kh, kw) of in[lead, oh * stride_h - pad_h + kh * dilation_h, ...]
 //
 // Of equal values (-0 and +0 are equal) the first in row-major order is the maximum, and the first NaN is larger than
-// all. So a maximum of maxima, in order, has the same bits, and the host (cupyconv/_kernels/max_pool2d.py) pools a large
-// window in several passes of this kernel through workspace: each row of it, perhaps in parts, then the column of those.
+// all other values. So a maximum of maxima, in order, has the same bits, and the host (cupyconv/_kernels/max_pool2d.py)
+// pools a large window by several launches of this kernel through workspace: first each row of the window, perhaps in
+// parts, and then the column of these maxima.
 //
 //     . . . . . . .
 //     . a a|a a . .        A A                     ow
@@ -12,14 +13,16 @@
 //     . c c|c c . .        C C
 //     . . . . . . .
 //
-// Positions outside of the array take no part and no time: loops run over the taps inside. A part without any tap
-// inside gives the lowest value; the host has checked that a whole window has one.
+// Positions outside of the array take no part and no time: loops run over the taps inside. A part of a window without
+// any tap inside gives the lowest value; the host has checked that each whole window has a tap inside.
 //
-// Macros (set by cupyconv/_kernels/max_pool2d.py): ELEMENT, the type of input and output; integers keep their sign. LANES, the threads
-// that share a window: a warp, or 1.
-// Launch: THREADS threads, any number of blocks, grid-strided. Where a thread has a window alone it takes UNROLL of them
-// along the longest axis, and neighbouring threads have neighbouring outputs; windows of 2 x 2 are then read by two
-// loads, of two elements each, where these are aligned.
+// Macros (set by cupyconv/_kernels/max_pool2d.py):
+//     ELEMENT   type of input and output; integers keep their sign
+//     LANES     threads that share a window: 32 or 1
+//
+// Launch: THREADS threads, any number of blocks, grid-strided. With LANES = 1 a thread computes UNROLL windows along
+// the longest axis, and neighbouring threads have neighbouring outputs; windows of 2 x 2 are read by two loads of two
+// elements each, if these are aligned.
 
 #include "view.cuh"
 
@@ -34,8 +37,9 @@ struct PoolAxis {
     int64 size_in, size_out, kernel, stride, dilation, pad;
 };
 
-// What grows along the axes of the outputs: where a window's first element lies without the padding, where the output
-// lies, and, where windows reach out of the array, the first positions on the pooled axes, also without it.
+// The arrays and indices of the walk over the outputs: the offset of a window's first element and the offset of the
+// output; and, if windows reach out of the array, the window's first positions on the pooled axes. Padding does not
+// count in them.
 enum { IN, RESULT, ROW, COLUMN };
 
 struct Arguments {
@@ -43,9 +47,9 @@ struct Arguments {
     Element* out;
     PoolAxis axis[2];     // a warp shares the second one, which may be the height
     int64 input_axis[2];  // strides of the pooled axes
-    int64 inside;         // whether all windows lie in the array
-    int64 pairs;          // whether, moreover, all are 2 x 2 and their rows are aligned pairs
-    int64 packs;          // whether neighbouring taps of a shared window are neighbours in memory
+    int64 inside;         // 1 if all windows lie in the array
+    int64 pairs;          // 1 if moreover all windows are 2 x 2 and their rows are aligned pairs
+    int64 packs;          // 1 if neighbouring taps of a shared window are neighbours in memory
     Walk<4> outputs;
 };
 
@@ -54,7 +58,7 @@ struct __align__(WIDTH * sizeof(Element)) Pack {
     Element of[WIDTH];
 };
 
-// What elements are compared as, and the lowest of them.
+// The type as which elements are compared, and the lowest element.
 template <typename T>
 struct Compared {
     typedef T type;
@@ -91,9 +95,9 @@ struct Largest {
     typedef typename Compared<Element>::type Value;
     Element element = Compared<Element>::lowest();
     Value value = Compared<Element>::of(element);
-    int64 tap = (1ll << 62) + threadIdx.x % LANES;  // its number in the window; of no tap, another one in each lane
+    int64 tap = (1ll << 62) + threadIdx.x % LANES;  // number in the window; before the first tap it differs by lane
 
-    // Taps come in order.
+    // Taps are considered in order.
     __device__ void consider(Element other, int64 number = 0) {
         const Value compared = Compared<Element>::of(other);
         if (compared > value || (compared != compared && value == value)) {
@@ -114,7 +118,7 @@ struct Taps {
         if (start < 0) first = steps_over(-start, axis.dilation);
         if (present <= axis.dilation * (axis.kernel - 1)) end = steps_over(present, axis.dilation);
     }
-    // Steps that lead over so many positions; no step leads over none.
+    // The number of steps that pass over `positions` positions; zero steps pass over none.
     __device__ static int64 steps_over(int64 positions, int64 step) {
         if (positions <= 0) return 0;
         return step == 1 ? positions : (positions + step - 1) / step;
@@ -123,8 +127,8 @@ struct Taps {
 
 // A window of the input, or a part of one.
 struct Window {
-    const Element* input;  // tap 0, 0, which may lie outside of the array
-    int64 step[2];         // from one tap to the next
+    const Element* input;  // address of tap 0, 0, which may lie outside of the array
+    int64 step[2];         // elements from one tap to the next
     Taps rows, columns;
 
     __device__ Window(const Arguments& p, const Steps<4>& steps, int i)
@@ -149,7 +153,7 @@ __device__ inline Element largest_of(const Window& window) {
 
 // ---- one warp for a window ----
 
-// A lane's part of `count` packs of WIDTH elements, several loads on their way at a time.
+// Considers a lane's share of `count` packs of WIDTH elements, with several loads under way at a time.
 template <int WIDTH>
 __device__ inline void take(Largest& largest, const Element* from, int64 step, int64 count, int64 number) {
     for (int64 first = threadIdx.x % LANES; first < count; first += LANES * UNROLL) {
@@ -167,7 +171,7 @@ __device__ inline void take(Largest& largest, const Element* from, int64 step, i
     }
 }
 
-// A lane's part of elements that lie together: packs, and what lies before and behind those that are aligned.
+// Considers a lane's share of contiguous elements: aligned packs, and the elements before and after them.
 __device__ inline void take_line(Largest& largest, const Element* from, int64 count, int64 number) {
     const int64 before = -(unsigned long long)from / sizeof(Element) % PACK, head = before < count ? before : count;
     const int64 packs = (count - head) / PACK, lane = threadIdx.x % LANES, last = head + packs * PACK + lane;
@@ -176,10 +180,10 @@ __device__ inline void take_line(Largest& largest, const Element* from, int64 co
     if (last < count) largest.consider(from[last], number + last);
 }
 
-// The number of the tap that is the maximum of all lanes.
-__device__ inline int64 largest_of_warp(const Largest& own) {
-    auto value = own.value;
-    int64 tap = own.tap;
+// The number of the tap that is the maximum over all lanes.
+__device__ inline int64 largest_of_warp(const Largest& largest) {
+    auto value = largest.value;
+    int64 tap = largest.tap;
 #pragma unroll
     for (int apart = LANES / 2; apart > 0; apart /= 2) {
         const typename Largest::Value other = __shfl_xor_sync(~0u, value, apart);
@@ -190,6 +194,7 @@ __device__ inline int64 largest_of_warp(const Largest& own) {
     return tap;
 }
 
+// Computes a window by a warp.
 __device__ inline void share(const Arguments& p, const Window& window, Element* out) {
     const int64 count = window.columns.end - window.columns.first;
     Largest largest;
@@ -204,6 +209,8 @@ __device__ inline void share(const Arguments& p, const Window& window, Element* 
     if (largest.tap == largest_of_warp(largest)) *out = largest.element;
 }
 
+// ---- entry point ----
+
 extern "C" __global__ void __launch_bounds__(THREADS) max_pool2d(const __grid_constant__ Arguments p) {
     constexpr int WORKERS = THREADS / LANES;
     const Walk<4>& outputs = p.outputs;
@@ -215,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) max_pool2d(const __grid_co
             share(p, Window(p, steps, 0), p.out + steps.offset(outputs, 0, RESULT));
         } else if (p.pairs) {
             const int64 line = p.axis[0].dilation * p.input_axis[0];
-            Pack<2> upper[UNROLL], lower[UNROLL];  // all on their way before the first one is needed
+            Pack<2> upper[UNROLL], lower[UNROLL];  // all loads are issued before the first result is used
 #pragma unroll
             for (int i = 0; i < UNROLL; ++i) {
                 if (!steps.has(outputs, i)) continue;

@@ -1,14 +1,14 @@
-// Statistics of some values, and how those of more come from them.
+// Statistics of sets of values, and their combination.
 #pragma once
 #include "block_sum.cuh"
 #include "scalar.cuh"
 
-// Their number, their mean, and the sum of their squared deviations from it.
+// The number of values, their mean, and the sum of their squared deviations from the mean.
 struct Moments {
     double count, mean, m2;
 };
 
-// By the formula of Chan, Golub and LeVeque (1979).
+// The moments of two sets together, by the formula of Chan, Golub and LeVeque (1979).
 __device__ inline Moments merge(const Moments& a, const Moments& b) {
     if (b.count == 0) return a;
     if (a.count == 0) return b;
@@ -16,15 +16,15 @@ __device__ inline Moments merge(const Moments& a, const Moments& b) {
     return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
 }
 
-// The moments of all threads of a block together, for each of them: the mean first, and then what
-// theirs deviate from it. They have `count` values. No product is fused with an addition of the tree:
-// all threads are to have the same mean.
+// The moments of all `count` values of a block, returned to each thread: first the mean, then the deviations
+// of the threads' means from it. No product is fused with an addition of the tree, because all threads
+// must get the same mean.
 __device__ inline Moments merge_block(const Moments& own, double count) {
     const double mean = block_sum(__dmul_rn(own.count, own.mean)) / count, apart = own.mean - mean;
     return {count, mean, block_sum(own.count == 0 ? 0 : fma(own.count * apart, apart, own.m2))};
 }
 
-// The same in 16 bytes: a deviation fits float where its square may not.
+// Moments in 16 bytes. A deviation fits in float where its square may not.
 struct PartMoments {
     double mean;
     float deviation, count;

@@ -4,34 +4,37 @@
 //     out = (in - mean[set]) / sqrt(var[set] + eps) * weight[channel] + bias[channel]
 //
 // A set is a channel over all samples (batch norm) or a group of channels of one sample (group norm).
-// All arithmetic is in float64 with one rounding at the end: a pass over an array waits for memory,
-// and so nothing is lost where the mean is large against the deviation.
+// All arithmetic is in float64 with one rounding at the end, so that nothing is lost where the mean is
+// large against the deviation. It costs no time, because a pass over an array is bound by memory.
 //
-// Sets that fit in shared memory take one kernel, which reads the input once:
+// Sets that fit in shared memory are normalised by one kernel, which reads the input once:
 //
-//     normalize_sets     one block a set: loads it, finds mean and deviation, normalises and stores it
+//     normalize_sets     one block for a set: loads it, finds mean and deviation, normalises and stores it
 //
-// All others take some of these, which read it twice (once where statistics are given):
+// Other sets are normalised by several kernels, which read the input twice (once where statistics are given):
 //
-//     statistics         one block a segment of a set: mean and sum of squared deviations of the segment
-//     statistics_across  the same of PACK sets that are neighbours in memory: channels that lie last
-//     combine            one block a set: the set's mean and 1 / sqrt(var + eps) from its segments
-//     given              one thread a channel: the same from the caller's mean and variance
-//     normalize          UNROLL packs of values a thread
-//     normalize_tanh     the same with tanh behind it
+//     statistics         one block for a segment of a set: mean and sum of squared deviations of the segment
+//     statistics_across  one block for a segment of PACK sets that are neighbours in memory: channels come last
+//     combine            one block for a set: mean and 1 / sqrt(var + eps) from the segments of the set
+//     given              one thread for a channel: mean and 1 / sqrt(var + eps) from the caller's statistics
+//     normalize          UNROLL packs of values for a thread
+//     normalize_tanh     `normalize`, and then tanh
 //
-// A thread sums packs of PACK values, which are 16 bytes. It moves as many of them at a time as lie
-// together and aligned: whole packs, halves or single values. Which thread sums which values of a set
-// follows from their numbers in the set, never from where they lie. Segments are a function of the
-// set's size alone, each is reduced by the same tree, and they are combined in order: the same bits in
-// every run and for every layout, and for group norm whatever the batch.
+// A thread sums packs of PACK values, which are 16 bytes. It loads as many values at a time as are
+// contiguous and aligned: a whole pack, half a pack or a single value. Which thread sums which values of
+// a set follows from their numbers in the set, and never from their addresses. Segments depend on the
+// size of the set alone, each is reduced by the same tree, and they are combined in order: so the bits
+// are the same in every run and for every layout, and for group norm whatever the batch.
 //
-// Macros (set by cupyconv/_kernels/normalize.py): INPUT and OUTPUT, the element types; and STATISTICS, STATISTICS_ACROSS, COMBINE,
-// GIVEN, NORMALIZE, NORMALIZE_TANH or NORMALIZE_SETS, the kernel that is asked for: all of them take several times as
-// long to compile. Launch: THREADS threads
-// (normalize_sets: whole warps, up to MOST_THREADS, and shared memory for the parameters and packs of a set);
-// normalize_sets and combine: sets blocks, statistics: segments * sets (_across: a PACKth of that),
-// given and normalize: any number; all are grid-strided.
+// Macros (set by cupyconv/_kernels/normalize.py):
+//     INPUT, OUTPUT   element types
+//     STATISTICS, STATISTICS_ACROSS, COMBINE, GIVEN, NORMALIZE, NORMALIZE_TANH or NORMALIZE_SETS
+//                     the one kernel that is compiled: to compile all takes several times as long
+//
+// Launch: THREADS threads; normalize_sets takes whole warps, up to MOST_THREADS, and shared memory for the
+// parameters and packs of a set. Blocks: one for each set for normalize_sets and combine, segments * sets for
+// statistics, segments * sets / PACK for statistics_across, any number for given and normalize. All kernels are
+// grid-strided.
 
 #include "moments.cuh"
 #include "view.cuh"
@@ -39,7 +42,7 @@
 constexpr int THREADS = 256;
 constexpr int MOST_THREADS = 384;
 constexpr int MOST_CHANNELS = 4;
-constexpr int RESIDENT = 3;  // blocks that a multiprocessor shall hold, of those that go through arrays
+constexpr int RESIDENT = 3;  // blocks that a multiprocessor shall hold of the kernels that walk through arrays
 
 typedef INPUT Input;
 typedef OUTPUT Output;
@@ -52,9 +55,9 @@ struct __align__(WIDTH * sizeof(Element)) Pack {
 };
 typedef Pack<double, 2> Pair;
 
-// What grows along the axes of walks.
-enum { IN, NUMBER };                  // NUMBER: that of a value in its set
-enum { FROM, RESULT, CHANNEL, SET };  // FROM: in the input; in shared memory, for normalize_sets
+// The arrays and indices of walks.
+enum { IN, NUMBER };                  // the input, and the number of a value in its set
+enum { FROM, RESULT, CHANNEL, SET };  // FROM: the input, or for normalize_sets shared memory; RESULT: the output
 
 struct Arguments {
     const Input* input;
@@ -65,26 +68,26 @@ struct Arguments {
     Parameter mean, var, weight, bias;
     double eps;
     int64 segment;   // elements of a segment, a multiple of PACK
-    int64 segments;  // of one set
+    int64 segments;  // segments of one set
     int64 channels;
-    int64 sets, sets_per_sample, set_channels;  // sets_per_sample: all of them for batch norm
-    int64 sample_strides[2], set_strides[2];    // of input and out, from one to the next
-    int64 elements;                             // of one set
-    int64 in_order;  // whether a set is whole packs, aligned, in the order of the numbers
-    // The values of a set. For normalize_sets: as they lie in the input. Else `starts` has all of them,
-    // in the order of their numbers, and `width` is what can be loaded at a time.
+    int64 sets, sets_per_sample, set_channels;  // sets_per_sample is the number of all sets for batch norm
+    int64 sample_strides[2], set_strides[2];    // strides of input and out from one sample, or set, to the next
+    int64 elements;                             // elements of one set
+    int64 in_order;  // 1 if a set is whole packs, aligned, in the order of the numbers
+    // The values of a set. For normalize_sets they are walked in the order of the input. For other kernels
+    // `starts` has all values in the order of their numbers, and `width` values are loaded at a time.
     Walk<2> values;
-    // What normalize, or a block of normalize_sets, stores, as it lies in out. A thread's steps have the
+    // The outputs of normalize, or of a block of normalize_sets, in the order of out. All steps of a thread have the
     // same channels and sets. For normalize_sets channels count from the first one of the set.
     Walk<4> places;
-    // From one neighbour in a step to the next; 0 for more than MOST_CHANNELS neighbours.
+    // Channels and sets from one neighbour in a step to the next; 0 for more than MOST_CHANNELS neighbours.
     int64 to_channel, to_set;
 };
 
 // ---- statistics ----
 
-// Sums over a thread's own values, each less the first of them. That one is not further from their
-// mean than sqrt(M2), so what cancels in the end is at most `count` times M2: a few bits of float64.
+// Sums over a thread's values, from each of which the first value is subtracted. The first value is not further
+// from the mean than sqrt(M2), so at most `count` times M2 cancels in the end: a few bits of float64.
 struct Sums {
     double count, first, sum, squares;
 
@@ -93,10 +96,10 @@ struct Sums {
         sum += deviation;
         squares = fma(deviation, deviation, squares);
     }
-    // A pack of which so many values, or all, are `present`.
+    // Adds the first `present` values of a pack, or all of them.
     __device__ void add(const Pack<Input, PACK>& pack, int64 present) {
         if (count == 0) first = widen<double>(pack.of[0]);
-        if (present >= PACK) {  // without a test for each, so that one instruction loads them
+        if (present >= PACK) {  // no test for each value, so that one instruction loads all
             count += PACK;
 #pragma unroll
             for (int i = 0; i < PACK; ++i) add(pack.of[i]);
@@ -121,7 +124,7 @@ __device__ inline double inverse_deviation(const Arguments& p, const Moments& mo
     return 1 / sqrt(moments.m2 / moments.count + p.eps);
 }
 
-// Where the values of a set begin: in the input or in out.
+// The offset of the first value of a set, in the input or in out.
 __device__ inline int64 set_offset(const Arguments& p, int64 set, int array) {
     const int64 sample = set / p.sets_per_sample;
     return sample * p.sample_strides[array] + (set - sample * p.sets_per_sample) * p.set_strides[array];
@@ -131,8 +134,7 @@ __device__ inline int64 segment_end(const Arguments& p, int64 begin) {
     return begin + p.segment < p.elements ? begin + p.segment : p.elements;
 }
 
-// The pack of a set that begins with this number, by loads of WIDTH values; what lies at `end` and
-// behind it stays zero.
+// The pack of a set that begins with value `number`, by loads of WIDTH values. Values from `end` on are zero.
 template <int WIDTH>
 __device__ inline Pack<Input, PACK> load_pack(const Arguments& p, const Input* input, int64 number, int64 end) {
     Pack<Input, PACK> pack = {};
@@ -146,13 +148,13 @@ __device__ inline Pack<Input, PACK> load_pack(const Arguments& p, const Input* i
     return pack;
 }
 
-// The sums of a thread's share of the numbers from `begin` to `end`.
+// The sums of a thread's share of the values from `begin` to `end`.
 template <int WIDTH>
 __device__ inline Sums sum_segment(const Arguments& p, const Input* input, int64 begin, int64 end) {
     constexpr int PACKS = UNROLL * WIDTH < PACK ? 1 : UNROLL * WIDTH / PACK;
     Sums sums = {0, 0, 0, 0};
     for (int64 first = begin + threadIdx.x * PACK; first < end; first += PACKS * THREADS * PACK) {
-        Pack<Input, PACK> packs[PACKS];  // all on their way before the first one is needed
+        Pack<Input, PACK> packs[PACKS];  // all loads are issued before the first result is used
 #pragma unroll
         for (int i = 0; i < PACKS; ++i) {
             const int64 number = first + i * THREADS * PACK;
@@ -195,17 +197,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) statistics_across(const
         const Input* input = p.input + set;
         Sums sums[PACK] = {};
         for (int64 first = begin + threadIdx.x * PACK; first < end; first += THREADS * PACK) {
-            Pack<Input, PACK> rows[PACK];  // each has one value of each set
+            Pack<Input, PACK> rows[PACK];  // each row has one value of each set
 #pragma unroll
             for (int i = 0; i < PACK; ++i)
                 if (first + i < end)
                     rows[i] = *(const Pack<Input, PACK>*)(input + locate(p.values.starts, first + i).offset[IN]);
 #pragma unroll
             for (int j = 0; j < PACK; ++j) {
-                Pack<Input, PACK> own;
+                Pack<Input, PACK> pack;
 #pragma unroll
-                for (int i = 0; i < PACK; ++i) own.of[i] = rows[i].of[j];
-                sums[j].add(own, end - first);
+                for (int i = 0; i < PACK; ++i) pack.of[i] = rows[i].of[j];
+                sums[j].add(pack, end - first);
             }
         }
 #pragma unroll
@@ -219,7 +221,7 @@ __device__ inline double weight_of(const Arguments& p, int64 channel) {
     return p.weight.data ? load_parameter<double>(p.weight, channel) : 1;
 }
 __device__ inline double bias_of(const Arguments& p, int64 channel) {
-    return p.bias.data ? load_parameter<double>(p.bias, channel) : -0.0;  // changes no zero
+    return p.bias.data ? load_parameter<double>(p.bias, channel) : -0.0;  // -0.0 keeps the sign of a zero
 }
 
 #ifdef COMBINE
@@ -227,13 +229,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
     for (int64 c = blockIdx.x * int64(THREADS) + threadIdx.x; c < p.channels; c += gridDim.x * int64(THREADS))
         p.affine[c] = {weight_of(p, c), bias_of(p, c)};
     for (int64 set = blockIdx.x; set < p.sets; set += gridDim.x) {
-        Moments own = {0, 0, 0};
+        Moments moments = {0, 0, 0};
         for (int64 i = threadIdx.x; i < p.segments; i += THREADS) {
             const int64 begin = i * p.segment;
             const Pair partial = p.partials[set * p.segments + i];
-            own = merge(own, {double(segment_end(p, begin) - begin), partial.of[0], partial.of[1]});
+            moments = merge(moments, {double(segment_end(p, begin) - begin), partial.of[0], partial.of[1]});
         }
-        const Moments all = merge_block(own, double(p.elements));
+        const Moments all = merge_block(moments, double(p.elements));
         if (threadIdx.x == 0) p.moments[set] = {all.mean, inverse_deviation(p, all)};
     }
 }
@@ -250,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) given(const __grid_constan
 
 // ---- normalisation ----
 
-// What is done to the values of one channel of one set.
+// The affine map of the values of one channel of one set.
 struct Affine {
     double mean, inverse, weight, bias;
 
@@ -264,12 +266,12 @@ __device__ inline Affine affine_at(const Arguments& p, int64 set, int64 channel)
     return {moments.of[0], moments.of[1], affine.of[0], affine.of[1]};
 }
 
-// A thread's steps of WIDTH values, whose channels repeat.
+// Normalises a thread's steps of WIDTH values. The channels of the values of a step repeat.
 template <bool TANH, int WIDTH, int CHANNELS>
 __device__ inline void normalize_steps(
     const Arguments& p, const Steps<4>& steps, const Input* from, const Affine (&affine)[CHANNELS], Output* out) {
     typedef typename BitsOf<WIDTH * sizeof(Output)>::type Bits;
-    Pack<Input, WIDTH> packs[UNROLL];  // all on their way before the first one is needed
+    Pack<Input, WIDTH> packs[UNROLL];  // all loads are issued before the first result is used
 #pragma unroll
     for (int i = 0; i < UNROLL; ++i)
         if (steps.has(p.places, i)) packs[i] = *(const Pack<Input, WIDTH>*)(from + steps.offset(p.places, i, FROM));
@@ -321,14 +323,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) normalize(const 
 }
 #endif
 
-// Only where the fused operation is composed of its parts: for floats of 32 and 64 bits.
+// For the fused operation where it is composed of separate kernels: for floats of 32 and 64 bits.
 #ifdef NORMALIZE_TANH
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) normalize_tanh(const __grid_constant__ Arguments p) {
     normalize_all<true>(p);
 }
 #endif
 
-// Brings a set to shared memory, in the order of the numbers.
+// Loads a set to shared memory, in the order of the numbers.
 template <int WIDTH>
 __device__ inline void load_set(const Arguments& p, const Input* input, Input* values) {
     for (int thread = threadIdx.x; thread < int(p.values.threads); thread += blockDim.x) {
@@ -345,13 +347,13 @@ __device__ inline void load_set(const Arguments& p, const Input* input, Input* v
     }
 }
 
-// The sums of a thread's share of a set that lies in order, of which it makes a copy.
+// Copies a thread's share of a set that lies in order to shared memory, and returns its sums.
 __device__ inline Sums load_in_order(const Input* input, Input* values, int count) {
     typedef Pack<Input, PACK> Whole;
     Sums sums = {0, 0, 0, 0};
     const int step = blockDim.x * PACK;
     for (int first = threadIdx.x * PACK; first < count; first += UNROLL * step) {
-        Whole packs[UNROLL];  // all on their way before the first one is needed
+        Whole packs[UNROLL];  // all loads are issued before the first result is used
 #pragma unroll
         for (int i = 0; i < UNROLL; ++i)
             if (first + i * step < count) packs[i] = *(const Whole*)(input + first + i * step);
@@ -365,7 +367,7 @@ __device__ inline Sums load_in_order(const Input* input, Input* values, int coun
     return sums;
 }
 
-// The same of a set that lies in another order: it is brought to shared memory first.
+// Does the same for a set that lies in another order: the whole set is loaded to shared memory first.
 __device__ inline Sums load_and_sum(const Arguments& p, const Input* input, Input* values, int count) {
     if (p.values.width == PACK)
         load_set<PACK>(p, input, values);
@@ -380,14 +382,14 @@ __device__ inline Sums load_and_sum(const Arguments& p, const Input* input, Inpu
     return sums;
 }
 
-// Stores the normalised values of a set, of whose channels these are weights and biases.
+// Stores the normalised values of a set; `parameters` has weight and bias of each channel of the set.
 template <int WIDTH>
 __device__ inline void store_set(
     const Arguments& p, const Input* values, double mean, double inverse, const Pair* parameters, Output* out) {
     for (int thread = threadIdx.x; thread < int(p.places.threads); thread += blockDim.x) {
         const Steps<4> steps(p.places, thread);
-        const Pair own = parameters[steps.start.offset[CHANNEL]];
-        const Affine affine[] = {{mean, inverse, own.of[0], own.of[1]}};
+        const Pair parameter = parameters[steps.start.offset[CHANNEL]];
+        const Affine affine[] = {{mean, inverse, parameter.of[0], parameter.of[1]}};
         normalize_steps<false, WIDTH>(p, steps, values, affine, out);
     }
 }
@@ -404,7 +406,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2) normalize_sets(con
         for (int c = threadIdx.x; c < int(p.set_channels); c += blockDim.x)
             parameters[c] = {weight_of(p, channel + c), bias_of(p, channel + c)};
         const Sums sums = p.in_order ? load_in_order(input, values, count) : load_and_sum(p, input, values, count);
-        const Moments all = merge_block(sums.moments(), count);  // a barrier behind the last of the values
+        const Moments all = merge_block(sums.moments(), count);  // its barriers follow the last load of the set
 
         const double inverse = inverse_deviation(p, all);
         Output* const out = p.out + set_offset(p, set, RESULT);

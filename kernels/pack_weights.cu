@@ -1,25 +1,26 @@
-// Packs the weights of a call as matrix_conv.cu reads them, rounded or split for the matrix units:
+// Packs the weights of a call in the order in which matrix_conv.cu reads them, rounded or split for Tensor Cores:
 //
 //     packed[group][phase][row tile][step][slab of 64 rows][part][half of K][row][16 bytes]
 //
-// A step is the product of one K block of channels (two slots of 16 bytes: 8 channels of float, 16 of
-// the others) at one tap; steps run as `Steps` in matrix_tile.cuh says. So what one stage of the
-// pipeline takes is one piece of memory. Rows and channels behind the last one, and taps that a folded
-// row does not have, are zeros.
+// A K step is the product of one block of channels (two 16-byte chunks: 8 channels of float, 16 of other
+// types) at one tap; the steps have the order of `Steps` in matrix_tile.cuh. So the weights of one pipeline
+// stage are contiguous in memory. Rows and channels after the last one are zeros, and so are taps that a
+// folded row does not have.
 //
-// Where floats become float16 numbers (windows.cuh), what lies in the second window follows as a whole, and
-// with the shifts of the weights of each row those of the inputs of each sample are found.
+// In the float16 emulation of float32 (windows.cuh), a second array of the same shape follows with the weights in the
+// second exponent window. The shifts of the weights of each row are found here, and the shifts of the inputs of each
+// sample as well.
 //
-// Macros: those of matrix_tile.cuh. SPANS: 1 where those of a sum are counted, by what is set to zero here.
-// Launch: any multiple of `phases` blocks of THREADS threads, for fewer than 2**21 steps (small_quotient). As many
-// beside each other have a phase, so that blocks of all phases meet on a multiprocessor: some have far more taps than
-// others. A block packs SIDE rows of its phase at a time, or, of `splits` blocks that share them, its part of their
-// steps:
+// Macros: the macros of matrix_tile.cuh; and SPANS: 1 with split-K, whose semaphores this kernel sets to zero.
+// Launch: any multiple of `phases` blocks of THREADS threads, for fewer than 2**21 steps (small_quotient). An equal
+// number of neighbouring blocks has each phase, so that blocks of all phases run on a multiprocessor together: some
+// phases have far more taps than others. A block packs SIDE rows of its phase at a time, or its share of their steps if
+// `splits` blocks share the rows:
 //
-//     thread   0 1 .. 7 | 8 9 .. 15 | 16 ...     rows (here SIDE is 8), whose slots lie side by side, and then
-//              slot 0   | slot 1    | slot 2     along the steps of a K block, whose weights mostly do
+//     thread    0 1 .. 7 | 8 9 .. 15 | 16 ...     neighbouring threads have neighbouring rows (here SIDE is 8), whose
+//               chunk 0  | chunk 1   | chunk 2    chunks are neighbours, and then steps of a block of channels
 //
-// For each of these a thread packs up to DEEP K blocks of the same tap, one after the other.
+// At each of these steps a thread packs up to DEEP blocks of channels of the same tap, one after the other.
 
 #include "matrix_tile.cuh"
 
@@ -33,37 +34,37 @@ struct Arguments {
     int64 groups, rows;
     int64 weight_group, weight_row, weight_channel;
     int64 phases, row_tiles, slabs;
-    int64 steps;   // of the phase that has most
+    int64 steps;   // most K steps of a phase
     int64 splits;  // blocks that share the steps of SIDE rows
     Steps sum;
     Fold fold[3];
-    int64 folds;  // of all axes together
+    int64 folds;  // number of folds, over all axes
     MatrixAxis axis[3];
     const Element* input;
-    int64 lines;  // of 128 bytes, of an input that the L2 cache shall hold; 0 for others
+    int64 lines;  // lines of 128 bytes of the input that are prefetched to the L2 cache
 #if SCALED
     RowShifts* row_shifts;
     int* sample_shifts;
     int64 batch, input_channels, input_size[3], input_batch, input_channel, input_axis[3];
 #endif
 #if SPANS
-    unsigned* arrived;  // set to zero, so many
-    int64 counted;
+    unsigned* arrived;  // semaphores of the split-K reduction
+    int64 counted;      // number of semaphores
 #endif
 };
 
 constexpr int SIDE = SCALED ? 4 : 8;
 constexpr int THREADS = SCALED ? 512 : 256;
-constexpr int APART = THREADS / SIDE;  // slots from one of a thread's to its next one
-constexpr int DEEP = 4;
+constexpr int APART = THREADS / SIDE;  // chunks of a row from one chunk of a thread to its next one
+constexpr int DEEP = 4;                // blocks of channels that a thread packs in a row
 
-// What a phase has in common.
+// The weights of a phase.
 struct Weights {
     const Arguments& p;
     const Phase& phase;
     const int phase_index, blocks, along_x, folds;
-    const int inner, turns;  // steps of a K block in a tap of z, and turns that each of these has
-    const int64 tap_z, tap_y, tap_x, block;  // weights from one tap, or K block, to the next
+    const int inner, turns;  // K steps of a block of channels in a tap of z, and turns of each of these steps
+    const int64 tap_z, tap_y, tap_x, block;  // weights from one tap, or block of channels, to the next
 
     __device__ Weights(const Arguments& p, const Phase& phase, int phase_index)
         : p(p),
@@ -78,24 +79,25 @@ struct Weights {
           tap_y(phase.taps[1].step * p.axis[1].weight_stride),
           tap_x(phase.taps[2].step * p.axis[2].weight_stride),
           block(BLOCK * p.weight_channel) {}
-    // Taps of the weights along an axis, those of all its folds.
+    // Taps of the weights along an axis, for all of its folds.
     __device__ int extent(int a) const { return p.fold[a].count > 1 ? int(p.fold[a].kernel) : phase.taps[a].count; }
 };
 
-// Where folds have no tap it is -1. Most calls have no folds, and wait for less code where this stands once.
+// The taps of a fold on the three axes, -1 where it has none. Most calls have no folds, so this function is not
+// inlined: less code loads faster.
 __device__ __noinline__ OnAxes taps_of_fold(const Fold (&folding)[3], OnAxes tap, OnAxes fold) {
     return {folding[0].find(tap.z, fold.z), folding[1].find(tap.y, fold.y), folding[2].find(tap.x, fold.x)};
 }
 
-// A thread's slots of a row: one half of some steps.
+// The chunks of a row that one thread packs: one half of K of some steps.
 struct Row {
     const Weights& w;
     const int half;
     const bool present;
     OnAxes fold;
-    const Bits* weight;  // of the first channel and taps
-    const Bits* at;      // of a K block of a tap
-    int channels;        // that there are from it on, none where the row has no such tap
+    const Bits* weight;  // weight of the first channel and taps
+    const Bits* at;      // first weight of the current block of channels and tap
+    int channels;        // channels from that block on, 0 if the row lacks the tap
 
     __device__ __forceinline__ Row(const Weights& w, int64 group, int row, int half)
         : w(w),
@@ -107,7 +109,7 @@ struct Row {
         for (int a = 0; a < 3; ++a) weight += w.phase.taps[a].first * w.p.axis[a].weight_stride;
         if (w.p.sum.halves == 2) weight += half * CHUNK * w.p.weight_channel;
     }
-    // Goes to a K block of a tap of z, and to one of its taps of y and x.
+    // Goes to a block of channels of a tap of z, and to one of its taps of y and x.
     __device__ __forceinline__ void go_to(int z, int block, int inner) {
         const int y = small_quotient(inner, w.along_x), x = inner - y * w.along_x;
         OnAxes tap = {z, y, w.p.sum.tap_of(x, half)};
@@ -120,8 +122,8 @@ struct Row {
         channels = exists ? int(w.p.sum.channels) - channel : 0;
         at = weight + tap.z * w.tap_z + block * w.block + tap.y * w.tap_y + tap.x * w.tap_x;
     }
-    // The weights of that K block; those that do not exist keep their values. Goes on to the next one. There are two
-    // addresses, so that half as many additions wait for each other.
+    // Loads the weights of the current block and goes on to the next block. Weights that do not exist keep their
+    // values. There are two addresses, so that the chain of additions is half as long.
     __device__ __forceinline__ void load(Bits (&values)[CHUNK]) {
         const int64 pitch = w.p.weight_channel;
         const Bits *even = at, *odd = at + pitch;
@@ -135,27 +137,27 @@ struct Row {
     }
 };
 
-// Uses the slots of a row that are a thread's, one half of some steps: of the turns from one to another the first-th and
-// every so many-th. A turn has DEEP K blocks of a tap, as to find out where these lie takes longer than to pack one. Two
-// are loaded together.
+// Calls `use` for each chunk of a row that a thread packs, in the turns from `begin` to `end`. A turn has DEEP blocks
+// of channels of a tap, because finding their address takes longer than packing one block. Two blocks are loaded
+// together.
 template <typename Use>
 __device__ __forceinline__ void each_slot(const Weights& w, int64 group, int row, int first, int begin, int end,
                                           Use use) {
     constexpr int BATCH = 2;
-    Row own(w, group, row, first % DEPTH);
+    Row cursor(w, group, row, first % DEPTH);
 #pragma unroll 1
     for (int turn = begin + first / DEPTH; turn < end; turn += APART / DEPTH) {
         const int outer = small_quotient(turn, w.inner), inner = turn - outer * w.inner;
         const int z = small_quotient(outer, w.turns), block = (outer - z * w.turns) * DEEP;
         const int left = w.blocks - block, count = left < DEEP ? left : DEEP;
-        own.go_to(z, block, inner);
+        cursor.go_to(z, block, inner);
         int step = (z * w.blocks + block) * w.inner + inner;
 #pragma unroll 1
         for (int b = 0; b < count; b += BATCH) {
             Bits values[BATCH][CHUNK] = {};
 #pragma unroll
             for (int i = 0; i < BATCH; ++i)
-                if (b + i < count) own.load(values[i]);
+                if (b + i < count) cursor.load(values[i]);
 #pragma unroll
             for (int i = 0; i < BATCH; ++i, step += w.inner)
                 if (b + i < count) use(values[i], step);
@@ -165,11 +167,12 @@ __device__ __forceinline__ void each_slot(const Weights& w, int64 group, int row
 
 #if SCALED
 
-// Floats as float16 numbers: shifts are found first, those of inputs as well.
+// ---- float16 emulation of float32: the shifts of inputs and weights ----
+
 constexpr int WARPS = THREADS / 32;
-constexpr int LINES = 64;        // of 32 inputs, that a sample is judged by
-constexpr int PROBED = 13;       // the exponent of the largest of these behind its shift
-constexpr int MOST_SHIFT = 110;  // so that a power of two is a float
+constexpr int LINES = 64;        // probed lines of 32 inputs of each sample
+constexpr int PROBED = 13;       // the exponent that the largest probed input has after its shift
+constexpr int MOST_SHIFT = 110;  // largest shift whose power of two is used as a float
 
 struct Shared {
     int largest[WARPS], smallest[WARPS];
@@ -185,7 +188,7 @@ __device__ inline int largest_of_warp(int value) {
     return value;
 }
 
-// A weight of a row with two windows, as the sum of one of them has it: zero where it lies in the other one.
+// A weight of a row with two exponent windows, in the sum of one window: zero if it lies in the other window.
 __device__ inline float placed(unsigned bits, int shift, bool first) {
     const int field = exponent_field(bits), exponent = field - FIELD_BIAS + shift;
     if (field == SPECIAL_FIELD) return __uint_as_float(first ? NOT_A_NUMBER : 0);
@@ -193,10 +196,10 @@ __device__ inline float placed(unsigned bits, int shift, bool first) {
     return inside ? __uint_as_float(bits + (unsigned(shift) << 23)) : 0.0f;
 }
 
-// The shift of a sample's inputs, by a block. Some lines of them are looked at: which ones depends on their
-// order alone, and not on which axes of an array are taken for one.
+// Finds the shift of a sample's inputs. The block probes some lines of inputs; which ones depends only on the
+// row-major order of the inputs, and not on how the host has merged axes.
 __device__ inline void judge(const Arguments& p, int64 sample, int* shared) {
-    constexpr int64 MOST = 0xffffffff;  // inputs of which lines are taken
+    constexpr int64 MOST = 0xffffffff;  // lines are probed among the first MOST inputs
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const unsigned depth = unsigned(p.input_size[0]), height = unsigned(p.input_size[1]),
                    width = unsigned(p.input_size[2]);
@@ -228,16 +231,16 @@ __device__ inline void judge(const Arguments& p, int64 sample, int* shared) {
     __syncthreads();
 }
 
-// The largest exponent field of the weights of a row, of those below a limit, and the smallest of all; zeros have
-// none. By all threads: so many side by side have a row. Its weights are not looked at slot by slot, which would be
-// far more code, and a call waits for all of that: a thread has a tap, and every so many-th channel.
+// Finds the largest exponent field below a limit of the weights of a row, and the smallest of all; zeros do not count.
+// APART neighbouring threads share a row. A thread reads one tap at every `together`-th channel, because reading chunk
+// by chunk would take far more code, which each call must load.
 //
 //     9 taps      thread   0 1 ... 8 | 9 ... 17 | ... | 117 ... 125 | 126 127
 //                 channel  0, 14 ... | 1, 15    | ... | 13, 27      | none
 __device__ __forceinline__ void look(const Weights& w, int64 group, int row, int limit, Shared& shared, int& largest,
                                      int& smallest) {
-    constexpr unsigned FIELD = 1u << 24;  // of twice a number, in which the sign is lost
-    constexpr int LOADS = 20;             // under way together
+    constexpr unsigned FIELD = 1u << 24;  // one exponent field in twice the bits, which lack the sign
+    constexpr int LOADS = 20;             // loads under way together
     const unsigned most = limit * FIELD;
     unsigned high = 0, low = ~0u;
     const Row own_row(w, group, row + threadIdx.x / APART, 0);
@@ -259,18 +262,19 @@ __device__ __forceinline__ void look(const Weights& w, int64 group, int row, int
             for (int i = 0; i < LOADS; ++i, at += pitch) load_bits(values[i], at, channel + i * together, channels);
 #pragma unroll
             for (int i = 0; i < LOADS; ++i) {
-                const unsigned twice = 2 * values[i], own = twice < most ? twice : 0;
-                high = own > high ? own : high;
+                const unsigned twice = 2 * values[i], counted = twice < most ? twice : 0;
+                high = counted > high ? counted : high;
                 low = twice - FIELD < low ? twice - FIELD : low;
             }
         }
     }
     const int field = int((low + FIELD) / FIELD);
-    const int own[2] = {largest_of_warp(int(high / FIELD)), -largest_of_warp(field ? -field : -SPECIAL_FIELD)};
-    __syncthreads();  // nobody reads what has been found before
-    if (threadIdx.x % 32 == 0) shared.largest[threadIdx.x / 32] = own[0], shared.smallest[threadIdx.x / 32] = own[1];
+    const int extrema[2] = {largest_of_warp(int(high / FIELD)), -largest_of_warp(field ? -field : -SPECIAL_FIELD)};
+    __syncthreads();  // all threads have read the last results
+    if (threadIdx.x % 32 == 0)
+        shared.largest[threadIdx.x / 32] = extrema[0], shared.smallest[threadIdx.x / 32] = extrema[1];
     __syncthreads();
-    const int warps = threadIdx.x / APART * (APART / 32);  // from this one on
+    const int warps = threadIdx.x / APART * (APART / 32);  // first warp of the row
     largest = 0, smallest = SPECIAL_FIELD;
 #pragma unroll
     for (int i = 0; i < APART / 32; ++i) {
@@ -285,7 +289,7 @@ __device__ __forceinline__ void find_shifts(const Weights& w, int64 group, int r
     int limit = SPECIAL_FIELD;
     bool wide = true;
 #pragma unroll 1
-    for (bool again = false; __syncthreads_or(wide); again = true) {  // twice, or mostly once
+    for (bool again = false; __syncthreads_or(wide); again = true) {  // mostly once, else twice
         int largest, smallest;
         look(w, group, row, limit, shared, largest, smallest);
         const int shift = FIELD_BIAS + HIGHEST - largest;
@@ -306,14 +310,14 @@ __device__ __forceinline__ void find_shifts(const Weights& w, int64 group, int r
 extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
     pack_weights(const __grid_constant__ Arguments p) {
     launch_grids();
-    // Nothing here waits for these, but what follows this kernel would.
+    // The next kernel reads these inputs; this kernel does not wait for them.
     for (int64 line = blockIdx.x * THREADS + threadIdx.x; line < p.lines; line += gridDim.x * THREADS)
         prefetch((const char*)p.input + line * 128);
 #if SPANS
     for (int64 i = blockIdx.x * THREADS + threadIdx.x; i < p.counted; i += gridDim.x * THREADS) p.arrived[i] = 0;
 #endif
     const int slabs = int(p.slabs), splits = int(p.splits);
-    // What a phase has in common takes long to find out: a block stays in one.
+    // Describing a phase takes long, so a block stays in one phase.
     __shared__ Phase phase;
     const int blocks = gridDim.x / int(p.phases), phase_index = blockIdx.x / blocks;
     describe_phase(phase, p.axis, phase_index, threadIdx.x);
@@ -328,13 +332,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
 #endif
     const int units = int(p.groups) * sides * splits;
     for (int unit = blockIdx.x - phase_index * blocks; unit < units; unit += blocks) {
-        const int side = unit / splits, own = unit - side * splits;
+        const int side = unit / splits, share = unit - side * splits;
         const int64 group = side / sides;
         const int first_row = (side - int(group) * sides) * SIDE;
         const int row = first_row + threadIdx.x % SIDE, first = threadIdx.x / SIDE;
 #if SCALED
         find_shifts(weights, group, first_row, shared);
-        if (threadIdx.x < SIDE && own == 0)
+        if (threadIdx.x < SIDE && share == 0)
             p.row_shifts[(group * p.phases + weights.phase_index) * rows + row] = shared.shifts[threadIdx.x];
 #endif
         const int64 tile = (group * p.phases + weights.phase_index) * p.row_tiles + row / SLAB_ROWS / slabs;
@@ -343,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
                              row / SLAB_ROWS % slabs * (PARTS * DEPTH * SLAB_ROWS) + first % DEPTH * SLAB_ROWS +
                              row % SLAB_ROWS;
         const int turns = phase.taps[0].count * weights.turns * weights.inner;
-        const int begin = own * turns / splits, end = (own + 1) * turns / splits;
+        const int begin = share * turns / splits, end = (share + 1) * turns / splits;
 #if SCALED
         const RowShifts shifts = shared.shifts[threadIdx.x % SIDE];
         const PowerOfTwo power(shifts.first);
@@ -353,7 +357,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
 #if SCALED
             float floats[CHUNK];
             Slot parts[2][PARTS] = {};
-            if (shifts.second != NO_SHIFT) {  // few rows have anything in the second window
+            if (shifts.second != NO_SHIFT) {  // few rows have weights in the second window
 #pragma unroll
                 for (int c = 0; c < CHUNK; ++c) floats[c] = placed(values[c], shifts.second, false);
                 Channels<Element, Operand>::split(parts[1], floats);

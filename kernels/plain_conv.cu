@@ -1,16 +1,16 @@
-// Convolutions by plain multiply-adds, in both directions, on one to three axes: those whose groups have few
-// channels, and transposed ones whose strides leave few products for each output.
+// The FMA kernel: convolutions by ordinary fused multiply-adds, in both directions, on one to three axes. It is for
+// groups of few channels, and for transposed convolutions whose strides leave few products for each output.
 //
 //     out[n, g, row, o] = bias[g, row]
 //                       + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
 //
 // where i(o, tap) follows from the tap table (taps.cuh), and taps whose input lies outside of the array
-// contribute nothing, whatever the weight. Matrix units would multiply mostly zeros here, and what surrounds
-// their products would take longer than all of these.
+// contribute nothing, whatever the weight. Tensor Cores would multiply mostly zeros here, and filling their
+// operands would take longer than all multiply-adds.
 //
 // A tile is a box of positions, in one phase of z and y and all phases of x, for some slabs of ROWS output
-// channels. The inputs that its taps reach are staged in shared memory, zeros where the array has nothing. A
-// thread has all rows of a slab at POSITIONS positions of a line, and takes the phases of x in turn:
+// channels. The inputs that its taps reach are staged in shared memory, with zeros where the array has nothing.
+// A thread computes all rows of a slab at POSITIONS positions of a line, one phase of x after the other:
 //
 //     inputs of a channel                       sums of a thread, at a step
 //     +--------------------------------+                   positions, COLUMNS apart
@@ -22,41 +22,43 @@
 //     |   +------------------------+   |                    +----+----+----+----+
 //     +--------------------------------+
 //
-// A step is a tap of a channel: ROWS weights that neighbouring threads have in common, and an input for each
-// position, whose place is that of the thread's position plus what a table in shared memory has for the step.
-// With a stride along x, inputs that lie a stride apart are staged as neighbours, in planes.
+// A K step is a tap of a channel: ROWS weights that neighbouring threads share, and an input for each position.
+// The address of the input is the address of the thread's position plus an offset, which a table in shared
+// memory has for each step. With a stride along x, inputs a stride apart are staged as neighbours: each residue
+// of x modulo the stride has a plane of its own.
 //
-// A sum runs over channels, then z, y and x of the taps, in one thread. It has few products, so that rounding
-// does not drift.
+// A sum runs over channels, then z, y and x of the taps, in one thread. It has few products, so rounding errors
+// stay small without partial sums.
 //
-// The phases of x of a line are put together in shared memory, as far behind a multiple of 16 bytes as the line lies in
-// the array. So its whole chunks of 16 bytes are stored as they are, by one bulk store where there is one:
+// In the epilogue the phases of x of a line are interleaved in shared memory, at the same distance from a multiple of
+// 16 bytes as the line has in the array. So the whole 16-byte chunks of the line are stored unchanged, by one bulk
+// store on GPUs that have bulk copies:
 //
 //     in shared memory   | . . a b | c d e f | g h i j | k . . . |
 //     stored             |     1 1 |    bulk store     | 1       |   chunks of four outputs
 //
-// A line has been put there by threads of one warp, which stores it: others need not wait for that. Phases of z and y
-// that have no taps have no blocks of their own, which would hold shared memory for nothing. Those of the other phases
-// store the bias there, at the positions of each tile in its turn.
+// A line has been put there by threads of one warp. The same warp stores it, so other warps need not wait. Phases of z
+// and y without taps have no blocks of their own, because such blocks would hold shared memory for nothing. The blocks
+// of the other phases store the bias in their outputs, some of them with each tile.
 //
-// Zeros that stand in for absent inputs would become NaN with an infinite or NaN weight: a slab that has one is
-// summed under a mask.
+// Zeros that stand in for absent inputs would become NaN with an infinite or NaN weight, so a slab with such a weight
+// is summed under a mask.
 //
-// `pack_plain` runs first. It brings the weights into the order of steps, ROWS of them side by side, and finds
-// the slabs that have special ones:
+// `pack_plain` runs first. It packs the weights in the order of K steps, with the ROWS weights of a step side by side,
+// and finds the slabs that have an infinite or NaN weight:
 //
 //     packed[group][slab][phase of z and y][phase of x][channel][tap of z, y, x][row]
 //
 // Macros (set by cupyconv/_kernels/plain_conv.py):
-//     ELEMENT     type of input, weight and output elements, of which sums are float
-//     POSITIONS   of a thread (plain_conv alone)
+//     ELEMENT     type of input, weight and output elements; sums are float
+//     POSITIONS   positions of a thread (plain_conv alone)
 //     COLUMNS     threads side by side along x (plain_conv alone)
 //     RESIDENT    blocks that a multiprocessor shall hold, which bounds the registers (plain_conv alone)
 //
-// Launch: THREADS threads. `plain_conv` is launched with any multiple of `units` blocks, and, where the GPU can, before
-// `pack_plain` has ended: what that writes is waited for here. A block stays in a unit,
-// some slabs in a phase of z and y that has taps, whose weights and places it has to find only once; it takes every
-// so many-th of the tiles, which run over x, y, z and samples. `pack_plain` takes any number of blocks.
+// Launch: THREADS threads. `plain_conv` takes any multiple of `units` blocks. By programmatic dependent launch it may
+// begin before `pack_plain` has ended; it waits before it reads packed weights. A block stays in one unit, which is
+// some slabs in a phase of z and y that has taps, so that it loads weights and computes offsets only once. The blocks
+// of a unit take its tiles in turn; tiles run over x, y, z and samples. `pack_plain` takes any number of blocks.
 
 #include "division.cuh"
 #include "taps.cuh"
@@ -67,13 +69,10 @@ constexpr int THREADS = 128;
 constexpr int WARPS = THREADS / 32;
 constexpr int ROWS = 8;
 constexpr int MAX_PHASES = 8;
-// Floats that are copied together.
-constexpr int CHUNK = 4;
-// Bytes that are stored together, and the outputs that these are.
-constexpr int STORED = 16;
-constexpr int TOGETHER = STORED / sizeof(Element);
-// Steps, or elements of a thread, that are under way together.
-constexpr int UNROLL = 4;
+constexpr int CHUNK = 4;   // inputs that are copied together: 16 bytes as float
+constexpr int STORED = 16;  // bytes that are stored together
+constexpr int TOGETHER = STORED / sizeof(Element);  // outputs that are stored together
+constexpr int UNROLL = 4;  // steps of an unrolled loop, and loads that a thread has under way
 
 struct __align__(16) Quad {
     float values[4];
@@ -82,12 +81,13 @@ struct __align__(16) Quad {
 // Strides and pitches are in elements.
 struct Axis {
     AxisTaps taps;
-    int64 tile, tiles;  // positions of a tile in each phase, and how many tiles there are
-    int64 pitch;        // between inputs in shared memory; of x between its planes
-    int64 input, weight, out;
+    int64 tile, tiles;  // positions of a tile in each phase, and number of tiles
+    int64 pitch;        // staged elements from one input to the next; along x from one plane to the next
+    int64 input, weight, out;  // strides
 };
 
-// A phase of an axis: its taps and outputs. Along x, the taps of earlier phases are `before` it.
+// A phase of an axis: first tap, number of taps, input offset of the first tap, and number of outputs. Along x,
+// `before` counts the taps of the phases before this one.
 struct Phase {
     int64 first, count, offset, before, positions;
 };
@@ -98,54 +98,54 @@ struct Arguments {
     Element* out;
     Parameter bias;
     float* packed;
-    int* special;  // whether a slab has such weights in a phase
+    int* special;  // for each slab and phase of z and y 1 if it has an infinite or NaN weight
     int64 groups, rows, channels;
     int64 input_batch, input_group, input_channel;
     int64 weight_group, weight_row, weight_channel;
     int64 out_batch, out_group, out_row;
     Axis axis[3];
     Phase phases[3][MAX_PHASES];
-    int64 busy;                 // phases of z and y that have taps
-    unsigned char order[MAX_PHASES * MAX_PHASES];  // of all, these first
-    int64 units, tiles;         // what blocks stay in, and tiles of each
+    int64 busy;                 // number of phases of z and y that have taps
+    unsigned char order[MAX_PHASES * MAX_PHASES];  // all phases of z and y, the busy ones first
+    int64 units, tiles;         // number of units, and tiles of each unit
     int64 row_tiles, slabs, slabs_of_tile;
-    int64 lines, passes;        // of a tile: lines that are computed together, and how often
-    int64 steps;                // of the phase of z and y that has most, in all phases of x
-    int64 low, extent;          // of x: the least input offset of any tap, and inputs that are staged
-    int64 channel_pitch;        // between inputs in shared memory
-    // Bytes of shared memory in front of what lies there.
+    int64 lines, passes;        // a tile has `passes` times `lines` lines; the lines of a pass are computed together
+    int64 steps;                // most K steps of a phase of z and y, over all phases of x
+    int64 low, extent;          // along x: least input offset of any tap, and number of staged inputs
+    int64 channel_pitch;        // staged elements from one channel to the next
+    // Offsets in bytes of the parts of shared memory.
     int64 place_results, place_bias, place_weights, place_offsets, place_inputs, place_buffer;
-    int64 buffer_line, buffer_row;  // from one line of outputs to the next, and from one row to the next
-    int64 pieces;               // of a line, in which inputs are staged
-    int64 reciprocals[3];       // long ones, of the tiles along x, y and z
-    int64 per_step, per_lines, per_pieces;  // short ones
-    int64 chunks, bulk;         // whether inputs are staged in chunks, and whether lines are stored in bulk
+    int64 buffer_line, buffer_row;  // elements of the buffer from one line or row of outputs to the next
+    int64 pieces;               // chunks, or single inputs, of a staged line
+    int64 reciprocals[3];       // long reciprocals of the tiles along x, y and z
+    int64 per_step, per_lines, per_pieces;  // reciprocals of the step of x, of lines and of pieces
+    int64 chunks, bulk;         // 1 if inputs are staged in chunks, and 1 if lines are stored in bulk
 };
 
-// What a block computes: some slabs of a group, in a phase of z and y that has taps.
+// The work of a block: some slabs of a group, in a phase of z and y that has taps.
 struct Unit {
     int slab, phase[2], group;
-    int number;        // of the phase among those with taps
-    int products;      // taps of z and y
-    int deep, high;    // lines that are staged for a channel
-    int64 input, out;  // offset of the group, and of its first output
+    int number;        // index of the phase among the phases with taps
+    int products;      // taps of z times taps of y
+    int deep, high;    // staged lines of a channel along z and y
+    int64 input, out;  // offset of the group's inputs, and of the unit's first output
 };
 
 struct __align__(16) Tile {
-    int position[3];   // the first ones, which are the same in all phases
-    int left[2];       // how many positions of z and y there are from these on
-    int column;        // its number along x
+    int position[3];   // first positions, which are the same in all phases
+    int left[2];       // positions along z and y from the first ones to the end of the phase
+    int column;        // index of the tile along x
     int width;         // outputs of a line
-    int64 input, out;  // offset of the sample, and of the first output
+    int64 input, out;  // offset of the sample's inputs, and of the tile's first output
 };
 
-// What all threads have in common lies here: their registers are for sums.
+// Values that are the same for all threads lie in shared memory, because the registers are for sums.
 struct __align__(16) Shared {
     Unit unit;
-    Tile tiles[2];  // this one and the last, or the next
+    Tile tiles[2];  // the tile that is computed, and the tile that is staged
 };
 
-// A step of a phase of z and y: a phase of x, a channel and a tap.
+// A K step in a phase of z and y: a phase of x, a channel and a tap.
 struct Step {
     int phase, channel, z, y, x;
 
@@ -162,6 +162,8 @@ struct Step {
 };
 
 #ifndef POSITIONS
+
+// ---- packing of the weights ----
 
 extern "C" __global__ void __launch_bounds__(THREADS) pack_plain(const __grid_constant__ Arguments p) {
     launch_grids();
@@ -194,11 +196,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_plain(const __grid_co
 
 #else
 
-// A line of inputs that are staged, or of positions, of a tile: where it lies in the array from the tile's first
-// one on, and where its inputs are in shared memory.
+// A line of staged inputs, or of positions, of a tile.
 struct __align__(16) Line {
-    int64 offset;
-    int place;
+    int64 offset;  // offset in the array from the tile's first line
+    int place;     // index of its first input among the staged inputs
     short z, y;
 };
 
@@ -206,7 +207,7 @@ struct __align__(STORED) Chunk {
     Element elements[TOGETHER];
 };
 
-// The whole chunks of a line of outputs, of which `begin` are in front of them.
+// The whole aligned chunks of a line of outputs: `begin` outputs lie before the first chunk.
 struct Whole {
     int begin, count;
 
@@ -226,20 +227,20 @@ struct Worker {
 
     __device__ Shared& shared() const { return *(Shared*)memory; }
     __device__ const Unit& unit() const { return shared().unit; }
-    __device__ const Phase& phase(int a) const { return p.phases[a][unit().phase[a]]; }  // of z or y
+    __device__ const Phase& phase(int a) const { return p.phases[a][unit().phase[a]]; }  // the unit's phase of z or y
     __device__ Line* sources() const { return (Line*)(memory + sizeof(Shared)); }
     __device__ Line* results() const { return (Line*)(memory + int(p.place_results)); }
-    __device__ float* bias() const { return (float*)(memory + int(p.place_bias)); }        // of each row
-    __device__ float* weights() const { return (float*)(memory + int(p.place_weights)); }  // as they are packed
-    // Of each step among the inputs, in bytes.
+    __device__ float* bias() const { return (float*)(memory + int(p.place_bias)); }        // one for each row
+    __device__ float* weights() const { return (float*)(memory + int(p.place_weights)); }  // in packed order
+    // For each K step the distance in bytes from a position's first input to the input of the step.
     __device__ int* offsets() const { return (int*)(memory + int(p.place_offsets)); }
     __device__ float* inputs() const { return (float*)(memory + int(p.place_inputs)); }
     __device__ Element* buffer() const { return (Element*)(memory + int(p.place_buffer)); }
 
     __device__ bool in_bulk() const { return BULK_COPIES && p.bulk; }
     __device__ int slabs() const { return int(p.slabs_of_tile); }
-    __device__ int lines() const { return int(p.lines); }  // of a pass
-    // Of the thread, in a pass. One that has no slab computes another one's, and does not store.
+    __device__ int lines() const { return int(p.lines); }  // lines of a pass
+    // The thread's column, line and slab in a pass. A thread without a slab computes slab 0 and does not store.
     __device__ int column() const { return thread % COLUMNS; }
     __device__ int turn() const { return quotient(thread / COLUMNS, p.per_lines); }
     __device__ int line() const { return thread / COLUMNS - turn() * lines(); }
@@ -283,26 +284,26 @@ struct Worker {
         return tile;
     }
 
-    // Lines of inputs that are staged along z or y; none without taps.
+    // Staged lines along z or y.
     __device__ int extent(int a) const {
         const int apart = int(p.axis[a].taps.offset_step);
         return (int(p.axis[a].tile) - 1) * int(p.axis[a].taps.step) +
                (int(phase(a).count) - 1) * (apart < 0 ? -apart : apart) + 1;
     }
-    // The least input offset: of a phase of z or y, of all phases of x.
+    // The least input offset of the unit's phase of z or y, or of all phases of x.
     __device__ int low(int a) const {
         if (a == 2) return int(p.low);
         const int apart = int(p.axis[a].taps.offset_step);
         return int(phase(a).offset) + (apart < 0 ? (int(phase(a).count) - 1) * apart : 0);
     }
-    // The input offset of a tap, from the least one on.
+    // The input offset of a tap, counted from the least offset.
     __device__ int offset_of(int a, const Phase& phase, int tap) const {
         return int(phase.offset) + tap * int(p.axis[a].taps.offset_step) - low(a);
     }
 
-    // ---- what holds for all tiles of a block ----
+    // ---- tables, bias and weights, which hold for all tiles of a block ----
 
-    // Where lines and steps lie, and the bias.
+    // Fills the tables of staged lines, of lines of positions and of K steps, and loads the bias.
     __device__ void describe() const {
         for (int i = thread; i < int(p.channels) * unit().deep * unit().high; i += THREADS) {
             int channel = i;
@@ -330,7 +331,7 @@ struct Worker {
         }
     }
 
-    // What is packed of the block's first slab, or of a later one.
+    // The index in `p.packed` and `p.special` of slab number `slab` of the unit.
     __device__ int64 packed(int slab) const {
         const int64 heights = p.axis[1].taps.phases, phases = p.axis[0].taps.phases * heights;
         return (unit().group * p.slabs + unit().slab + slab) * phases + unit().phase[0] * heights + unit().phase[1];
@@ -346,15 +347,15 @@ struct Worker {
         }
     }
 
-    // ---- a tile ----
+    // ---- producer: inputs of a tile ----
 
-    // The input coordinate that staging begins with.
+    // The coordinate of the first staged input.
     __device__ int first(const Tile& tile, int a) const {
         return tile.position[a] * int(p.axis[a].taps.step) + low(a);
     }
 
-    // Stages the inputs: in chunks where they lie in shared memory as they do in the array, else one by one. Returns
-    // where the first one is.
+    // Stages the inputs of a tile, in chunks where inputs lie in shared memory in the order of the array, else one by
+    // one. Returns the address of the first input.
     __device__ const float* stage(int index, int turn) const {
         const Tile tile = tile_of(index);
         if (thread == 0) shared().tiles[turn] = tile;
@@ -369,7 +370,7 @@ struct Worker {
             stage_pieces<1>(origin, start, at);
         return inputs() + start;
     }
-    // Pieces of EACH inputs: a thread takes every so many-th one of all lines, and some of them together.
+    // Stages pieces of EACH inputs. Threads take the pieces of all lines in turn, UNROLL of them at a time.
     template <int EACH>
     __device__ void stage_pieces(const Element* origin, int start, const int (&at)[3]) const {
         typedef typename BitsOf<EACH * sizeof(Element)>::type Word;
@@ -387,16 +388,16 @@ struct Worker {
                 const Line line = sources()[index];
                 const bool present = (unsigned(at[0] + line.z) < unsigned(p.axis[0].taps.size_in)) &
                                      (unsigned(at[1] + line.y) < unsigned(p.axis[1].taps.size_in));
-                const int own = start + line.place;
+                const int line_start = start + line.place;
                 int x = i - index * each;
-                if (EACH > 1) x = x * EACH - own % EACH;
+                if (EACH > 1) x = x * EACH - line_start % EACH;
                 const Element* const from = origin + line.offset + x * p.axis[2].input;
-                const int left = at[2] + x, place = own + (EACH > 1 ? x : spread(x));
+                const int left = at[2] + x, place = line_start + (EACH > 1 ? x : spread(x));
                 const bool whole = present & (left >= 0) & (left + EACH <= size);
                 if (x >= int(p.extent)) continue;
                 if (EACH > 1 && present & !whole & (left + EACH > 0) & (left < size)) {
 #pragma unroll
-                    for (int e = 0; e < EACH; ++e)  // across an end of the array, one by one
+                    for (int e = 0; e < EACH; ++e)  // a piece across an end of the array
                         inputs()[place + e] = unsigned(left + e) < unsigned(size) ? widen<float>(from[e]) : 0.0f;
                 } else if (COPIED) {
                     copy_async<16>(inputs() + place, whole ? from : p.input, whole ? 16 : 0);
@@ -417,24 +418,26 @@ struct Worker {
             }
         }
     }
-    // The place in its line of an input: those a step apart are neighbours.
+    // The index of an input in its staged line, where inputs a step apart are neighbours.
     __device__ int spread(int x) const {
         const int index = quotient(x, p.per_step);
         return (x - index * int(p.axis[2].taps.step)) * int(p.axis[2].pitch) + index;
     }
 
-    // Adds up some steps, from the input that the first tap would take.
-    __device__ void add(float (&sum)[ROWS][POSITIONS], const float* own, int begin, int steps) const {
+    // ---- mainloop ----
+
+    // Adds the products of some K steps. `origin` is the first input of the thread's first position.
+    __device__ void add(float (&sum)[ROWS][POSITIONS], const float* origin, int begin, int steps) const {
         const Quad* weight = (const Quad*)(weights() + (slab() * int(p.steps) + begin) * ROWS);
         const int* offset = offsets() + begin;
         for (; steps >= UNROLL; steps -= UNROLL, weight += UNROLL * (ROWS / 4), offset += UNROLL) {
 #pragma unroll
-            for (int u = 0; u < UNROLL; ++u) multiply(sum, weight + u * (ROWS / 4), input_at(own, offset[u]));
+            for (int u = 0; u < UNROLL; ++u) multiply(sum, weight + u * (ROWS / 4), input_at(origin, offset[u]));
         }
-        for (; steps > 0; --steps, weight += ROWS / 4, ++offset) multiply(sum, weight, input_at(own, *offset));
+        for (; steps > 0; --steps, weight += ROWS / 4, ++offset) multiply(sum, weight, input_at(origin, *offset));
     }
-    __device__ __forceinline__ const float* input_at(const float* own, int offset) const {
-        return (const float*)((const unsigned char*)own + offset);
+    __device__ __forceinline__ const float* input_at(const float* origin, int offset) const {
+        return (const float*)((const unsigned char*)origin + offset);
     }
     __device__ __forceinline__ void multiply(float (&sum)[ROWS][POSITIONS], const Quad* weight,
                                              const float* input) const {
@@ -448,8 +451,8 @@ struct Worker {
             for (int i = 0; i < POSITIONS; ++i) sum[r][i] = fmaf(half[r / 4].values[r % 4], x[i], sum[r][i]);
     }
 
-    // The same without absent inputs.
-    __device__ void add_present(float (&sum)[ROWS][POSITIONS], const float* own, const Tile& tile, const Line& line,
+    // Does the same without absent inputs.
+    __device__ void add_present(float (&sum)[ROWS][POSITIONS], const float* origin, const Tile& tile, const Line& line,
                                 int begin, int steps) const {
         for (int index = begin; index < begin + steps; ++index) {
             const Step step(p, unit().phase[0], unit().phase[1], index);
@@ -463,15 +466,17 @@ struct Worker {
             for (int i = 0; i < POSITIONS; ++i) {
                 const int x = x0 + (column() + i * COLUMNS) * int(p.axis[2].taps.step);
                 if (!present | (unsigned(x) >= unsigned(p.axis[2].taps.size_in))) continue;
-                const float value = input_at(own, offsets()[index])[i * COLUMNS];
+                const float value = input_at(origin, offsets()[index])[i * COLUMNS];
 #pragma unroll
                 for (int r = 0; r < ROWS; ++r) sum[r][i] = fmaf(weight[r], value, sum[r][i]);
             }
         }
     }
 
-    // Where the thread's line of the buffer begins, for its first row: as far behind a multiple of STORED bytes as in
-    // the array.
+    // ---- epilogue ----
+
+    // The begin of the thread's line in the buffer, for its first row. It is as far from a multiple of STORED bytes as
+    // the line is in the array.
     __device__ Element* buffered(const Tile& tile, const Line& line) const {
         const int before = int((unsigned long long)(p.out + (tile.out + line.offset)) / sizeof(Element) % TOGETHER);
         return buffer() + (slab() * ROWS * int(p.buffer_row) + this->line() * int(p.buffer_line) + before);
@@ -488,7 +493,7 @@ struct Worker {
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) to[r * row] = narrow<Element>(sum[r][i] + term[r / 4].values[r % 4]);
     }
-    // Stores the lines that the threads of a slab have put into the buffer, one of each row.
+    // Stores one line of each row of a slab from the buffer.
     __device__ void store_lines(const Element* from, const Tile& tile, const Line& line) const {
         if (in_bulk()) async_proxy_fence();
         __syncwarp();
@@ -524,13 +529,14 @@ struct Worker {
             }
         }
     }
-    // Waits until the buffer can be filled again.
+    // Waits until the warp's stores have read the buffer.
     __device__ void empty() const {
         if (in_bulk()) bulk_store_wait();
         __syncwarp();
     }
 
-    // Stores the outputs of a thread, where x has one phase.
+    // Stores the outputs of a thread from its registers, where x has one phase. NEIGHBOURS says that they are
+    // contiguous along x.
     template <bool NEIGHBOURS>
     __device__ void store(const float (&sum)[ROWS][POSITIONS], const Tile& tile, const Line& line) const {
         if (!stores() | (line.z >= tile.left[0]) | (line.y >= tile.left[1])) return;
@@ -554,8 +560,10 @@ struct Worker {
         }
     }
 
-    // The outputs of all tiles from one on. While the last ones of a tile are stored, the inputs of the next tile
-    // are on their way.
+    // ---- tiles of a block ----
+
+    // Computes every `apart`-th tile from `index` on. The inputs of the next tile are under way while the last outputs
+    // of a tile are stored.
     __device__ void convolve(int index, int apart) const {
         const bool masked = is_masked();
         const int phases = int(p.axis[2].taps.phases), taps = int(p.channels) * unit().products;
@@ -566,9 +574,9 @@ struct Worker {
             copy_async_wait<0>();
             __syncthreads();
             for (int pass = 0; pass < int(p.passes); ++pass) {
-                const Line& own = results()[pass * lines() + line()];
-                const float* const input = staged + (own.place + column());
-                Element* const lines = phases > 1 ? buffered(tile, own) : nullptr;
+                const Line& position_line = results()[pass * lines() + line()];
+                const float* const input = staged + (position_line.place + column());
+                Element* const lines = phases > 1 ? buffered(tile, position_line) : nullptr;
                 float sum[ROWS][POSITIONS];
                 for (int phase = 0; phase < phases; ++phase) {
                     const Phase& tx = p.phases[2][phase];
@@ -577,7 +585,7 @@ struct Worker {
 #pragma unroll
                         for (int i = 0; i < POSITIONS; ++i) sum[r][i] = 0;
                     if (masked)
-                        add_present(sum, input, tile, own, int(tx.before) * taps, int(tx.count) * taps);
+                        add_present(sum, input, tile, position_line, int(tx.before) * taps, int(tx.count) * taps);
                     else
                         add(sum, input, int(tx.before) * taps, int(tx.count) * taps);
                     if (phases > 1) {
@@ -592,20 +600,21 @@ struct Worker {
                     copy_async_commit();
                 }
                 if (phases > 1) {
-                    store_lines(lines, tile, own);
+                    store_lines(lines, tile, position_line);
                 } else if (p.axis[2].out == 1) {
-                    store<true>(sum, tile, own);
+                    store<true>(sum, tile, position_line);
                 } else {
-                    store<false>(sum, tile, own);
+                    store<false>(sum, tile, position_line);
                 }
             }
             fill(tile, index);
         }
     }
-    // Stores the bias in some of the phases that have no taps, at the positions of a tile along z and y: such that the
-    // blocks of all phases that have taps store it in all, and the tiles of a row some whole lines each.
+    // Stores the bias in some of the phases that have no taps, at the positions of a tile along z and y. The blocks of
+    // the busy phases share the idle phases, and the tiles along x share the lines, each of which is stored whole.
     __device__ void fill(const Tile& tile, int index) const {
-        const int heights = int(p.axis[1].taps.phases), busy = int(p.busy), idle = int(p.axis[0].taps.phases) * heights - busy;
+        const int heights = int(p.axis[1].taps.phases), busy = int(p.busy);
+        const int idle = int(p.axis[0].taps.phases) * heights - busy;
         if (idle == 0) return;
         const int64 first = tile.out - tile.position[2] * p.axis[2].taps.phases * p.axis[2].out;
         const int turn = unit().number + index;
@@ -619,16 +628,16 @@ struct Worker {
                 to += (phase[a] - unit().phase[a]) * p.axis[a].out;
             }
             for (int line = tile.column; line < int(p.lines * p.passes); line += int(p.axis[2].tiles)) {
-                const Line own = results()[line];
-                if ((own.z >= left[0]) | (own.y >= left[1])) continue;
+                const Line position_line = results()[line];
+                if ((position_line.z >= left[0]) | (position_line.y >= left[1])) continue;
                 if (p.axis[2].out == 1)
-                    fill_lines<true>(p.out + (to + own.offset));
+                    fill_lines<true>(p.out + (to + position_line.offset));
                 else
-                    fill_lines<false>(p.out + (to + own.offset));
+                    fill_lines<false>(p.out + (to + position_line.offset));
             }
         }
     }
-    // A line of each row, which warps take in turn; outputs are neighbours or not.
+    // Fills one line of each row with the bias. Warps take the rows in turn.
     template <bool NEIGHBOURS>
     __device__ void fill_lines(Element* first) const {
         const int width = int(p.axis[2].taps.size_out);

@@ -1,11 +1,12 @@
-// Convolutions of one tap and many channels on the matrix units of compute capability 9.0, of float16 or bfloat16 numbers.
+// The pointwise kernel for float16 and bfloat16: convolutions of one tap and many channels on the Tensor Cores of
+// compute capability 9.0.
 //
 //     out[n, g, row, o] = bias[g, row] + sum over channels of in[n, g, channel, i(o)] * w[g, row, channel]
 //
-// where i(o) = o * step + low on each axis: all but transposed ones with strides.
+// where i(o) = o * step + low on each axis. So it computes all such convolutions but transposed ones with strides.
 //
-// It is a matrix product for each sample, of which matrix units read both operands where they lie in shared memory: in
-// blocks of 64 by 64 numbers, 8 KB, whose rows are those of the arrays. Nothing is packed, and nothing transposed:
+// It is a matrix product for each sample. Tensor Cores read both operands from shared memory, in blocks of 64 by 64
+// numbers, 8 KB, whose rows are rows of the arrays. Nothing is packed, and nothing is transposed:
 //
 //     a block of inputs              one of weights                64 numbers of a row are 128 bytes, eight words of 16.
 //                 64 positions                   64 channels       Word i of row r lies at i ^ (r % 8), so that neither
@@ -15,49 +16,51 @@
 //
 //     a stage: 64 channels of      [block of positions] x BLOCKS, [slab of rows] x TEAMS x SLABS
 //
-// Where rows of weights lie together, and not channels, as those of transposed convolutions do, blocks of weights are like
-// those of inputs: matrix units read either.
+// In the weights of transposed convolutions rows are contiguous, and not channels. Blocks of such weights have the
+// layout of blocks of inputs: Tensor Cores read either layout.
 //
-// A tile is TEAMS * SLABS slabs of 64 output channels by BLOCKS blocks of positions, each of one sample: small images
-// share a tile. Its sum runs over chunks of 64 channels, which come through a ring of stages. A team of four warps copies
-// them, and runs ahead of the others, over the ends of tiles as well; each of these has SLABS slabs and all positions, and
-// keeps products of one chunk under way while it waits for the next.
+// A tile is TEAMS * SLABS row tiles of 64 output channels by BLOCKS blocks of positions, each of one sample: small
+// images share a tile. Its sum runs over chunks of 64 channels, which pass through a ring of pipeline stages. A
+// producer warpgroup copies them, and runs ahead of the consumer warpgroups, also from one tile to the next. A consumer
+// has SLABS row tiles and all positions, and keeps the products of one chunk under way while it waits for the next
+// chunk.
 //
-// Words are copied whole where arrays are aligned to 16 bytes, and in pieces where they are aligned to 8 or 4. For others
-// both operands are put together from single numbers, which is slow, and right for any strides.
+// 16-byte words are copied whole if arrays are aligned to 16 bytes, and in pieces if they are aligned to 8 or 4. For
+// all other arrays both operands are put together from single numbers, which is slow, and right for any strides.
 //
-// In the matrix units' accumulators four threads have eight neighbours of a row, two each, which are 16 bytes. So sums go
-// through shared memory once more, in the place of weights that a team has read, and are stored by rows of 128 bytes.
+// In the accumulators four threads have eight neighbours of a row, two each, which are 16 bytes. So the epilogue moves
+// the sums through shared memory, in the place of weights that the warpgroup has read, and stores rows of 128 bytes.
 //
-// A sum runs over the channels in steps of 16, in the matrix units, as in streaming_conv.cu: it has the same bits. What is
-// behind the last channel is zero in both operands. Infinities and NaN are as IEEE arithmetic has them.
+// A sum runs over the channels in K steps of 16. It is the order of streaming_conv.cu, and gives the same bits.
+// Channels after the last one are zero in both operands. Infinities and NaN follow IEEE arithmetic.
 //
-// Macros, with those of matrix_tile.cuh (PARTS is 1):
-//     TEAMS       that multiply: 1 or 2
-//     SLABS       of 64 rows that a team has
-//     BLOCKS      of 64 positions of a tile
+// Macros, beside the macros of matrix_tile.cuh (PARTS is 1):
+//     TEAMS       consumer warpgroups: 1 or 2
+//     SLABS       row tiles of 64 rows of a consumer warpgroup
+//     BLOCKS      blocks of 64 positions of a tile
 //     RESIDENT    blocks of threads that share a multiprocessor
 //
-// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, biases and barriers (_kernels/pointwise16_conv.py). A
-// block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, biases and barriers
+// (_kernels/pointwise16_conv.py). A block stays with one unit, which is ROWS rows of a group. The blocks of a unit take
+// its tiles of positions in turn.
 
 #include "matrix_tile.cuh"
 #include "space.cuh"
 
 constexpr int TEAM = 128;
 constexpr int THREADS = (TEAMS + 1) * TEAM;
-constexpr int SIDE = 64;             // of a block of numbers
-constexpr int ROW_BYTES = 2 * SIDE;  // of its rows
+constexpr int SIDE = 64;             // rows and columns of a block of numbers
+constexpr int ROW_BYTES = 2 * SIDE;
 constexpr int BLOCK_BYTES = SIDE * ROW_BYTES;
-constexpr int WORD = 8;                        // numbers of 16 bytes
-constexpr int OWN_WORDS = SIDE * WORD / TEAM;  // of a block that a thread copies
-constexpr int APART = SIDE / OWN_WORDS;        // rows from one of these to the next
+constexpr int WORD = 8;                        // numbers of a word of 16 bytes
+constexpr int OWN_WORDS = SIDE * WORD / TEAM;  // words of a block that a thread copies
+constexpr int APART = SIDE / OWN_WORDS;        // rows from one word of a thread to its next word
 constexpr int PLACES = BLOCKS * SIDE, ROWS = TEAMS * SLABS * SIDE;
 constexpr int STAGE_BYTES = (BLOCKS + TEAMS * SLABS) * BLOCK_BYTES;
-constexpr int SUMS = PLACES / 2;  // of a thread in a slab
+constexpr int SUMS = PLACES / 2;  // accumulators of a thread in a row tile
 constexpr int MAX_STAGES = 12;
 constexpr int FIRST_BARRIER = 1;  // one for each team
-// Registers of those that copy, and that multiply.
+// Registers of producer and consumer threads.
 constexpr int GIVEN = 56, TAKEN = (512 / RESIDENT - GIVEN) / TEAMS / 8 * 8;
 
 // All strides are in elements.
@@ -69,17 +72,17 @@ struct Arguments {
     int64 channels, rows;  // of a group
     int64 weight_group, weight_row, weight_channel;
     Space space;
-    int64 blocks, blocks_of_sample, per_blocks;  // of 64 positions; the long reciprocal of these
+    int64 blocks, blocks_of_sample, per_blocks;  // blocks of 64 positions; per_blocks is a long reciprocal
     int64 units, units_of_group, stages;
     int64 inputs_of, weights_of, outs_of;  // numbers that are copied, or stored, together: 8, 4, 2, or 1
-    int64 across;                          // whether rows of weights, not channels, lie together
+    int64 across;                          // 1 if rows of the weights are contiguous, and not channels
 };
 
 struct Barriers {
     mbarrier full[MAX_STAGES], empty[MAX_STAGES];
 };
 
-// Products of weights whose rows run along K, or across.
+// Products with weights whose rows run along K, or across K.
 template <bool ACROSS>
 struct Products {
     typedef WgmmaAcross<matrix_type<Operand>::value, PLACES> type;
@@ -106,7 +109,7 @@ struct Worker {
           group(p.units == p.units_of_group ? 0 : divided(unit, int(p.units_of_group))),
           first_row((unit - group * int(p.units_of_group)) * ROWS) {}
 
-    // Stands apart: code that is seldom run would be on the way of what is, when a call begins with an empty cache.
+    // This function is not inlined, because code that seldom runs would delay other code while the cache is cold.
     __device__ __noinline__ static void load_biases(const Arguments& p, float* biases, int group, int first_row) {
         for (int own = threadIdx.x; own < ROWS; own += THREADS) {
             const int row = first_row + own;
@@ -125,7 +128,8 @@ struct Worker {
     __device__ int apart() const { return divided(gridDim.x, int(p.units)); }
     __device__ int tiles() const { return (int(p.blocks) + BLOCKS - 1) / BLOCKS; }
 
-    // A block of positions of a tile: its sample, its first position, and how many there are, 0 behind the last block.
+    // A block of positions of a tile: its sample, its first position, and its number of positions (0 after the last
+    // block).
     struct Positions {
         int sample, first, count;
     };
@@ -138,19 +142,19 @@ struct Worker {
         int at[3];
         return p.space.place_of(block.sample, group, block.first + position, at);
     }
-    // Where its first one lies, if those of a sample lie together.
+    // The offsets of the first position of a block, if the positions of a sample are contiguous.
     __device__ Place start_of(const Positions& block) const {
         return {scaled(block.sample, p.space.input_batch) + group * p.space.input_group + block.first,
                 scaled(block.sample, p.space.out_batch) + group * p.space.out_group + block.first};
     }
 
-    // The row of a block that a thread copies first, and its word of each row: so many bytes behind the block's begin.
+    // The first row of a block that a thread copies, its word of each row, and the byte offset of that word.
     __device__ static int own_row() { return threadIdx.x % TEAM / WORD; }
     __device__ static int own_word() { return threadIdx.x % WORD; }
     __device__ static int own_place() { return own_row() * ROW_BYTES + (own_word() ^ own_row() % WORD) * 16; }
 
-    // Copies a thread's words of a block, so many numbers TOGETHER. Of these so many rows exist from its own first one on,
-    // and so many numbers of each from its word on; zeros are in the place of others.
+    // Copies a thread's words of a block, TOGETHER numbers at a time. `rows` rows exist from the thread's first row on,
+    // and `count` numbers of each row from its word on; zeros take the place of others.
     template <int TOGETHER>
     __device__ __forceinline__ static void copy(unsigned char* to, const Element* from, int64 apart, int rows, int count) {
         settle(from);  // or registers are kept for the addresses of all chunks, for each way to copy
@@ -160,7 +164,7 @@ struct Worker {
             for (int piece = 0; piece < WORD; piece += TOGETHER)
                 copy_async_or_zeros<2 * TOGETHER>(to + 2 * piece, from + piece, i * APART < (piece < count ? rows : 0));
     }
-    // Those of a chunk, with so many channels left.
+    // Copies the inputs of a chunk, where `left` channels remain.
     template <int TOGETHER>
     __device__ __forceinline__ void copy_inputs(unsigned char* to, const Element* const (&from)[BLOCKS],
                                                 const int (&counts)[BLOCKS], int left) const {
@@ -220,7 +224,7 @@ struct Worker {
         }
     }
 
-    // The same, number by number. Of a block so many rows and columns exist; a function tells where one of them lies.
+    // Copies a block number by number. `rows` rows and `columns` columns of it exist; `find` returns their addresses.
     template <typename Find>
     __device__ static void gather(unsigned char* to, int rows, int columns, Find find) {
 #pragma unroll 1
@@ -274,7 +278,7 @@ struct Worker {
         const unsigned long long weights = matrix_descriptor(slab, BLOCK_BYTES, 8 * ROW_BYTES, 128);
         constexpr int STEP = BLOCK * ROW_BYTES / 16, OWN_STEP = ACROSS ? STEP : BLOCK * 2 / 16;  // words
         typedef typename Products<ACROSS>::type Product;
-        async_proxy_fence();  // behind what others have brought
+        async_proxy_fence();  // after the copies of the producer
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < SIDE / BLOCK; ++step)
@@ -288,15 +292,15 @@ struct Worker {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(&barriers.empty[stage]);
     }
 
-    // Stores the outputs of a word, of which so many exist, by pieces.
+    // Stores the first `count` outputs of a word, by pieces.
     template <typename Piece>
     __device__ __forceinline__ static void store_pieces(Piece* to, const unsigned char* word, int count) {
         constexpr int TOGETHER = sizeof(Piece) / 2;
 #pragma unroll
         for (int i = 0; i < WORD / TOGETHER; ++i) store_bits(to + i, ((const Piece*)word)[i], i * TOGETHER < count);
     }
-    // Stores a warp's outputs of 16 rows by 64 positions, of which so many rows exist from the first one on. A thread has a
-    // word of every fourth row.
+    // Stores a warp's outputs of 16 rows by 64 positions; `rows` rows exist from `first_row` on. A thread stores a word
+    // of every fourth row.
     __device__ __forceinline__ void store(const unsigned char* from, const Positions& block, int first_row, int rows) const {
         const int lane = threadIdx.x % 32, own = lane / WORD, column = own_word() * WORD, count = block.count - column;
         const int64 apart = 4 * p.space.out_row;
@@ -324,11 +328,11 @@ struct Worker {
                     p.out[place(block, column + i % WORD).out + (first_row + row) * p.space.out_row] = word[i % WORD];
             }
     }
-    // All sums of a team. Each warp puts those of 16 rows by 64 positions, a block, into 2 KB of weights that nobody else
-    // reads, and that it has read, and takes them from there row by row.
+    // Stores all sums of a warpgroup. Each warp puts a block of 16 rows by 64 positions into 2 KB of weights that it
+    // has read and no other warp reads, and then stores the block row by row.
     __device__ __forceinline__ void finish(float (&sums)[SLABS][SUMS], unsigned char* slabs, int tile, int team) const {
         const int lane = threadIdx.x % 32, warp = threadIdx.x % TEAM / 32;
-        named_barrier_wait(FIRST_BARRIER + team, TEAM);  // behind what other warps read
+        named_barrier_wait(FIRST_BARRIER + team, TEAM);  // all warps have read their weights
 #pragma unroll
         for (int slab = 0; slab < SLABS; ++slab) {
             const int row = (team * SLABS + slab) * SIDE + warp * 16;  // the warp's first one
@@ -359,7 +363,8 @@ struct Worker {
     }
 
     __device__ __forceinline__ void run(int team) const {
-        // Defined here, as where the first products seem to add to nothing NVRTC up to 12.8 lets each wait for the one before.
+        // Defined here, as where the first products seem to add to nothing NVRTC up to 12.8 lets each wait for the one
+        // before.
         float sums[SLABS][SUMS] = {};
         Turn turn = {0, 0};
 #pragma unroll 1

@@ -1,40 +1,41 @@
-// Convolutions of one tap and many channels on the matrix units of compute capability 9.0, of floats by one product of tf32
-// numbers. (pointwise16_conv.cu has numbers of 16 bits.)
+// The pointwise kernel for float32: convolutions of one tap and many channels on the Tensor Cores of compute capability
+// 9.0, by one TF32 product. (pointwise16_conv.cu is the kernel for 16-bit numbers.)
 //
 //     out[n, g, row, o] = bias[g, row] + sum over channels of in[n, g, channel, i(o)] * w[g, row, channel]
 //
-// where i(o) = o * step + low on each axis: all but transposed ones with strides.
+// where i(o) = o * step + low on each axis. So it computes all such convolutions but transposed ones with strides.
 //
 // It is a matrix product for each sample. Tiles of ROWS output channels by PLACES_OF_BLOCK positions are summed over
-// chunks of channels, which come through shared memory in a ring of stages:
+// chunks of channels, which pass through shared memory in a ring of pipeline stages:
 //
 //     a stage    weights of a chunk                inputs of a chunk, as they lie in memory
 //                [step][slab][half of K]...        channel 0   # # # # # # # # # # # # # # # #
 //                                                  channel 1   # # # # # # # # # # # # # # # #
 //                                                  ...         |    team 0     |    team 1     |
 //
-// A team of four warps brings them. It runs ahead of the others, over the ends of tiles as well. These have the same rows,
-// and each multiplies its own positions, which it takes to registers (from_registers.cuh): those of the next chunk while
-// the products of this one are under way.
+// A producer warpgroup fills the stages. It runs ahead of the consumer warpgroups, also from one tile to the next. The
+// consumers have the same rows, and each multiplies its own positions. It loads them to registers (from_registers.cuh),
+// those of the next chunk while the products of this chunk are under way.
 //
-// Inputs of a channel are one bulk copy where they are aligned to 16 bytes and a block has several tiles, and pieces of 16
-// or 8 bytes otherwise. Where neighbouring positions do not lie TOGETHER, teams load their inputs from memory themselves.
-// Weights are packed in front of this, so that those of a chunk are one bulk copy. Where there is room for those of all
-// chunks, they may stay, and come with the block's first tile alone.
+// The inputs of a channel are one bulk copy if they are aligned to 16 bytes and a block has several tiles, else pieces
+// of 16 or 8 bytes. Where neighbouring positions do not lie TOGETHER, the consumers load their inputs from global
+// memory. pack_weights.cu packs the weights first, so that the weights of a chunk are one bulk copy. If the weights of
+// all chunks fit in shared memory they may stay there, and are loaded with the block's first tile alone.
 //
-// A sum runs over the channels in steps of 8, in the matrix units. So does that of streaming_conv.cu: it has
-// the same bits. Infinities and NaN are as there.
+// A sum runs over the channels in K steps of 8. It is the order of streaming_conv.cu, and gives the same bits.
+// Infinities and NaN are treated as there.
 //
-// Macros, with those of matrix_tile.cuh:
-//     CHANNELS    of a chunk, a multiple of a step's
-//     TEAMS       of a block that multiply; with one a multiprocessor has two blocks
-//     HELD        slabs of 64 rows whose sums a team holds
+// Macros, beside the macros of matrix_tile.cuh:
+//     CHANNELS    channels of a chunk, a multiple of the channels of a K step
+//     TEAMS       consumer warpgroups of a block; with one of them a multiprocessor has two blocks
+//     HELD        row tiles of 64 rows whose accumulators a consumer warpgroup holds
 //
-// For inputs in bulk each chunk has a channel for each of the four warps that copy: what waits for their bytes is all that
-// keeps one of them from falling behind by two turns of the ring, which no parity would tell.
+// With bulk copies each chunk has a channel for each of the four producer warps: a parity cannot tell a warp that is
+// two turns of the ring late, and only the wait for its bytes keeps each warp from being so late.
 //
-// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, weights that stay, biases and barriers
-// (_kernels/pointwise_conv.py). A block stays with a unit, which are ROWS rows of a group, and takes every so many-th tile of positions.
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for stages, weights that stay, biases and
+// barriers (_kernels/pointwise_conv.py). A block stays with one unit, which is ROWS rows of a group. The blocks of a
+// unit take its tiles of positions in turn.
 
 #include "from_registers.cuh"
 
@@ -43,8 +44,8 @@ static_assert(PARTS == 1, "three products need sums of their own for each chunk"
 constexpr int ROWS = HELD * SLAB_ROWS;
 constexpr int PLACES_OF_BLOCK = TEAMS * TEAM_PLACES;
 constexpr int THREADS = (TEAMS + 1) * TEAM;
-constexpr int GIVEN = 40, TAKEN = TEAMS == 1 ? 208 : 232;  // registers of those that bring, and that multiply
-// Bytes from a channel to the next in a stage: what a warp loads lies in all banks.
+constexpr int GIVEN = 40, TAKEN = TEAMS == 1 ? 208 : 232;  // registers of producer and consumer threads
+// Bytes from one channel to the next in a stage; with this pitch the loads of a warp use all banks.
 constexpr int PITCH = PLACES_OF_BLOCK * sizeof(Element) + 32;
 constexpr int INPUT_BYTES = CHANNELS * PITCH, WEIGHT_BYTES = STEPS * HELD * SLAB_BYTES;  // of a chunk
 constexpr int MAX_STAGES = 8;
@@ -59,11 +60,11 @@ struct Arguments {
     int64 channels, rows;  // of a group
     int64 weight_group, weight_row, weight_channel;
     Space space;
-    int64 tiles, tiles_of_sample, per_tiles;  // of positions; the long reciprocal of these
+    int64 tiles, tiles_of_sample, per_tiles;  // tiles of positions; per_tiles is a long reciprocal
     int64 units, units_of_group, chunks, stages;
-    int64 stay;      // whether weights of all chunks lie beside the stages, and come once
-    int64 bulk;      // whether inputs are copied channel by channel
-    int64 together;  // whether a thread's positions lie together, aligned, in input and output
+    int64 stay;      // 1 if the weights of all chunks stay in shared memory beside the stages
+    int64 bulk;      // 1 if the inputs of each channel are one bulk copy
+    int64 together;  // 1 if a thread's positions are contiguous and aligned in input and output
 };
 
 struct Barriers {
@@ -108,7 +109,7 @@ struct Worker {
         return {sample, (tile - sample * int(p.tiles_of_sample)) * PLACES_OF_BLOCK};
     }
 
-    // The inputs of so many channels, `bytes` of each, by a team: a warp has every fourth channel.
+    // The producer warpgroup copies `bytes` bytes of each of `count` channels; a warp copies every fourth channel.
     __device__ __forceinline__ void bring_in_bulk(const unsigned char* from, int bytes, int count, unsigned char* to,
                                                   mbarrier* full) const {
         const int warp = uniform(threadIdx.x % TEAM / 32);
@@ -121,8 +122,8 @@ struct Worker {
             from += TEAM / 32 * stride, to += TEAM / 32 * PITCH;
         }
     }
-    // The same where they are aligned to 8 bytes: a thread has 16 of some channels, in one copy where these are aligned.
-    // Channels lie multiples of 8 bytes apart, and so those of a thread multiples of 16.
+    // Copies inputs that are aligned to 8 bytes: a thread has 16 bytes of some channels, in one copy if aligned to 16.
+    // The stride of channels is a multiple of 8 bytes, so the channels of one thread are multiples of 16 bytes apart.
     __device__ __forceinline__ void bring_in_pieces(const unsigned char* from, int bytes, int count,
                                                     unsigned char* to) const {
         constexpr int COLUMNS = PLACES_OF_BLOCK * sizeof(Element) / 16, APART = TEAM / COLUMNS;
@@ -194,7 +195,7 @@ struct Worker {
     __device__ static int position_of(int first, int i) {
         return first + int(threadIdx.x) / TEAM * TEAM_PLACES + team_place<TOGETHER>(i);
     }
-    // Whether it exists, and where.
+    // Returns true if a thread's i-th position exists, and sets its offsets and coordinates.
     template <bool TOGETHER>
     __device__ bool locate(int tile, int i, Place& place, int (&at)[3]) const {
         const Tile own = tile_of(tile);
@@ -227,7 +228,7 @@ struct Worker {
         }
     }
 
-    // What matrix units take of the next chunk: from its stage, as soon as that is full, or from memory.
+    // Loads the operands of the next chunk, from its stage as soon as the stage is full, or from global memory.
     __device__ __forceinline__ void take(Operands& operands, Spots<true>& spots, const Turn& turn) const {
         mbarrier_wait(&barriers.full[turn.stage], turn.parity);
         const unsigned char* const from = inputs + turn.stage * INPUT_BYTES +
@@ -286,7 +287,8 @@ struct Worker {
     template <bool TOGETHER>
     __device__ __forceinline__ void run(unsigned char* memory) const {
         const int blocks = gridDim.x / int(p.units), chunks = int(p.chunks);
-        // Defined here, as where the first products seem to add to nothing NVRTC up to 12.8 lets each wait for the one before.
+        // Defined here, as where the first products seem to add to nothing NVRTC up to 12.8 lets each wait for the one
+        // before.
         Sums sums[HELD] = {};
         Turn turn = {0, 0};
 #pragma unroll 1

@@ -1,40 +1,39 @@
-// The second half of the fused operation, on what matrix_conv.cu has left of a convolution: batch norm and
-// tanh of the extrema of its windows, then group norm.
+// The second half of the fused operation. matrix_conv.cu stores one extremum of each pooling window of a convolution;
+// these kernels apply batch norm and tanh to the extrema, and then group norm.
 //
 //     t   = tanh((pooled - mean[channel]) * scale[channel] + shift[channel])
-//     out = (t - mean of the group's t) / sqrt(their variance + eps) * gn_weight[channel] + gn_bias[channel]
+//     out = (t - mean of the group) / sqrt(variance of the group + eps) * gn_weight[channel] + gn_bias[channel]
 //
-// Three kernels:
+// where mean and variance of a group are over its t. There are three kernels:
 //
-//     combine     one block a channel: its statistics from those of all blocks of the convolution, or from
-//                 the caller's; then mean, scale and shift
-//     normalize   one block a sample and group of channels, whose values stay in shared memory from their
-//                 one load to their store
-//     activate    where these are too many: t alone, in the place of the extrema; a group norm of its own
-//                 (normalize.cu) goes behind it
+//     combine     one block for a channel: mean, scale and shift, from the statistics that all blocks of the
+//                 convolution have stored, or from the caller's statistics
+//     normalize   one block for a group of channels of a sample, whose values stay in shared memory between
+//                 one load and one store
+//     activate    for groups that do not fit in shared memory: it replaces the extrema by t, and the kernels of
+//                 normalize.cu compute the group norm
 //
-// Sums are taken by trees that the sizes alone determine: the same bits in every run.
+// Sums are trees that depend on the sizes alone, so the bits are the same in every run.
 //
-// Macros: OUTPUT, the element type of the result. Launch: combine, activate: any number of blocks of THREADS;
-// normalize: samples * groups blocks of at most MOST_THREADS, whole warps, with 4 bytes of shared memory for each value
-// of a group.
+// Macros: OUTPUT, the element type of the result.
+//
+// Launch: combine and activate take any number of blocks of THREADS threads; normalize takes samples * groups blocks of
+// whole warps, at most MOST_THREADS threads, with 4 bytes of shared memory for each value of a group.
 
 #include "block_sum.cuh"
 #include "moments.cuh"
 #include "ptx.cuh"
 
-// Of `combine` and `activate`.
-constexpr int THREADS = 256;
+constexpr int THREADS = 256;  // threads of `combine` and `activate`
 constexpr int WARPS = THREADS / 32;
-// Of `normalize`, and such blocks of a multiprocessor; values that a lane has in turn.
-constexpr int MOST_THREADS = 512;
-constexpr int RESIDENT = 3;
-constexpr int BATCH = 5;
+constexpr int MOST_THREADS = 512;  // most threads of `normalize`
+constexpr int RESIDENT = 3;        // blocks of `normalize` that a multiprocessor shall hold
+constexpr int BATCH = 5;           // values that a lane loads at a time
 constexpr int UNIT = 2 * BATCH * 32;
 
 typedef OUTPUT Output;
 
-// A number in two floats: differences from it lose nothing where it is large.
+// A number as the sum of two floats, so that a difference from a large number loses no bits.
 struct Number {
     float high, low;
     __device__ Number(float high, float low) : high(high), low(low) {}
@@ -44,12 +43,12 @@ struct Number {
     __device__ float from(float value) const { return (value - high) - low; }
 };
 
-// What becomes of the values of a channel.
+// The affine map of the values of a channel.
 struct __align__(16) Affine {
     Number mean;
     float scale, shift;
     __device__ float of(float value) const { return fmaf(mean.from(value), scale, shift); }
-    // A lane's one, for all of the warp.
+    // Returns the map of lane `k` to all lanes of the warp.
     __device__ Affine of_lane(int k) const {
         return {{__shfl_sync(~0u, mean.high, k), __shfl_sync(~0u, mean.low, k)},
                 __shfl_sync(~0u, scale, k),
@@ -60,7 +59,7 @@ struct __align__(16) Affine {
 struct Arguments {
     float* pooled;               // [sample][channel][space]
     const PartMoments* partial;  // [part][channel]; null where mean and var are given
-    Affine* affine;              // [channel], may lie in the place of the first part
+    Affine* affine;              // [channel]; it may share the memory of the first part
     Output* out;
     Parameter mean, var, bn_weight, bn_bias, gn_weight, gn_bias;
     int64 samples, parts, channels, groups, group_channels, space, width;
@@ -72,10 +71,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
     for (int64 c = blockIdx.x; c < p.channels; c += gridDim.x) {
         double mean, var;
         if (p.partial) {
-            Moments own = {0, 0, 0};
+            Moments moments = {0, 0, 0};
             for (int64 part = threadIdx.x; part < p.parts; part += THREADS)
-                own = merge(own, moments_of(p.partial[part * p.channels + c]));
-            const Moments all = merge_block(own, block_sum(own.count));
+                moments = merge(moments, moments_of(p.partial[part * p.channels + c]));
+            const Moments all = merge_block(moments, block_sum(moments.count));
             mean = all.mean, var = all.m2 / all.count;
         } else {
             mean = load_parameter<double>(p.mean, c), var = load_parameter<double>(p.var, c);
@@ -86,18 +85,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
     }
 }
 
-// A warp has a channel of a sample.
+// A warp computes a channel of a sample.
 extern "C" __global__ void __launch_bounds__(THREADS) activate(const __grid_constant__ Arguments p) {
     const int64 warps = int64(gridDim.x) * WARPS, channels = p.samples * p.channels;
     for (int64 c = int64(blockIdx.x) * WARPS + threadIdx.x / 32; c < channels; c += warps) {
-        const Affine own = p.affine[c % p.channels];
+        const Affine affine = p.affine[c % p.channels];
         float* const values = p.pooled + c * p.space;
 #pragma unroll 4
-        for (int64 i = threadIdx.x % 32; i < p.space; i += 32) values[i] = tanhf(own.of(values[i]));
+        for (int64 i = threadIdx.x % 32; i < p.space; i += 32) values[i] = tanhf(affine.of(values[i]));
     }
 }
 
-// tanh, for results of float32; for those of fewer bits within 3e-7, and within 4e-6 of itself.
+// tanh, by tanhf for float32 results. For 16-bit results the absolute error is below 3e-7 and the relative error below
+// 4e-6.
 __device__ inline float tanh_for(float x, float) { return tanhf(x); }
 template <typename Sixteen>
 __device__ inline float tanh_for(float x, Sixteen) {
@@ -107,15 +107,15 @@ __device__ inline float tanh_for(float x, Sixteen) {
     return fabsf(x) < 0.05f ? near_zero : others;
 }
 
-// The values of a group of channels by units: some of a channel, a few BATCHes for each lane. A warp has every so
-// many-th unit, and of 32 of these a lane knows what belongs to the channel of one.
+// Divides the values of a group of channels into units: up to UNIT values of one channel, a few BATCHes for each lane.
+// The warps take units in turn. For 32 units of a warp, each lane holds the affine map of the channel of one unit.
 struct Units {
-    const int space, parts, count;  // values of a channel, and its units; units of all channels
+    const int space, parts, count;  // values of a channel, units of a channel, units of all channels
     __device__ Units(int space, int channels)
         : space(space), parts((space + UNIT - 1) / UNIT), count(parts * channels) {}
 
-    // know(channel) returns what belongs to it. use(own, channel, begin, left): where a lane's batch begins, and how
-    // much of the channel there is from there on.
+    // know(channel) returns the affine map of a channel. use(map, channel, begin, left) computes a lane's batch, which
+    // begins at value `begin` of the channel; `left` values of the channel remain from there on.
     template <typename Know, typename Use>
     __device__ __forceinline__ void each(Know know, Use use) const {
         const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -123,17 +123,17 @@ struct Units {
             const int unit = first + lane * warps, channel = unit < count ? unit / parts : 0;
             const Affine known = know(channel);
             for (int k = 0; k < 32 && first + k * warps < count; ++k) {
-                const Affine own = known.of_lane(k);
+                const Affine affine = known.of_lane(k);
                 const int at = __shfl_sync(~0u, channel, k), begin = (first + k * warps - at * parts) * UNIT;
                 const int end = begin + UNIT < space ? begin + UNIT : space;
                 for (int start = begin; start < end; start += BATCH * 32)
-                    use(own, at, start + lane, space - start - lane);
+                    use(affine, at, start + lane, space - start - lane);
             }
         }
     }
 };
 
-// Starts copies of so many floats, SIZE at a time.
+// Issues copies of `count` floats, SIZE floats at a time.
 template <int SIZE>
 __device__ inline void bring(float* to, const float* from, int count) {
 #pragma unroll 4
@@ -155,18 +155,18 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, RESIDENT) normalize(c
     copy_async_commit();
     copy_async_wait<0>();
     __syncthreads();
-    // Sums of a few values in float, of all in double.
+    // A batch is summed in float, and the batches in double.
     double sum = 0;
     units.each(
         [&](int channel) { return p.affine[first + channel]; },
-        [&](const Affine& own, int channel, int begin, int left) {
+        [&](const Affine& affine, int channel, int begin, int left) {
             float* const at = values + channel * space + begin;
             float found[BATCH], part = 0;
 #pragma unroll
             for (int i = 0; i < BATCH; ++i) found[i] = i * 32 < left ? at[i * 32] : 0;
 #pragma unroll
             for (int i = 0; i < BATCH; ++i) {
-                found[i] = tanh_for(own.of(found[i]), Output());
+                found[i] = tanh_for(affine.of(found[i]), Output());
                 part += i * 32 < left ? found[i] : 0;
             }
 #pragma unroll
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, RESIDENT) normalize(c
             sum += part;
         });
     const double share = 1.0 / count;
-    const Number mean(block_sum(sum) * share);  // all values are there
+    const Number mean(block_sum(sum) * share);  // its barriers follow the last value of t
     double m2 = 0;
     const int four = count / 4;
     for (int i = threadIdx.x; i < four; i += blockDim.x) {
@@ -201,14 +201,14 @@ extern "C" __global__ void __launch_bounds__(MOST_THREADS, RESIDENT) normalize(c
             return Affine{mean, load_parameter<float>(p.gn_weight, first + channel) * rate,
                           load_parameter<float>(p.gn_bias, first + channel)};
         },
-        [&](const Affine& own, int channel, int begin, int left) {
+        [&](const Affine& affine, int channel, int begin, int left) {
             const float* const from = values + channel * space + begin;
             Output* const out = to + channel * p.out_channel;
             float found[BATCH];
 #pragma unroll
             for (int i = 0; i < BATCH; ++i) found[i] = i * 32 < left ? from[i * 32] : 0;
 #pragma unroll
-            for (int i = 0; i < BATCH; ++i) found[i] = own.of(found[i]);
+            for (int i = 0; i < BATCH; ++i) found[i] = affine.of(found[i]);
             if (dense) {
 #pragma unroll
                 for (int i = 0; i < BATCH; ++i)

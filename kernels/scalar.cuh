@@ -84,9 +84,8 @@ __device__ inline double widen<double, bfloat16>(bfloat16 value) {
 
 // ---- accumulator to element: one rounding, to nearest, ties to even ----
 
-// The float on the odd side of `value` where it is not exact, so that a later rounding to fewer
-// bits gives what rounding `value` itself would give: cut off, with the last bit set where some of
-// the bits that have no place in a float are.
+// Rounds to odd: an inexact value is truncated and its last bit is set. Rounding the result to fewer bits
+// then gives the same number as rounding `value` itself.
 __device__ inline float round_to_odd(double value) {
     const unsigned lost = unsigned(__double_as_longlong(value)) & 0x1fffffffu;
     return __uint_as_float(__float_as_uint(__double2float_rz(value)) | (lost != 0));
@@ -115,7 +114,8 @@ __device__ inline Element narrow(Accumulator value) {
     return Narrow<Element, Accumulator>::apply(value);
 }
 
-// Two accumulators as neighbouring elements, all bits of them; the last argument says of which kind.
+// Two accumulators, each rounded to an element, as the bits of a pair of neighbours. The last argument only gives the
+// type of the elements.
 __device__ inline Bits128 pair_of(double first, double second, double) {
     union {
         double values[2];
@@ -165,7 +165,7 @@ __device__ inline complex<Real> multiply_add(complex<Real> a, complex<Real> b, c
             multiply_add(a.im, b.re, multiply_add(a.re, b.im, sum.im))};
 }
 
-// Whether 0 * value is not 0: an infinity or a NaN.
+// True for an infinity or a NaN: 0 * value is not 0.
 template <typename T>
 __device__ inline bool is_special(T value) {
     return value - value != 0;
@@ -177,7 +177,7 @@ __device__ inline bool is_special(complex<Real> value) {
 
 // ---- parameters: vectors of any dtype, one value for each channel ----
 
-// Codes of the dtypes that a parameter may have; the order is that of `PARAMETER_DTYPES`.
+// Codes of the dtypes that a parameter may have, in the order of `PARAMETER_DTYPES`.
 enum ParameterType : int64 {
     PARAMETER_FLOAT16,
     PARAMETER_BFLOAT16,

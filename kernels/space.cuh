@@ -1,23 +1,24 @@
-// Where the positions of a convolution of one tap lie, or of one whose outputs have as many products each: shared by the
-// kernels that number them through (streaming_conv.cu, pointwise_conv.cu, pointwise16_conv.cu).
+// Addresses of the positions of a convolution of one tap, or of one whose outputs all have the same number of products.
+// The kernels that number the positions of all axes through share them: streaming_conv.cu, pointwise_conv.cu and
+// pointwise16_conv.cu.
 #pragma once
 #include "division.cuh"
 
-// Where a position lies, in channel 0 and row 0 of a group.
+// The offsets of a position, in channel 0 and row 0 of a group.
 struct Place {
     int64 input, out;
 };
 
-// Where all positions lie, from one to the next along each axis. All strides are in elements.
+// All strides are in elements.
 struct Space {
-    int64 first;  // input of the first product of the first output
+    int64 first;  // offset of the input of the first product of the first output
     int64 input_batch, input_group, input_channel, input_axis[3];
     int64 out_batch, out_group, out_row, out_axis[3];
-    int64 sizes[2], size;  // of outputs along y and x, and of all axes
-    int64 reciprocals[3];  // of these; long ones
-    int64 scattered;       // whether axes do not lie as one: the last one stands for all otherwise
+    int64 sizes[2], size;  // outputs along y and x, and over all axes
+    int64 reciprocals[3];  // long reciprocals of these sizes
+    int64 scattered;       // 1 if the axes cannot be merged; else the last axis stands for all
 
-    // Of a sample's position, and its coordinates.
+    // Returns the offsets of position `rest` of a sample, and sets its coordinates.
     __device__ Place place_of(int sample, int group, int rest, int (&at)[3]) const {
         Place place = {first + scaled(sample, input_batch) + group * input_group,
                        scaled(sample, out_batch) + group * out_group};

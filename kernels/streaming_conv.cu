@@ -1,48 +1,51 @@
-// Convolutions of one tap, or of few products of an output, on the matrix units of compute capability 9.0, for float32
-// (by three products of tf32 numbers or by one), float16 and bfloat16.
+// The few-channel kernel: convolutions of one tap, or of few products of an output, on the Tensor Cores of compute
+// capability 9.0, for float32 (by three TF32 products or by one), float16 and bfloat16.
 //
 //     out[n, g, row, o] = bias[g, row] + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
 //
-// where i(o, tap) = o * step + low + tap * apart on each axis: all but transposed ones with strides.
+// where i(o, tap) = o * step + low + tap * apart on each axis. So it computes all convolutions but transposed ones with
+// strides.
 //
-// There is little to compute for each byte, so inputs take the shortest way: from memory to the registers of those that
-// multiply them, and sums from there to memory (from_registers.cuh). Positions are those of all samples in a row.
+// There is little to compute for each byte, so inputs take the shortest way: from memory to the registers of the
+// threads that multiply them, and outputs from registers to memory (from_registers.cuh). Positions run through all
+// samples.
 //
-// A warp loads runs of 64 bytes of four channels at a time, and stores such runs. Weights lie in shared memory, as
+// A warp loads runs of 64 bytes of four channels at a time, and stores such runs. Weights lie in shared memory as
 //
 //      [pass][step][part][half of K][row][16 bytes]
 //
-// and a block brings those of its rows before its first tile. Then teams of four warps take tiles on their own: no warp
-// waits for another team. A team goes over the rows in passes. The loads of its next tile, or chunk, are on their way
-// while it multiplies and stores.
+// A block loads the weights of its rows before its first tile. Then each warpgroup (a "team") computes tiles on its
+// own, without waiting for another one, and goes over the rows in passes. The loads of its next tile, or chunk, are
+// under way while it multiplies and stores.
 //
 // With several TAPS "channels" are the products of an output, channel by channel and tap by tap, and each position is
-// loaded on its own: a table has for each product how far its input is from that of the first one, and its taps as bits,
-// by which absent inputs are left out. Where a warp has none of these, its loads have no condition. Neighbouring taps and
-// positions are in the same lines of the L1 cache.
+// loaded alone. A table has for each product the distance of its input from the input of the first product, and its
+// taps as bits, by which absent inputs are left out. A warp without absent inputs loads without conditions.
+// Neighbouring taps and positions share lines of the L1 cache.
 //
-// Where memory is slow for what many write, teams store in turn (TURNS), a whole tile each:
+// Memory is slow when many warps write to it at once, so warpgroups may store in turn (TURNS), a whole tile each:
 //
 //      team 0    multiply  store            multiply  store
 //      team 1      multiply      store        multiply      store
 //      team 2        multiply          store    multiply          store
 //
-// A sum runs over the channels, or the products, in steps of 8 (tf32) or 16; of three products all small ones come first.
+// A sum runs over the channels, or the products, in K steps of 8 (TF32) or 16. Of three TF32 products the small ones
+// come first.
 //
-// Infinities and NaN: as in matrix_conv.cu, sums of floats that are not finite are computed again from the arrays
-// themselves. Those of 16-bit numbers of one tap, which are not split and have no absent terms but zeros times zeros, are
-// right.
+// Infinities and NaN: as in matrix_conv.cu, float32 outputs that are not finite are recomputed exactly from the arrays.
+// 16-bit outputs of one tap need no recomputation: their operands are not split, and zeros only meet zeros.
 //
-// Macros, with those of matrix_tile.cuh:
-//     CHANNELS    of a chunk, a multiple of a step's: room for those of a group
-//     TEAMS       of a block, which has a multiprocessor for itself
-//     HELD        passes whose sums a team holds while it goes over several chunks of channels; not given where one has
-//                 them all
-//     PASS_ROWS   of a pass, where these are not 64
-//     TAPS        1 where there are several
+// Macros, beside the macros of matrix_tile.cuh:
+//     CHANNELS    channels of a chunk, a multiple of the channels of a K step
+//     TEAMS       warpgroups of a block, which has a multiprocessor for itself
+//     HELD        passes whose accumulators a warpgroup holds while it goes over several chunks of channels; not given
+//                 if one chunk has all channels
+//     PASS_ROWS   output channels of a pass if they are not 64
+//     TAPS        1 with several taps
 //
-// Launch: THREADS threads, a multiple of `units` blocks, shared memory for weights and biases (_kernels/streaming_conv.py). A block
-// stays with a unit, which are some rows of a group, and its teams take every so many-th tile of positions.
+// Launch: THREADS threads, a multiple of `units` blocks, shared memory for weights and biases
+// (_kernels/streaming_conv.py). A block stays with one unit, which is some rows of a group, and its warpgroups take the
+// tiles of positions in turn with the other blocks of the unit.
 
 #include "from_registers.cuh"
 
@@ -54,10 +57,10 @@
 #endif
 
 constexpr int THREADS = TEAMS * TEAM;
-constexpr int UNDER_WAY = (TEAMS < 4 ? 32 : 16) / CHUNK;        // slots of weights that a thread loads together
-constexpr int STEP_BYTES = SLAB_BYTES / SLAB_ROWS * PASS_ROWS;  // of weights, in a pass
+constexpr int UNDER_WAY = (TEAMS < 4 ? 32 : 16) / CHUNK;        // chunks of weights that a thread loads at a time
+constexpr int STEP_BYTES = SLAB_BYTES / SLAB_ROWS * PASS_ROWS;  // weights of a K step in a pass
 constexpr int CHUNK_BYTES = STEPS * STEP_BYTES;
-constexpr bool TURNS = TAPS && TEAMS < 4;  // whether teams may store in turn
+constexpr bool TURNS = TAPS && TEAMS < 4;  // warpgroups may store in turn
 constexpr int FIRST_TURN = 1;              // named barriers, one for each team
 
 // All strides are in elements.
@@ -66,36 +69,35 @@ struct Arguments {
     const Element* weight;
     Element* out;
     Parameter bias;
-    int64 positions, products, rows;  // of all samples; channels times taps, and output channels of a group
+    int64 positions, products, rows;  // positions of all samples; channels times taps, and output channels, of a group
     int64 weight_group, weight_row, weight_channel;
     Space space;
     int64 units, passes;   // passes of a unit: HELD, if that is given
-    int64 chunks;          // of the products
+    int64 chunks;          // chunks of the products of an output
     int64 taps, kernel[3], size_in[3], step[3], low[3], apart[3];
     int64 weight_axis[3];
-    int64 padded;          // whether taps of some outputs have no input
-    int64 together;        // whether a thread's positions lie together, aligned, in input and output
+    int64 padded;          // 1 if some outputs have taps without an input
+    int64 together;        // 1 if a thread's positions are contiguous and aligned in input and output
 };
 
 #if TAPS
-// The positions of a thread in a tile: where their inputs lie and where their outputs do, or null.
+// The positions of a thread in a tile: addresses of their inputs and outputs; null for an output that does not exist.
 template <bool TOGETHER>
 struct Spots {
     static constexpr int COUNT = TOGETHER ? 1 : PLACES;
     Element* out[COUNT];
     const Bits* from[PLACES];
     unsigned absent[PLACES];  // taps without an input, as bits
-    bool whole;               // whether those of no thread of the warp are without one
+    bool whole;               // no position of the warp has absent taps
     int chunk;
 };
 #endif
 
-// A product of an output: how far its input is from that of the first one, in bytes, and the taps of each axis as bits;
-// it does not exist where one of them is absent. Those that fill up the last chunk are NEVER there, and have the first
-// one's input.
+// A product of an output. It does not exist where one of its taps is absent. Products that only fill up the last chunk
+// NEVER exist, and have the input of the first product.
 struct __align__(16) Term {
-    int64 input;
-    unsigned taps;
+    int64 input;    // distance of its input from the input of the first product, in bytes
+    unsigned taps;  // its taps along each axis, as bits
 };
 constexpr unsigned NEVER = 1u << 30;
 
@@ -103,7 +105,7 @@ __device__ inline const Bits* behind(const Bits* first, int64 bytes) {
     return (const Bits*)((const unsigned char*)first + bytes);
 }
 
-// Where a team's tile begins, and how far it is from one to its next: samples and positions of one.
+// The begin of a warpgroup's tile, or the distance to its next tile: samples, and positions of a sample.
 struct Start {
     int sample, rest;
 };
@@ -126,7 +128,7 @@ struct Worker {
           group(blockIdx.x % int(p.units) / group_units),
           first_row((blockIdx.x % int(p.units) - group * group_units) * int(p.passes) * PASS_ROWS) {}
 
-    // Each product, of a group, in the order of channels, z, y and x.
+    // Fills the table of the products of a group, in the order of channels, z, y and x.
     __device__ void describe_terms() const {
         for (int k = threadIdx.x; k < int(p.chunks) * CHANNELS; k += THREADS) {
             const int channel = k / int(p.taps);
@@ -215,7 +217,7 @@ struct Worker {
     __device__ static int64 position_of(int tile, int i) {
         return int64(tile) * TEAM_PLACES + team_place<TOGETHER>(i);
     }
-    // Whether a thread's i-th position exists, and where.
+    // Returns true if a thread's i-th position exists, and sets its offsets and coordinates.
     template <bool TOGETHER>
     __device__ bool locate(int tile, int i, Place& place, int (&at)[3]) const {
         const int64 position = position_of<TOGETHER>(tile, i);
@@ -375,7 +377,8 @@ struct Worker {
         const int tiles = int((p.positions + TEAM_PLACES - 1) / TEAM_PLACES);
         const int team = uniform(threadIdx.x / TEAM);
         int tile = blockIdx.x / int(p.units) + team * blocks;
-        // Teams have as many tiles as the first one, or those behind some team have one less: who waits for a turn gets it.
+        // A warpgroup has as many tiles as the first one, or one less, and then all later ones have one less as well.
+        // So each wait for a turn ends.
         const bool turns = TURNS && (LONG || p.passes == 1);
         if (turns && team == TEAMS - 1) named_barrier_arrive(FIRST_TURN, 2 * TEAM);
         if (tile >= tiles) return;
@@ -385,7 +388,8 @@ struct Worker {
         Spots<TOGETHER> spots;
         find(spots, tile, start);
         load_chunk(inputs, spots);
-        // Defined here, as where the first products seem to add to nothing NVRTC up to 12.8 lets each wait for the one before.
+        // Defined here, as where the first products seem to add to nothing NVRTC up to 12.8 lets each wait for the one
+        // before.
         Sums sums[HELD] = {};
 #pragma unroll 1
         while (tile < tiles) {

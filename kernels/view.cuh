@@ -1,19 +1,19 @@
-// Places in arrays of any number of axes and any strides.
+// Addresses of elements in arrays of any number of axes and any strides.
 #pragma once
 #include "division.cuh"
 
 constexpr int MAX_AXES = 28;
-// So many are unrolled: their sizes and strides are operands of instructions. More are rare.
+// Axes of unrolled loops, whose sizes and strides are operands of instructions. More axes are rare.
 constexpr int FEW_AXES = 4;
 
-// Axes that ARRAYS arrays are walked along together, the fastest first; there is at least one. The
-// host merges neighbours that lie as one in each of them. An array may also be a number that grows
-// along some of the axes, such as that of the channel.
+// The common axes of ARRAYS arrays, the fastest first; there is at least one. The host merges
+// neighbouring axes that are contiguous in all arrays. An "array" may also be an index that grows along
+// some of the axes, such as the index of the channel.
 template <int ARRAYS>
 struct View {
     int64 axes;
     int64 size[MAX_AXES];
-    int64 reciprocal[MAX_AXES];  // long ones of the sizes
+    int64 reciprocal[MAX_AXES];  // long reciprocals of the sizes
     int64 stride[ARRAYS][MAX_AXES];  // in elements
 };
 
@@ -27,7 +27,7 @@ struct Place {
     }
 };
 
-// Numbers of 32 bits and more.
+// Does what `locate` does for numbers of 2**31 and more.
 template <int ARRAYS>
 __device__ __noinline__ Place<ARRAYS> locate_far(const View<ARRAYS>& view, int64 number) {
     Place<ARRAYS> place = {};
@@ -40,7 +40,7 @@ __device__ __noinline__ Place<ARRAYS> locate_far(const View<ARRAYS>& view, int64
     return place;
 }
 
-// The element with a number, in row-major order.
+// The offsets of the element with a number, counted in row-major order.
 template <int ARRAYS>
 __device__ inline Place<ARRAYS> locate(const View<ARRAYS>& view, int64 number) {
     if (number >> 31) return locate_far(view, number);
@@ -66,16 +66,16 @@ __device__ inline Place<ARRAYS> locate(const View<ARRAYS>& view, int64 number) {
     return place;
 }
 
-// How threads go through arrays, in steps that each move some neighbours: a thread takes UNROLL steps
-// along one axis, the run, and `lanes` threads take turns on it. With one place looked up for all of a
-// thread's steps, all of its loads are soon on their way.
+// How threads walk through arrays. A step moves `width` neighbours. A thread takes UNROLL steps along one
+// axis, the run, and `lanes` threads take the steps of a run in turn. A thread computes one address for
+// all of its steps, so that all of its loads are soon under way.
 template <int ARRAYS>
 struct Walk {
-    int64 width;            // neighbours that lie together, aligned
-    int64 threads;          // that it takes
-    int64 run, lanes;       // steps of the run, and from one step of a thread to its next
-    int64 stride[ARRAYS];   // the same, in elements
-    View<ARRAYS + 1> starts;  // where each thread begins; in the end, the number of its first step
+    int64 width;              // contiguous, aligned neighbours of a step
+    int64 threads;            // number of threads
+    int64 run, lanes;         // steps of the run, and distance in steps from one step of a thread to its next
+    int64 stride[ARRAYS];     // that distance in elements
+    View<ARRAYS + 1> starts;  // offset of each thread's first step, and at last the number of that step in its run
 };
 
 constexpr int UNROLL = 4;

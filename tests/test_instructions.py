@@ -1,4 +1,4 @@
-"""Each instruction of ptx.cuh: the emulator against NumPy, and a GPU against the same."""
+"""Each instruction of ptx_*.cuh: the emulator against NumPy, and a GPU against the same."""
 
 from __future__ import annotations
 

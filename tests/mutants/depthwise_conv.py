@@ -60,7 +60,7 @@ MUTANTS = {
         "out of bounds|between the elements|wrong", case="three axes",
     ),
     "no parts of chunks": Mutant(
-        DEPTHWISE_CONV, "WIDTH > 1 && !MATRIX && !present && unsigned(x", "false && unsigned(x",
+        DEPTHWISE_CONV, "WIDTH > 1 && !TENSOR_CORES && !present &&", "false &&",
         "wrong", case="three axes",
     ),
     "y bound of lines off by one": Mutant(
@@ -74,12 +74,12 @@ MUTANTS = {
         "out of bounds|between the elements|wrong", True, case="three axes",
     ),
     "a channel too many": Mutant(
-        DEPTHWISE_CONV, "(tile.channel + channel < int(p.groups))",
-        "(tile.channel + channel <= int(p.groups))",
+        DEPTHWISE_CONV, "(channel + tile_channel < int(p.groups))",
+        "(channel + tile_channel <= int(p.groups))",
         "out of bounds|between the elements|another thread", case="channels",
     ),
     "a row too many": Mutant(
-        DEPTHWISE_CONV, "(tile.row + row < int(p.rows))", "(tile.row + row <= int(p.rows))",
+        DEPTHWISE_CONV, "(row + tile_row < int(p.rows))", "(row + tile_row <= int(p.rows))",
         "out of bounds|between the elements|another thread", case="many rows",
     ),
     "samples ignored in the input": Mutant(
@@ -103,7 +103,8 @@ MUTANTS = {
         "misaligned", case="even",
     ),
     "a window of another line": Mutant(
-        DEPTHWISE_CONV, "window[(u + r) % LINES].values", "window[(u + r + 1) % LINES].values",
+        DEPTHWISE_CONV, "window[(u + r) % STRIP_LINES].values",
+        "window[(u + r + 1) % STRIP_LINES].values",
         "wrong|nothing wrote", case="odd",
     ),
     "windows of one plane": Mutant(
@@ -111,11 +112,11 @@ MUTANTS = {
         "wrong", case="three axes",
     ),
     "taps of the first phase": Mutant(
-        DEPTHWISE_CONV, "shared.taps[1][strip.phases[1]];", "shared.taps[1][0];",
+        DEPTHWISE_CONV, "memory.taps[1][strip.phases[1]];", "memory.taps[1][0];",
         "wrong|nothing wrote", case="phases",
     ),
     "columns of one phase": Mutant(
-        DEPTHWISE_CONV, "x_first + v * apart - qx * int(ax.taps.phases)", "0",
+        DEPTHWISE_CONV, "columns.x + v * columns.apart - qx * int(ax.taps.phases)", "0",
         "wrong|nothing wrote", case="phases",
     ),
     "steps ignored along y": Mutant(
@@ -131,7 +132,8 @@ MUTANTS = {
         "out of bounds|another thread|wrong", case="sections",
     ),
     "pairs of odd outputs": Mutant(
-        DEPTHWISE_CONV, "if (SLIDE && p.pairs && count[1] == LINES) {", "if (count[1] == LINES) {",
+        DEPTHWISE_CONV, "if (SLIDE && p.pairs && count[1] == STRIP_LINES) {",
+        "if (count[1] == STRIP_LINES) {",
         "misaligned|another thread|out of bounds", case="odd",
     ),
     "no barrier behind the phases": Mutant(
@@ -159,11 +161,11 @@ MUTANTS = {
         "wrong|out of bounds|between", case="halves, odd lines",
     ),
     "weights of chunks from anywhere": Mutant(
-        DEPTHWISE_CONV, "if (begins) special = load_weights(tile);", "",
+        DEPTHWISE_CONV, "if (begins) meanwhile();", "",
         "nothing wrote", case="halves, odd lines",
     ),
     "no barrier behind descriptions": Mutant(
-        DEPTHWISE_CONV, "__syncthreads();\n            if (MATRIX && p", "if (MATRIX && p",
+        DEPTHWISE_CONV, "__syncthreads();  // after the description of runs", "",
         "race|nothing wrote", case="odd",
     ),
     "no wait for copies": Mutant(
@@ -171,7 +173,7 @@ MUTANTS = {
         "race|nothing wrote|under way", case="even",
     ),
     "no barrier behind inputs and weights": Mutant(
-        DEPTHWISE_CONV, "__syncthreads_or(own);", "own;",
+        DEPTHWISE_CONV, "__syncthreads_or(special);", "special;",
         "race|nothing wrote", case="odd",
     ),
     "no barrier before the next tile": Mutant(
@@ -191,8 +193,8 @@ MUTANTS = {
         "wrong", case="whole lines",
     ),
     "a line with a chunk of the next one": Mutant(
-        DEPTHWISE_CONV, "(end_of_lines(tile) + CHUNK - 1) / CHUNK;",
-        "(end_of_lines(tile) + CHUNK) / CHUNK;",
+        DEPTHWISE_CONV, "(lines.end() + CHUNK - 1) / CHUNK;",
+        "(lines.end() + CHUNK) / CHUNK;",
         "wrong|out of bounds", case="whole lines",
     ),
     "a line that begins with its padding": Mutant(
@@ -200,12 +202,12 @@ MUTANTS = {
         "wrong|out of bounds", case="whole lines",
     ),
     "no wait for whole lines": Mutant(
-        DEPTHWISE_CONV, "mbarrier_wait(worker.lines_there, turn % 2);", ";",
+        DEPTHWISE_CONV, "mbarrier_wait(memory.lines_there, turn % 2);", ";",
         "under way|nothing wrote|race", case="whole lines",
     ),
     "a wait for the lines of the first tile": Mutant(
-        DEPTHWISE_CONV, "mbarrier_wait(worker.lines_there, turn % 2);",
-        "mbarrier_wait(worker.lines_there, 0);",
+        DEPTHWISE_CONV, "mbarrier_wait(memory.lines_there, turn % 2);",
+        "mbarrier_wait(memory.lines_there, 0);",
         "under way|nothing wrote|race|waits", case="tall",
     ),
     "copies that overtake zeros": Mutant(
@@ -213,8 +215,8 @@ MUTANTS = {
         "fence", case="tall",
     ),
     "a line that nobody waits for": Mutant(
-        DEPTHWISE_CONV, "mbarrier_init(worker.lines_there, int(p.whole));",
-        "mbarrier_init(worker.lines_there, int(p.whole) - 1);",
+        DEPTHWISE_CONV, "mbarrier_init(memory.lines_there, int(p.whole));",
+        "mbarrier_init(memory.lines_there, int(p.whole) - 1);",
         "under way|race|nothing wrote|wait|arriv", case="whole lines",
     ),
     "padding that counts against an infinite weight": Mutant(
@@ -222,11 +224,11 @@ MUTANTS = {
         "wrong", case="infinite",
     ),
     "infinite weights that nobody sees": Mutant(
-        DEPTHWISE_CONV, "} else if (p.slides && !special)", "} else if (p.slides)",
+        DEPTHWISE_CONV, "if (p.slides && !special)", "if (p.slides)",
         "wrong", case="infinite",
     ),
     "lines for matrix units that begin elsewhere": Mutant(
-        DEPTHWISE_CONV, "MATRIX ? int(p.skew)", "MATRIX ? 0",
+        DEPTHWISE_CONV, "TENSOR_CORES ? int(p.skew)", "TENSOR_CORES ? 0",
         "misaligned|wrong|nothing wrote", case="halves",
     ),
     "a diagonal that is off by one": Mutant(
@@ -238,7 +240,7 @@ MUTANTS = {
         "misaligned|wrong", case="halves",
     ),
     "diagonals that are not cleared": Mutant(
-        DEPTHWISE_CONV, "if (MATRIX) worker.clear_diagonals();", "",
+        DEPTHWISE_CONV, "WeightProducer{p, memory}.clear_diagonals();", ";",
         "nothing wrote", case="halves",
     ),
     "a third block that is left out": Mutant(
@@ -250,7 +252,8 @@ MUTANTS = {
         "wrong", case="halves",
     ),
     "weights of another row and channel": Mutant(
-        DEPTHWISE_CONV, "diagonals + own * lines_of_taps() * 2 * DIAGONAL,", "diagonals,",
+        DEPTHWISE_CONV, "memory.diagonals + row_and_channel * SharedMemory",
+        "memory.diagonals + 0 * SharedMemory",
         "wrong", case="halves",
     ),
     "one plane of taps, on matrix units": Mutant(
@@ -258,7 +261,7 @@ MUTANTS = {
         "wrong", case="halves, three axes",
     ),
     "a strip that is stored before it is there": Mutant(
-        DEPTHWISE_CONV, "__syncwarp();\n            empty<Half>", "empty<Half>",
+        DEPTHWISE_CONV, "__syncwarp();\n            epilogue.store", "epilogue.store",
         "race|nothing wrote", case="halves",
     ),
     "a strip that is overwritten too early": Mutant(
@@ -271,15 +274,16 @@ MUTANTS = {
         "out of bounds|another thread|between the elements|wrong", case="halves",
     ),
     "zeros that count against an infinite input": Mutant(
-        DEPTHWISE_CONV, "larger_of(largest, pairs[r], Half());", "largest;",
+        DEPTHWISE_CONV, "Pairs::larger_magnitudes(largest, pairs[r]);", "largest;",
         "wrong", case="an infinite half",
     ),
     "infinite weights on matrix units": Mutant(
-        DEPTHWISE_CONV, "(special && is_masked(weight))) continue;", "false) continue;",
+        DEPTHWISE_CONV, "(special && has_special_weight(p, weight))) continue;",
+        "false) continue;",
         "wrong|another thread", case="infinite halves",
     ),
     "finite weights beside an infinite one by other sums": Mutant(
-        DEPTHWISE_CONV, "if (MATRIX && !masked) continue;", "",
+        DEPTHWISE_CONV, "if (TENSOR_CORES && !masked) continue;", "",
         "another thread", case="an infinite weight of halves",
     ),
 }  # fmt: skip

@@ -485,7 +485,7 @@ MUTANTS = {
         "nothing wrote|wrong|another thread", by="hopper", case="phases",
     ),
     "a block's steps those of the first one": Mutant(
-        PACK, "(own + 1) * turns / splits", "turns / splits",
+        PACK, "(share + 1) * turns / splits", "turns / splits",
         "wrong|nothing wrote", by="hopper", case="shared rows",
     ),
     "a quotient rounded away": Mutant(

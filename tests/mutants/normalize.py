@@ -20,7 +20,7 @@ MUTANTS = {
         "out of bounds|between the elements|wrong",
     ),
     "no barrier before a sum": Mutant(
-        NORMALIZE, "    __syncthreads();  // a former sum has been read\n", "", "race"
+        NORMALIZE, "    __syncthreads();  // all threads have read the last sum\n", "", "race"
     ),
     "no barrier behind the sums of the warps": Mutant(
         NORMALIZE, "    __syncthreads();\n    value = 0;", "    value = 0;", "race|nothing wrote"

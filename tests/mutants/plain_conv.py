@@ -103,8 +103,8 @@ MUTANTS = {
         "misaligned", case="phases",
     ),
     "lines of the first pass": Mutant(
-        PLAIN_CONV, "const Line& own = results()[pass * lines() + line()];",
-        "const Line& own = results()[line()];",
+        PLAIN_CONV, "const Line& position_line = results()[pass * lines() + line()];",
+        "const Line& position_line = results()[line()];",
         "nobody wrote|another thread|wrong", case="pairs",
     ),
     "no fence in front of bulk stores": Mutant(
@@ -246,7 +246,8 @@ MUTANTS = {
         "out of bounds|between the elements|another thread|race", case="no taps",
     ),
     "a line of a phase without taps too many": Mutant(
-        PLAIN_CONV, "if ((own.z >= left[0]) | (own.y >= left[1])) continue;", "",
+        PLAIN_CONV, "if ((position_line.z >= left[0]) | (position_line.y >= left[1])) continue;",
+        "",
         "out of bounds|between the elements|another thread|race", case="no taps",
     ),
     "a row of a phase without taps too many": Mutant(

@@ -153,7 +153,7 @@ MUTANTS = {
         "wrong", by="hopper", case="given",
     ),
     "no barrier between sums": Mutant(
-        POOLED_NORM, "    __syncthreads();  // a former sum has been read\n", "",
+        POOLED_NORM, "    __syncthreads();  // all threads have read the last sum\n", "",
         "race", by="hopper", case="given",
     ),
 }  # fmt: skip  # fmt: skip

@@ -22,7 +22,7 @@ from cupyconv._device import Arguments
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import choice
 from cupyconv._kernels.choice import instances
-from cupyconv._kernels.launches import SHARED, TARGETS, Launch, Processor
+from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Launch, Processor
 from cupyconv._launch import KernelPath
 from reference import Array, Shape
 from strategies import (
@@ -39,6 +39,12 @@ MOST = 2**31 - 1  # blocks of a grid, and the largest coordinate of 32 bits
 processors = st.builds(Processor, st.sampled_from(TARGETS), st.sampled_from([1, 2, 30, 132]))
 HOPPER = Processor("sm_90a", 132)
 ALL = {target: set(instances(target)) for target in TARGETS}
+
+
+def listed(target: str, kernel: str | None) -> set[Instance]:
+    """The instances that plans may ask for; for Hopper, mma has to be forced."""
+    return ALL["sm_80" if (target, kernel) == ("sm_90a", "portable") else target]
+
 
 any_mode = st.sampled_from(MODES)
 any_case = st.one_of(

@@ -15,13 +15,13 @@ import test_convolution
 from backends import EmulatorBackend, NumpyBackend, check_lines
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import choice, question
-from cupyconv._kernels.launches import ELEMENTS, SIGNED, Instance, Launch
+from cupyconv._kernels.launches import ELEMENTS, SIGNED, TARGETS, Instance, Launch
 from strategies import Convolution
 
 # The planner's names of elements, to those of NumPy and ml_dtypes; signed integers are summed as
 # unsigned ones.
 DTYPE_NAMES = {element: dtype for dtype, element in {**ELEMENTS, **SIGNED}.items()}
-INSTANCES = choice.instances("sm_90a")
+INSTANCES = tuple(dict.fromkeys(one for target in TARGETS for one in choice.instances(target)))
 
 
 def dtype_of(element: str) -> np.dtype[Any]:
@@ -37,7 +37,7 @@ BINDERS = {
 
 
 def instances_of(source: str) -> list[Instance]:
-    """The instances of a source: Hopper has those of all targets."""
+    """The instances of a source, on all targets."""
     return [instance for instance in INSTANCES if instance.source == source]
 
 

@@ -78,7 +78,10 @@ def forced(kernel: str | None) -> Iterator[None]:
 
 
 def instances(target: str) -> tuple[Instance, ...]:
-    """Return all kernel instances that plans can ask for on `target`, such as ``"sm_90a"``."""
+    """Return the kernel instances that plans ask for on `target`, such as ``"sm_90a"``.
+
+    Where the kernel is `forced`, plans for Hopper may ask for further ones: those of ``"sm_80"``.
+    """
     if target not in TARGETS:
         raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
     found = (one for module in (*CONVOLUTIONS, *OTHERS) for one in module.instances(target))

@@ -7,7 +7,6 @@ sample. The tile may depend on the batch.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -78,7 +77,10 @@ _SMALL = Tile(8, 1, 1, 32, 4)
 _SMALL_TILES = 16
 
 _ANY_RANK: Final = 0  # the RANK of the kernel for any number of axes, with 64-bit coordinates
-_RANKS = (2, 3, _ANY_RANK)
+# By the tile: the wide, the narrow and the small one. A convolution of fewer axes has further ones
+# of one element. They take hardly any time beside the many products of a wide tile, or while a
+# small one waits for memory.
+_RANKS = ((3, _ANY_RANK), (2, 3), (3,))
 
 
 def _element(dtype: np.dtype) -> str:
@@ -110,9 +112,10 @@ def _instance(dtype: str, rank: int, tile: Tile) -> Instance:
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
-    for dtype, rank in itertools.product(ELEMENTS, _RANKS):
-        for tile in _tiles(dtype):
-            yield _instance(dtype, rank, tile)
+    for dtype in ELEMENTS:
+        for tile, ranks in zip(_tiles(dtype), _RANKS, strict=True):
+            for rank in ranks:
+                yield _instance(dtype, rank, tile)
 
 
 # Plan -----------------------------------------------------------------------------------------
@@ -175,13 +178,15 @@ def plan(question: Question) -> DirectPlan:
 
     dtype = _element(question.dtype)
     wide, narrow, small = _tiles(dtype)
-    tile, most = (
-        (wide, _SMALL_TILES // 2) if geometry.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
-    )
-    if blocks(small) <= most * multiprocessors:
-        tile = small
-    # A single spatial axis takes the kernel of two.
-    rank = max(2, geometry.rank) if geometry.rank <= 3 and fits_32_bits(geometry) else _ANY_RANK
+    if geometry.rank > 3 or not fits_32_bits(geometry):
+        tile, rank = wide, _ANY_RANK
+    else:
+        tile, most = (
+            (wide, _SMALL_TILES // 2) if geometry.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
+        )
+        if blocks(small) <= most * multiprocessors:
+            tile = small
+        rank = max(2, geometry.rank) if tile is narrow else 3
     cycles = multiply_adds(geometry) / multiprocessors / rate(geometry)
     launch = Launch(_instance(dtype, rank, tile), min(blocks(tile), MAX_GRID), THREADS)
     return DirectPlan(launch, Layout(rank, phases, *tiles_along(tile), cycles))

@@ -224,6 +224,8 @@ def plan_spans(question: Question) -> MatrixPlan | Refusal:
     mode = mode_of(question, "hopper")
     if mode is None:
         return not_multiplied(question.dtype)
+    if not span_shapes(mode):
+        return "sums of tf32 numbers are too short for split-K slices"
     typical = nominal(geometry)
     whole = plan_in_mode(typical, mode, processor, "hopper")
     if isinstance(whole, str):
@@ -304,30 +306,26 @@ def _instance(
 
 
 def engines(target: str) -> tuple[str, ...]:
-    """Return the engines that plans on a target can ask for."""
-    portable = () if target == "sm_75" else ("portable",)
-    return (*portable, "hopper") if target in WGMMA else portable
+    """Return the engine that plans on a target ask for unless one is forced, if there is any."""
+    return () if target == "sm_75" else ("hopper" if target in WGMMA else "portable",)
 
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that convolutions can ask for on a target."""
     for engine in engines(target):
         for mode in modes.modes(engine):
+            yield packed_weights.instance(mode)
             for shape in shapes(mode, engine):
-                yield packed_weights.instance(mode)
                 yield _instance(mode, shape, engine)
-    for mode in modes.modes("hopper") if "hopper" in engines(target) else ():
-        for shape in span_shapes(mode):
-            yield packed_weights.instance(mode, spanned=True)
-            yield _instance(mode, shape, "hopper", spanned=True)
+            for shape in span_shapes(mode) if engine == "hopper" else ():
+                yield _instance(mode, shape, engine, spanned=True)
 
 
 def pooling_instances(target: str) -> Iterator[Instance]:
-    """Yield all instances that the fused operation can ask for on a target."""
+    """Yield the instances that pool, for the fused operation on a target."""
     for engine in engines(target):
         for mode in modes.modes(engine):
             for shape in pool_shapes(mode, engine):
-                yield packed_weights.instance(mode)
                 yield _instance(mode, shape, engine, window=2)
 
 

@@ -100,10 +100,12 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
 
 
 def span_shapes(mode: Mode) -> tuple[Shape, ...]:
-    """Return the shapes for split-K sums, by wgmma.
+    """Return the shapes for split-K sums, by wgmma: none for tf32 numbers, whose sums are short.
 
     In modes of one product a thread has few sums, and keeps as many totals of earlier slices.
     """
+    if mode.operand == "float":
+        return ()
     if mode.parts == 1:
         return Shape(2, 2, 128, 1), Shape(1, 2, 64, 1), Shape(1, 1, 32, 1)
     return Shape(2, 1, 128, 1), Shape(2, 2, 128, 1), Shape(2, 1, 64, 1), Shape(1, 1, 32, 1)

@@ -8,6 +8,7 @@ caller gives mean and variance, it is read once. The order of a sum follows from
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,9 @@ SOURCES = ("normalize.cu",)
 # A norm keeps its input's dtype; the fused operation rounds from float32 only at its end.
 _ROUNDED = (("float32", "float16"), ("float32", "bfloat16"))
 _DTYPES = (*((name, name) for name in FLOATS), *_ROUNDED)
+# Kernels that read or write no values of the arrays, and kernels that read them but write none.
+_OF_STATISTICS = ("combine", "given")
+_OF_INPUTS = ("statistics", "statistics_across")
 
 MOST_THREADS = 384  # of a block of `normalize_sets`
 MOST_CHANNELS = 4  # of a step
@@ -88,6 +92,11 @@ class NormPlan:
 
 
 def _instance(function: str, input_dtype: str, output_dtype: str) -> Instance:
+    """Return a kernel, the same for all dtypes that make no difference to it."""
+    if function in _OF_STATISTICS:
+        input_dtype = "float32"
+    if function in _OF_STATISTICS + _OF_INPUTS:
+        output_dtype = input_dtype
     return Instance(
         "normalize.cu",
         function,
@@ -101,15 +110,11 @@ def _instance(function: str, input_dtype: str, output_dtype: str) -> Instance:
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for; they are the same on each target."""
-    for dtypes in _DTYPES:
-        for function in ("statistics", "combine", "given", "normalize", "normalize_sets"):
-            # The fused operation ends in a group norm, which has no given statistics.
-            if function != "given" or dtypes not in _ROUNDED:
-                yield _instance(function, *dtypes)
+    functions = (*_OF_STATISTICS, *_OF_INPUTS, "normalize", "normalize_sets")
+    for function, dtypes in itertools.product(functions, _DTYPES):
+        yield _instance(function, *dtypes)
     for name in ("float32", "float64"):
         yield _instance("normalize_tanh", name, name)
-    for name in FLOATS:
-        yield _instance("statistics_across", name, name)
 
 
 @lru_cache(maxsize=4096)

@@ -26,16 +26,16 @@ SOURCE = "pack_weights.cu"
 _PACK_TURNS, _PACK_DEEP = 16, 4
 
 
-def macros(mode: Mode, spanned: bool = False) -> tuple[tuple[str, str], ...]:
+def macros(mode: Mode, spanned: bool) -> tuple[tuple[str, str], ...]:
     """Return the macros of the kernels that pack or multiply packed weights."""
     operand = (("OPERAND", mode.operand),) if mode.scaled else ()
     spans = (("SPANS", "1"),) if spanned else ()
     return (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)), *spans)
 
 
-def instance(mode: Mode, spanned: bool = False) -> Instance:
-    """Return the kernel that packs weights, `spanned` for split-K sums."""
-    return Instance(SOURCE, "pack_weights", macros(mode, spanned))
+def instance(mode: Mode) -> Instance:
+    """Return the kernel that packs weights; it resets as many counters as split-K slices have."""
+    return Instance(SOURCE, "pack_weights", macros(mode, spanned=True))
 
 
 def launch(summation: Sum, rows: int, batch: int, multiprocessors: int) -> tuple[Launch, int]:
@@ -55,8 +55,7 @@ def launch(summation: Sum, rows: int, batch: int, multiprocessors: int) -> tuple
         packs += batch
     phases = summation.phases
     packs = -(-min(packs, (2 if mode.scaled else 4) * multiprocessors) // phases) * phases
-    kernel = instance(mode, summation.spans > 1)
-    return Launch(kernel, packs, 512 if mode.scaled else 256, unit=phases), splits
+    return Launch(instance(mode), packs, 512 if mode.scaled else 256, unit=phases), splits
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -89,7 +88,6 @@ def template(
         Counters of split-K slices, which the kernel sets to zero.
     """
     judged = _judged(geometry, summation, strides) if summation.mode.scaled else {}
-    spans: Members = {"arrived": CALL, "counted": counted} if summation.spans > 1 else {}
     members = {
         "weight": CALL,
         "packed": CALL,
@@ -108,7 +106,8 @@ def template(
         "input": CALL,
         "lines": lines_of(geometry, strides, summation.mode.itemsize),
         **judged,
-        **spans,
+        "arrived": CALL if summation.spans > 1 else 0,
+        "counted": counted,
     }
     return Template(SOURCE, members)
 

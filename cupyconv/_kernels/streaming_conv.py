@@ -84,7 +84,7 @@ SHAPES = {
     (4, 3): (Shape(32, 4), Shape(64, 2), Shape(96, 2), Shape(64, 2, 1), Shape(64, 2, 2)),
     (4, 1): (
         *(Shape(32, 4), Shape(64, 2), Shape(96, 2), Shape(128, 2)),
-        *(Shape(64, 3, 1), Shape(64, 3, 2), Shape(64, 2, 4)),
+        *(Shape(64, 3, 1), Shape(64, 3, 2)),
     ),
     (2, 1): (Shape(32, 4), Shape(64, 2), Shape(96, 2), Shape(128, 2)),
 }

@@ -30,7 +30,6 @@ from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_conv import MatrixPlan
 from cupyconv._kernels.modes import SLAB_ROWS, SLOT, TEAM
 from planning import (
-    ALL,
     HOPPER,
     MOST,
     any_mode,
@@ -39,6 +38,7 @@ from planning import (
     conv,
     conv_transpose,
     dense_geometries,
+    listed,
     plan_of,
     printed,
 )
@@ -172,7 +172,7 @@ def test_matrix_plans(
     again = choice._plan_conv.__wrapped__(geometry, *mode, processor, kernel)
     assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
     printed(plan, plan.pack, plan.launch)
-    assert {plan.pack.instance, plan.launch.instance} <= ALL[target]
+    assert {plan.pack.instance, plan.launch.instance} <= listed(target, kernel)
     assert plan.launch.shared <= SHARED[target]
     sum, tiling = plan.summation, plan.layout
     shape = tiling.shape
@@ -439,7 +439,7 @@ def test_the_ends_of_rows_belong_to_all_blocks(
 def test_plans_of_a_network_print_readably() -> None:
     plan = plan_of(conv((16, 64, 56, 56), (128, 64, 3, 3), padding=1), processor=HOPPER)
     assert re.fullmatch(
-        r"pack_weights\.cu:pack_weights \[ELEMENT=float, OPERAND=float16, PARTS=2\], "
+        r"pack_weights\.cu:pack_weights \[ELEMENT=float, OPERAND=float16, PARTS=2, SPANS=1\], "
         r"\d+ blocks of 512 threads; matrix_conv\.cu:matrix_conv "
         r"\[ELEMENT=float, OPERAND=float16, PARTS=2, ENGINE=WgmmaEngine, TEAMS=\d, "
         r"SLABS=\d, SEGMENT=\d+, SEGMENTS=\d\], \d+ blocks of \d+ threads and \d+ bytes: "
@@ -497,7 +497,7 @@ GREEDY = [
 def test_shared_memory_of_plans(target: str) -> None:
     """What a kernel declares and what its launch asks for fit."""
     found = 0
-    for kernel, geometry, mode in itertools.product(("portable", "hopper"), GREEDY, MODES):
+    for kernel, geometry, mode in itertools.product(matrix_conv.engines(target), GREEDY, MODES):
         for multiprocessors in (1, 132):
             plan = plan_of(geometry, *mode, Processor(target, multiprocessors), kernel)
             if isinstance(plan, MatrixPlan):

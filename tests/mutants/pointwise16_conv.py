@@ -10,7 +10,6 @@ POINTWISE16_CONV = "pointwise16_conv.cu"
 # Numbers that are loaded by words, by pairs, across the rows, or one by one.
 CASES = {
     "words": convolution("conv1d", (5, 272, 200), (520, 136, 1), "float16", bias=True, groups=2),
-    "slabs": convolution("conv1d", (5, 272, 200), (260, 136, 1), "float16", groups=2),
     "halves": convolution("conv1d", (3, 132, 300), (70, 132, 1), "bfloat16", bias=True),
     "pairs": convolution("conv1d", (3, 154, 302), (70, 154, 1), "float16", bias=True),
     "across": convolution("conv_transpose1d", (2, 160, 304), (160, 72, 1), "float16"),
@@ -151,11 +150,6 @@ MUTANTS = {
         POINTWISE16_CONV, "from + slab * SIDE * p.weight_row, APART",
         "from, APART",
         "wrong", case="words",
-    ),
-    "16 bits: products of the first slab": Mutant(
-        POINTWISE16_CONV, "weights + s * BLOCK_BYTES / 16 + ",
-        "weights + ",
-        "wrong", case="slabs",
     ),
     "16 bits: products of the first team": Mutant(
         POINTWISE16_CONV, "(BLOCKS + team * SLABS) * BLOCK_BYTES;\n        const",

@@ -40,20 +40,19 @@ struct HalfPairs<bfloat16> {
 
 // ---- exact recomputation ----
 
-// Returns a pair of outputs in line `r` of a strip, where each that is not finite in `pair` is computed by
-// multiply-adds.
+// Returns a pair of outputs in which each output that is not finite in `pair` is computed by multiply-adds, from the
+// `first` input of the first output on. It has few arguments, because they take registers from the mainloop.
 template <typename Half>
-__device__ __noinline__ unsigned recompute_exactly(const Arguments& p, const Element* inputs, const Strip& strip, int r,
-                                                   int column, const Accumulator* weight, unsigned pair) {
+__device__ __noinline__ unsigned recompute_exactly(const Arguments& p, const Element* first, const Accumulator* weight,
+                                                   unsigned pair) {
     Accumulator sum[2];
     for (int v = 0; v < 2; ++v) {
         sum[v] = weight[int(p.taps)];
-        const Element* const input = inputs + (strip.input + r * int(p.line_pitch) + column + v);
         const Accumulator* w = weight;
         for (int z = 0; z < int(p.axis[0].taps.kernel); ++z)
             for (int y = 0; y < int(p.axis[1].taps.kernel); ++y)
                 for (int x = 0; x < int(p.axis[2].taps.kernel); ++x, ++w) {
-                    const Element* const from = input + z * int(p.axis[0].apart * p.axis[0].pitch) +
+                    const Element* const from = first + v + z * int(p.axis[0].apart * p.axis[0].pitch) +
                                                 y * int(p.axis[1].pitch) + x;
                     sum[v] = multiply_add(*w, widen<Accumulator>(*from), sum[v]);
                 }
@@ -89,8 +88,10 @@ struct TensorCoreEpilogue {
 #pragma unroll 1
             for (int r = 0; r < lines; ++r) {
                 unsigned& pair = from[r * BAND_PITCH];
-                if (Pairs::special(pair))
-                    pair = recompute_exactly<Half>(p, memory.inputs, strip, r, column, weight, pair);
+                if (Pairs::special(pair)) {
+                    const Element* const first = memory.inputs + (strip.input + r * int(p.line_pitch) + column);
+                    pair = recompute_exactly<Half>(p, first, weight, pair);
+                }
             }
 #pragma unroll
             for (int r = 0; r < STRIP_LINES; ++r) pairs[r] = from[r * BAND_PITCH];

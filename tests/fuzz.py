@@ -32,6 +32,7 @@ import fuzz_cases
 import fuzz_checks
 from cupyconv import _compile, _device
 from cupyconv._kernels import choice
+from cupyconv._kernels.launches import Instance
 from fuzz_sizes import BUDGETS
 
 HANGS = 90.0  # seconds that an example may take
@@ -210,16 +211,23 @@ def _receive(worker: Worker, summary: Summary) -> bool:
     return failed
 
 
+def _instances() -> tuple[Instance, ...]:
+    """Return the instances that calls on this GPU may ask for, forced kernels among them."""
+    target = _device.CupyDevice().processor().target
+    forced = choice.instances("sm_80") if target == "sm_90a" else ()
+    return tuple(dict.fromkeys((*choice.instances(target), *forced)))
+
+
 def _compile_some(numbers: Sequence[int]) -> None:
     """Compile some of the instances; CuPy keeps the binaries on disk."""
-    instances = choice.instances(_device.CupyDevice().processor().target)
+    instances = _instances()
     for number in numbers:
         _compile.kernel(instances[number]).compile()
 
 
 def compile_all(processes: int) -> int:
     """Compile all instances of the GPU in parallel; return how many there are."""
-    count = len(choice.instances(_device.CupyDevice().processor().target))
+    count = len(_instances())
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         shares = [range(i, count, 4 * processes) for i in range(4 * processes)]

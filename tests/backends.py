@@ -15,9 +15,10 @@ from numpy.typing import DTypeLike
 
 import cupyconv
 from bounds import assert_same_bits
-from cupyconv import _calls, _paths
+from cupyconv import _paths
 from cupyconv._kernels import choice, launches
 from emulator.device import MULTIPROCESSORS, EmulatedDevice, EmulatedPath
+from planning import forget
 from reference import Array, Shape
 from strategies import Case, lay_out, poison
 
@@ -106,14 +107,6 @@ class EmulatorBackend(NumpyBackend):
 @contextmanager
 def without_bulk_copies() -> Iterator[None]:
     """Inputs are copied chunk by chunk, as on older GPUs."""
-
-    def forget() -> None:
-        choice._plan_conv.cache_clear()
-        for planner in (one for module in choice.CONVOLUTIONS for one in vars(module).values()):
-            if hasattr(planner, "cache_clear"):
-                planner.cache_clear()
-        _calls.kept.clear()
-
     with mock.patch.object(launches, "BULK_COPIES", ()):
         forget()
         try:

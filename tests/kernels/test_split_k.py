@@ -42,8 +42,8 @@ DEEP = [
     convolution(function, input_shape, weight_shape, dtype, precision=precision, bias=True, **more)
     for dtype, precision in MODES
     for function, input_shape, weight_shape, more in (
-        ("conv2d", (7, 70, 7, 9), (70, 70, 3, 3), {"padding": 1}),
-        ("conv_transpose2d", (5, 80, 5, 7), (80, 40, 3, 4), {"stride": 2, "groups": 2}),
+        ("conv2d", (4, 70, 7, 9), (70, 70, 3, 3), {"padding": 1}),
+        ("conv_transpose2d", (3, 80, 5, 7), (80, 40, 3, 4), {"stride": 2, "groups": 2}),
     )
 ]
 for case in DEEP[::2]:
@@ -128,7 +128,7 @@ def test_special_values_in_spans(
 @st.composite
 def deep_calls(draw: st.DrawFn) -> Convolution:
     """Calls of which a range of channels is spread, or one of samples: what one span sees."""
-    samples = draw(st.sampled_from([1, 2, 9]))
+    samples = draw(st.sampled_from([1, 2, 5]))
     case = convolution(
         "conv2d", (samples, 70, 5, 7), (70, 70, 3, 3), padding=1,
         precision=draw(st.sampled_from(test_windows.PRECISIONS)),

@@ -15,9 +15,10 @@ from numpy.typing import DTypeLike
 
 import cupyconv
 from bounds import assert_same_bits
-from cupyconv import _calls, _paths
+from cupyconv import _paths
 from cupyconv._kernels import choice, launches
 from emulator.device import MULTIPROCESSORS, EmulatedDevice, EmulatedPath
+from planning import forget
 from reference import Array, Shape
 from strategies import Case, lay_out, poison
 
@@ -106,14 +107,6 @@ class EmulatorBackend(NumpyBackend):
 @contextmanager
 def without_bulk_copies() -> Iterator[None]:
     """Inputs are copied chunk by chunk, as on older GPUs."""
-
-    def forget() -> None:
-        choice._plan_conv.cache_clear()
-        for planner in (one for module in choice.CONVOLUTIONS for one in vars(module).values()):
-            if hasattr(planner, "cache_clear"):
-                planner.cache_clear()
-        _calls.kept.clear()
-
     with mock.patch.object(launches, "BULK_COPIES", ()):
         forget()
         try:
@@ -164,6 +157,10 @@ FORCED = [
     *forced_backends("hopper", wgmma=True),
 ]
 every_kernel = pytest.mark.parametrize("backend", BACKENDS + FORCED)
+# Tests of what may differ from run to run: the emulator has one order of threads for the same call.
+every_run = pytest.mark.parametrize(
+    "backend", BACKENDS + [p for p in FORCED if isinstance(p.values[0], CupyBackend)]
+)
 # The fused operation has kernels of its own on matrix units alone.
 every_matrix_kernel = pytest.mark.parametrize(
     "backend", BACKENDS + [p for p in FORCED if str(p.id).endswith(("portable", "hopper"))]

@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from cupyconv._kernels import direct_conv, launches
 from emulator.device import build_ahead
+from planning import Steering, forget
 
 # On a CI server Hypothesis would by itself draw the same examples in each run; here it never does.
 # No example has a deadline: the first one of a kernel compiles it, which takes seconds.
@@ -28,7 +29,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 examples = 0
 set_aside = 0
-small_tiles = direct_conv._SMALL_TILES
+small_tiles = direct_conv.SMALL_TILES
 
 if os.environ.get("CUPYCONV_NO_POOL"):  # tests/sanitize.py
     import cupy
@@ -127,12 +128,19 @@ def pytest_collection_modifyitems(
     set_aside = len(needy)
 
 
+@pytest.fixture
+def steer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steering]:
+    """What replaces parts of the planner in a test; no later test finds plans that it made."""
+    yield Steering(monkeypatch)
+    forget()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let calls be as small for the emulator as tests draw them, and others not.
 
     Else the direct kernel would take all of them by the tile that it has for small ones.
     """
-    direct_conv._SMALL_TILES = 2 if item.get_closest_marker("emulator") else small_tiles
+    direct_conv.SMALL_TILES = 2 if item.get_closest_marker("emulator") else small_tiles
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

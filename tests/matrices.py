@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import pytest
-
-from cupyconv._kernels import choice, matrix_conv, matrix_shapes, matrix_tiles, modes, sums
+from cupyconv._kernels import matrix_shapes, matrix_tiles, modes, sums
 from cupyconv._kernels.launches import Instance
+from planning import Steering
 
 
 class Parts(NamedTuple):
@@ -35,22 +33,14 @@ def parts_of(instance: Instance) -> Parts:
     )
 
 
-def choose_shape(
-    monkeypatch: pytest.MonkeyPatch, parts: Parts, folds: tuple[int, int, int]
-) -> None:
+def choose_shape(steer: Steering, parts: Parts, folds: tuple[int, int, int]) -> None:
     """Of the tilings, plans choose among those of a shape that divide x and another axis."""
-    candidates = matrix_tiles._candidates
 
-    def suitable(*arguments: Any) -> Iterator[matrix_tiles.Tiling]:
-        for tiling in candidates(*arguments):
-            *outer, x = tiling.tiles
-            if tiling.shape == parts.shape and x > 1 and math.prod(outer) > 1:
-                yield tiling
+    def suitable(_: matrix_tiles.Task, tiling: matrix_tiles.Tiling) -> bool:
+        *outer, x = tiling.tiles
+        return tiling.shape == parts.shape and x > 1 and math.prod(outer) > 1
 
-    monkeypatch.setattr(matrix_tiles, "_candidates", suitable)
-    monkeypatch.setattr(matrix_tiles, "_least_cycles", lambda *_: 0)
-    monkeypatch.setattr(modes, "mode", lambda *arguments: parts.mode)
-    monkeypatch.setattr(sums, "folds_of", lambda *arguments: [folds])
-    monkeypatch.setattr(matrix_conv, "_sum", matrix_conv._sum.__wrapped__)
-    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
-    monkeypatch.setattr(choice, "_plan_fused", choice._plan_fused.__wrapped__)
+    steer.choose_among(matrix_tiles, suitable)
+    steer.replace(matrix_tiles, least_cycles=lambda *_: 0)
+    steer.replace(modes, mode=lambda *arguments: parts.mode)
+    steer.replace(sums, folds_of=lambda *arguments: [folds])

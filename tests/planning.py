@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 import cupyconv
 import resources
-from cupyconv import _compile, _geometry, _paths
+from cupyconv import _calls, _compile, _geometry, _paths
 from cupyconv._device import Arguments
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import choice
@@ -39,6 +41,7 @@ MOST = 2**31 - 1  # blocks of a grid, and the largest coordinate of 32 bits
 processors = st.builds(Processor, st.sampled_from(TARGETS), st.sampled_from([1, 2, 30, 132]))
 HOPPER = Processor("sm_90a", 132)
 ALL = {target: set(instances(target)) for target in TARGETS}
+PLANNERS = choice.__name__.rpartition(".")[0]  # the package of the modules that plan
 
 
 def listed(target: str, kernel: str | None) -> set[Instance]:
@@ -50,6 +53,44 @@ any_mode = st.sampled_from(MODES)
 any_case = st.one_of(
     convolutions(), convolutions(), batch_norms(), group_norms(), max_pools(), fused_operations()
 )
+
+
+def forget(*modules: ModuleType) -> None:
+    """Empty the caches of some modules, or of all that plan, and drop all prepared calls."""
+    planners = [module for name, module in sys.modules.items() if name.startswith(PLANNERS)]
+    for module in modules or planners:
+        for function in vars(module).values():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
+    _calls.kept.clear()
+
+
+class Steering:
+    """Replaces parts of the planner for one test: the fixture `steer` of conftest.py.
+
+    Nothing that was planned before a replacement is found in a cache after it.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+
+    def replace(self, owner: Any, **parts: Any) -> None:
+        """Give attributes of a module or of an object other values."""
+        for name, part in parts.items():
+            self._patch.setattr(owner, name, part)
+        forget()
+
+    def choose_among(self, module: ModuleType, suitable: Callable[[Any, Any], bool]) -> None:
+        """Let a kernel's plans choose among the suitable ones of its candidates.
+
+        `suitable` is given what the planner looks for candidates of, and a candidate.
+        """
+        candidates = module.candidates
+
+        def chosen(problem: Any, *rest: Any) -> Iterator[Any]:
+            return (one for one in candidates(problem, *rest) if suitable(problem, one))
+
+        self.replace(module, candidates=chosen)
 
 
 class Recorder:
@@ -279,14 +320,40 @@ GROWING = {
 }
 
 
-def printed(plan: Any, *launches: Launch) -> None:
-    """Whoever reads a printed plan can launch it by hand."""
-    for launch in launches:
+def checked(
+    plan: Callable[[], Any], processor: Processor = HOPPER, kernel: str | None = None
+) -> Any:
+    """The plan that a function returns, with what has to hold for the plans of all kernels.
+
+    It follows from the function's arguments alone, whoever reads it can launch it by hand, and its
+    launches suit the processor.
+    """
+    found = plan()
+    forget()
+    again = plan()
+    assert found == again and hash(found) == hash(again) and str(found) == str(again)
+    for launch in found.launches:
         instance = launch.instance
-        assert f"{instance.source}:{instance.function} [" in str(plan)
+        assert f"{instance.source}:{instance.function} [" in str(found)
         for name, value in instance.defines:
-            assert f"{name}={value}" in str(plan)
-        assert f"{launch.grid} blocks of {launch.block} threads" in str(plan)
+            assert f"{name}={value}" in str(found)
+        assert f"{launch.grid} blocks of {launch.block} threads" in str(found)
+        assert instance in listed(processor.target, kernel)
+        assert launch.shared <= SHARED[processor.target]
+        assert 1 <= launch.grid <= MOST and launch.grid % launch.unit == 0
+    return found
+
+
+def checked_plan_of(
+    geometry: ConvGeometry,
+    dtype: Any = np.float32,
+    precision: str = "float32",
+    processor: Processor = HOPPER,
+    kernel: str | None = None,
+) -> Any:
+    """The plan of a convolution, with what has to hold for the plans of all kernels."""
+    question = geometry, dtype, precision, processor, kernel
+    return checked(lambda: plan_of(*question), processor, kernel)
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -12,11 +11,10 @@ import numpy as np
 import pytest
 
 import test_convolution
-from backends import EmulatorBackend, NumpyBackend, check_lines
-from cupyconv._geometry import ConvGeometry
+from backends import EmulatorBackend
 from cupyconv._kernels import choice, question
 from cupyconv._kernels.launches import ELEMENTS, SIGNED, TARGETS, Instance, Launch
-from strategies import Convolution
+from strategies import Convolution, convolution
 
 # The planner's names of elements, to those of NumPy and ml_dtypes; signed integers are summed as
 # unsigned ones.
@@ -69,19 +67,44 @@ class Recorder(EmulatorBackend):
         path.fused = partial(noting, path.fused)  # type: ignore[method-assign]
 
 
-def choose_among(
-    monkeypatch: pytest.MonkeyPatch,
-    module: ModuleType,
-    suitable: Callable[[ConvGeometry, Any], bool],
-) -> None:
-    """Of the layouts of a kernel, plans choose among the suitable ones."""
-    candidates = module._candidates
+# A function, the shapes of its input and its weight, and its options.
+Call = tuple[str, tuple[int, ...], tuple[int, ...], dict[str, Any]]
 
-    def chosen(geometry: ConvGeometry, *rest: Any) -> Iterator[Any]:
-        return (x for x in candidates(geometry, *rest) if suitable(geometry, x))
 
-    monkeypatch.setattr(module, "_candidates", chosen)
-    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
+def call_for(
+    instance: Instance, call: Call, groups: int, precision: str = "float32"
+) -> Convolution:
+    """A call with a bias, in the dtype that an instance is made for."""
+    function, input_shape, weight_shape, options = call
+    dtype = dtype_of(dict(instance.defines)["ELEMENT"])
+    return convolution(
+        function, input_shape, weight_shape, dtype,
+        bias=True, groups=groups, precision=precision, **options,
+    )  # fmt: skip
+
+
+def run_once(kernel: str, case: Convolution, instance: Instance | None = None) -> Any:
+    """Check a call by a kernel, which launches what its plan says; return the plan.
+
+    What convolves is an instance, if one is named.
+    """
+    backend = Recorder(kernel)
+    test_convolution.check(backend, case)
+    (plan,) = backend.plans
+    assert tuple(backend.launches) == plan.launches
+    assert instance in (None, plan.launch.instance)
+    return plan
+
+
+def on_the_emulator(*argnames: str, cases: Sequence[Any]) -> Any:
+    """Run a test of instances, or of what their tiles tell apart, for each of some cases."""
+
+    def marked(test: Callable[..., None]) -> Any:
+        names = argnames if len(argnames) > 1 else argnames[0]
+        test = pytest.mark.parametrize(names, cases, ids=str)(test)
+        return pytest.mark.emulator(pytest.mark.instance(test))
+
+    return marked
 
 
 def layouts(x: Any) -> Iterator[Any]:
@@ -96,21 +119,3 @@ def layouts(x: Any) -> Iterator[Any]:
         view[...] = x
         yield view
         longer = longer.copy()
-
-
-def every_line(backends: Sequence[Any], cases: Sequence[Convolution]) -> Any:
-    """Run a test on some calls by each of some backends."""
-    return pytest.mark.parametrize(
-        ("backend", "case"),
-        [
-            pytest.param(backend.values[0], case, id=f"{backend.id}-{case}", marks=backend.marks)
-            for case in cases
-            for backend in backends
-        ],
-    )
-
-
-def check_line(backend: NumpyBackend, case: Convolution) -> None:
-    """Where each begins at a multiple of 16 bytes, what is loaded and stored ends with the line."""
-    test_convolution.check(backend, case)
-    check_lines(backend, case)

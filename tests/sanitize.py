@@ -26,6 +26,7 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 SELECTION = (
     "test_convolution.py",
     "kernels",
+    "test_kernels.py",
     "test_norms.py",
     "test_pooling.py",
     "test_fused.py",

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels.launches import TARGETS, Instance
 from planning import conv
+from strategies import Case, Convolution
 
 HERE = Path(__file__).parent / "kernels"
 
@@ -36,6 +38,8 @@ class Subject:
         The functions that tests of other instances, or of the operation, launch.
     everywhere
         Whether all targets have its instances.
+    limits
+        Constants of the kernel's file, each with the value that plans take it for.
     """
 
     module: Any
@@ -44,6 +48,7 @@ class Subject:
     any_warps: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     everywhere: bool = True
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -64,11 +69,21 @@ class Example:
         Another call, where the kernel does not take that one.
     precision
         The accuracy asked of float32.
+    drawn
+        Random calls that the kernel takes, where tests of all kernels draw few of them.
+    promised
+        Calls of which no promise of equal bits may be broken.
+    lines
+        Calls with several tiles along lines that are no whole chunks of 16 bytes: of an odd number
+        of elements, of pairs and of fours.
     """
 
     targets: Sequence[str] = TARGETS
     geometry: ConvGeometry | None = None
     precision: str = "float32"
+    drawn: Sequence[st.SearchStrategy[Convolution]] = ()
+    promised: Sequence[Case] = ()
+    lines: Sequence[Convolution] = ()
 
 
 ONE_CHANNEL = conv((8, 1, 512, 512), (64, 1, 3, 5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from cupyconv import _dependent_launch
 from cupyconv._kernels.choice import plan_conv
 from cupyconv._kernels.launches import Processor
 from cupyconv._kernels.matrix_conv import MatrixPlan
-from planning import conv
+from planning import conv, forget
 
 
 def test_structures_are_those_of_the_driver() -> None:
@@ -47,6 +48,15 @@ def test_what_the_driver_is_handed(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """The driver is looked for in the test, and again after it."""
+    forget(_dependent_launch)
+    yield
+    forget(_dependent_launch)
+
+
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("lacks", ["library", "function", "version", "nothing"])
 def test_where_there_is_none(lacks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a driver, or with an old one, CuPy's own launches do."""
@@ -60,7 +70,7 @@ def test_where_there_is_none(lacks: str, monkeypatch: pytest.MonkeyPatch) -> Non
     version = 12030 if lacks == "version" else 12040
     monkeypatch.setattr(ctypes, "CDLL", library)
     monkeypatch.setattr(cuda.runtime, "driverGetVersion", lambda: version)
-    found = _dependent_launch.driver.__wrapped__()
+    found = _dependent_launch.driver()
     assert found is (start if lacks == "nothing" else None)
 
 

@@ -764,7 +764,7 @@ def test_emulator_needs_no_cuda_headers(monkeypatch: pytest.MonkeyPatch) -> None
     for source in ("direct_conv.cu", "normalize.cu", "max_pool2d.cu"):
         chosen = next(i for i in instances("sm_90a") if i.source == source)
         defines = [f"-D{name}={value}" for name, value in chosen.defines]
-        command = ["g++", *FLAGS, *defines, "-M", "-x", "c++", "-"]
+        command = ["g++", f"-I{FILE.parent}", *FLAGS, *defines, "-M", "-x", "c++", "-"]
         code = f'#include "vocabulary.hpp"\n{_compile.source(source)}'
         rule = subprocess.run(
             command, input=code, capture_output=True, text=True, check=True

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import cupyconv
-from cupyconv import _calls, _compile
-from cupyconv._kernels import choice, max_pool2d, normalize
+from cupyconv import _compile
+from cupyconv._kernels import choice
 from cupyconv._kernels.members import CALL, Template
+from planning import forget
 
 _STRUCT = r"^struct (?:__align__\(\d+\) )?{} {{\n(?P<body>.*?)^}};"
 _MEMBER = re.compile(
@@ -91,12 +92,12 @@ def templates(monkeypatch: pytest.MonkeyPatch) -> list[Template]:
         original(self, *arguments)
 
     monkeypatch.setattr(Template, "__init__", init)
+    forget()
     return made
 
 
 @pytest.mark.parametrize("kernel", choice.KERNELS)
 def test_names_are_those_of_the_struct(kernel: str, templates: list[Template]) -> None:
-    _calls.kept.clear()
     for function, *shapes in CALLS:
         for dtype in ("float32", "float16"):
             for precision in ("float32", "tf32"):
@@ -119,8 +120,6 @@ def test_names_of_norms_and_poolings(
     options: dict[str, Any],
     templates: list[Template],
 ) -> None:
-    normalize._template.cache_clear()
-    max_pool2d._template.cache_clear()
     cupyconv.explain(function, shape, target="sm_90a", **options)
     assert {template.source for template in templates} == {source}
     for template in templates:

@@ -16,6 +16,7 @@ from backends import (
     every_backend,
     every_kernel,
     every_matrix_kernel,
+    every_run,
 )
 from bounds import assert_same_bits
 from reference import Array, Shape
@@ -105,7 +106,7 @@ def one_sample(case: Case, n: int) -> Case:
     return case.with_arrays(input=case["input"][n : n + 1])
 
 
-@every_kernel
+@every_run
 @given(case=any_case)
 def test_run_to_run(backend: NumpyBackend, case: Case) -> None:
     assert_same_bits(backend.compute(case), backend.compute(case))

@@ -129,7 +129,8 @@ def nearly_zero(
     As if they were zero by chance, and a tile is summed up again for each. All numbers are
     multiplied by the powers of two `levels`, those of the input and those of the weight.
     """
-    case = convolution("conv2d", (6, 96, 9, 11), (70, 96, 3, 3), padding=1, precision=precision)
+    shapes = (max(4, len(powers) + 1), 96, 9, 11), (70, 96, 3, 3)
+    case = convolution("conv2d", *shapes, padding=1, precision=precision)
     x, w = case["input"].copy(), case["weight"].copy()
     for n, power in enumerate(powers):
         x[n, :, 2:7, 3:8] = 0

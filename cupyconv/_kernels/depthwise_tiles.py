@@ -280,7 +280,7 @@ def layout_of(geometry: ConvGeometry, itemsize: int, processor: Processor) -> La
         return f"its stride is larger than {MAX_PHASES}"
     if reach >= _MAX_COORDINATE:
         return LARGE
-    layouts = _candidates(geometry, itemsize, processor)
+    layouts = candidates(geometry, itemsize, processor)
     best = min(layouts, key=lambda layout: layout.cycles, default=None)
     return best or "no tile fits shared memory"
 
@@ -378,7 +378,7 @@ def _boxes(axes: tuple[AxisTaps, ...], shape: Shape, chunk: int) -> Iterator[tup
         yield depth, height, width
 
 
-def _candidates(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Iterator[Layout]:
+def candidates(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Iterator[Layout]:
     """Yield the layouts that fit shared memory."""
     axes = on_three_axes(geometry.axes)
     shape, slides = _shape(axes, itemsize, processor)

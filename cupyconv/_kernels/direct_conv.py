@@ -69,12 +69,12 @@ class Tile:
 _WIDE = {4: Tile(8, 8, 8, 8, 2), 8: Tile(8, 8, 4, 8, 2), 16: Tile(8, 4, 4, 8, 2)}
 # For groups of few output channels: each thread computes all rows of its positions.
 _NARROW = {4: Tile(1, 8, 4, 4, 4), 8: Tile(1, 4, 4, 4, 4), 16: Tile(1, 4, 2, 4, 4)}
-_NARROW_ROWS = 16
+NARROW_ROWS = 16
 # For calls that do not fill the GPU, and mostly wait for memory: a thread has one output, and a
 # slice has many steps. Up to this many blocks for each multiprocessor, it takes less time than the
 # narrow tile; up to half as many, less than the wide one.
-_SMALL = Tile(8, 1, 1, 32, 4)
-_SMALL_TILES = 16
+SMALL = Tile(8, 1, 1, 32, 4)
+SMALL_TILES = 16
 
 _ANY_RANK: Final = 0  # the RANK of the kernel for any number of axes, with 64-bit coordinates
 # By the tile: the wide, the narrow and the small one. A convolution of fewer axes has further ones
@@ -91,7 +91,7 @@ def _element(dtype: np.dtype) -> str:
 def _tiles(dtype: str) -> tuple[Tile, Tile, Tile]:
     """Return the wide, the narrow and the small tile."""
     size = max(4, np.dtype(dtype).itemsize) if dtype != "bfloat16" else 4
-    return _WIDE[size], _NARROW[size], _SMALL
+    return _WIDE[size], _NARROW[size], SMALL
 
 
 def _instance(dtype: str, rank: int, tile: Tile) -> Instance:
@@ -182,7 +182,7 @@ def plan(question: Question) -> DirectPlan:
         tile, rank = wide, _ANY_RANK
     else:
         tile, most = (
-            (wide, _SMALL_TILES // 2) if geometry.rows > _NARROW_ROWS else (narrow, _SMALL_TILES)
+            (wide, SMALL_TILES // 2) if geometry.rows > NARROW_ROWS else (narrow, SMALL_TILES)
         )
         if blocks(small) <= most * multiprocessors:
             tile = small

@@ -316,7 +316,7 @@ def _layout(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Layo
     spans = (axis.reach * pitch for axis, pitch in zip(axes, _pitches(axes), strict=True))
     if max(spans) >= _MOST_APART:
         return None
-    found = _candidates(geometry, axes, itemsize, processor)
+    found = candidates(geometry, axes, itemsize, processor)
     return min(found, key=lambda layout: layout.cycles, default=None)
 
 
@@ -409,7 +409,7 @@ def _cycles_of_strips(
     return (max(computed, moved) + apart) * few + -(-tiles.waves // resident) * _STRIP_WAIT
 
 
-def _candidates(
+def candidates(
     geometry: ConvGeometry,
     axes: tuple[AxisTaps, ...],
     itemsize: int,

@@ -188,7 +188,7 @@ def tiling(task: Task) -> Tiling | None:
         best = None
         for shape in found_shapes:
             most = best.cycles if best else math.inf
-            for found in _candidates(task, shape, samples, most):
+            for found in candidates(task, shape, samples, most):
                 if best is None or (found.cycles, -found.tile[3]) < (best.cycles, -best.tile[3]):
                     best = found
         if best:
@@ -294,7 +294,7 @@ class _Box(NamedTuple):
     by_rows: bool
 
 
-def _candidates(task: Task, shape: Shape, samples: int, most: float) -> Iterator[Tiling]:
+def candidates(task: Task, shape: Shape, samples: int, most: float) -> Iterator[Tiling]:
     """Yield tilings of at most `samples` samples.
 
     Some tilings that take more cycles than others, or than `most`, are left out.
@@ -314,7 +314,7 @@ def _candidates(task: Task, shape: Shape, samples: int, most: float) -> Iterator
         stores = _store_cycles(task, shape, row_tiles, tile)
         count = units * math.prod(box.tiles)
         work = _Work(summation, shape, count, multiprocessors, products, staged, stores)
-        if _least_cycles(work) <= most:
+        if least_cycles(work) <= most:
             found = _fitted(task, shape, box, work)
             if found:
                 most = min(most, found.cycles)
@@ -484,7 +484,7 @@ class _Work(NamedTuple):
     stores: float
 
 
-def _least_cycles(work: _Work) -> float:
+def least_cycles(work: _Work) -> float:
     """Return a lower bound of the cycles, as if tiles copied no weights.
 
     Most candidates exceed another tiling's cycles already by this bound.

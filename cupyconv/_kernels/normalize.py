@@ -52,7 +52,7 @@ _OF_INPUTS = ("statistics", "statistics_across")
 MOST_THREADS = 384  # of a block of `normalize_sets`
 MOST_CHANNELS = 4  # of a step
 PARAMETERS = 16  # bytes of each channel of a set in a block of `normalize_sets`
-_SHARED_ASIDE = 2048  # bytes of shared memory beside the parameters and values of such a block
+SHARED_ASIDE = 2048  # bytes of shared memory beside the parameters and values of such a block
 _MANY_RESIDENT = 3  # blocks of `normalize_sets` that fill a multiprocessor with fewer threads
 _BLOCKS = 12  # of `normalize` for each multiprocessor, which holds 3 of them at a time
 _MIN_SEGMENT = 16384
@@ -83,12 +83,17 @@ class NormPlan:
     segments: int = 0
 
     @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order."""
+        return (*self.statistics, self.normalize)
+
+    @property
     def reads(self) -> int:
         """How often the input is read."""
         return 2 if self.segments else 1
 
     def __str__(self) -> str:
-        return "; ".join(map(str, (*self.statistics, self.normalize)))
+        return "; ".join(map(str, self.launches))
 
 
 def _instance(function: str, input_dtype: str, output_dtype: str) -> Instance:
@@ -140,7 +145,7 @@ def plan(
 
     packs = -(-elements // pack)
     shared = packs * PACK + geometry.channels * PARAMETERS
-    resident = processor.shared // (shared + _SHARED_ASIDE)
+    resident = processor.shared // (shared + SHARED_ASIDE)
     if geometry.sets_per_sample and resident and not tanh:
         # As many threads as fill a multiprocessor, but for the smallest sets.
         threads = MOST_THREADS if resident < _MANY_RESIDENT else THREADS
@@ -208,7 +213,7 @@ def run(
         *(word for array in parameters for word in parameter_words(array, device)),
         float64_word(eps),
     )
-    for launch in (*plan.statistics, plan.normalize):
+    for launch in plan.launches:
         device.launcher(launch)(arguments)
 
 

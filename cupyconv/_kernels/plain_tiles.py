@@ -24,7 +24,7 @@ MAX_PHASES = 8
 CHUNK = 4  # inputs that are copied together
 STORED = 16  # bytes that are stored together
 _SHIFT = CHUNK - 1  # elements by which a pitch may exceed what it is for
-_BEGIN = 1500  # instructions that it takes to begin a block
+BLOCK_START = 1500  # instructions that it takes to begin a block
 MAX_SUM = 384  # products of a sum, so that rounding does not drift
 _PARTS = (1, 2, 4, 8, 16)  # sizes of tiles along z and y, and their slabs
 _MOST_PASSES = 8
@@ -164,7 +164,7 @@ def layout_of(geometry: ConvGeometry, itemsize: int, processor: Processor) -> La
         return f"a sum has {most} products, not 1 to {MAX_SUM}"
     if max(axis.reach for axis in axes) >= _MAX_COORDINATE:
         return LARGE
-    layouts = _candidates(_Problem(geometry, axes, itemsize, processor))
+    layouts = candidates(_Problem(geometry, axes, itemsize, processor))
     best = min(layouts, key=lambda layout: layout.cycles, default=None)
     return best or "no tile fits shared memory"
 
@@ -249,7 +249,8 @@ class _Tile:
         return self.rows * self.box[0] * self.box[1]
 
 
-def _candidates(problem: _Problem) -> Iterator[Layout]:
+def candidates(problem: _Problem) -> Iterator[Layout]:
+    """Yield the layouts that fit shared memory."""
     for shape in SHAPES:
         for tile in _tiles(problem, shape):
             layout = _layout(problem, tile)
@@ -362,7 +363,7 @@ def _layout(problem: _Problem, tile: _Tile) -> Layout | None:
     instructions = _instructions(problem, tile, staged)
     # Of n tiles that a place for a block has to take, b by each block, blocks begin n / b times,
     # and the last ones wait b / 2 tiles for each other: least in total for this b.
-    best = math.sqrt(2 * _BEGIN / instructions * turns / resident)
+    best = math.sqrt(2 * BLOCK_START / instructions * turns / resident)
     alone = 1 + _ALONE / min(resident, max(1, turns))
     return Layout(
         shape=tile.shape,

@@ -250,11 +250,12 @@ def _arguments(
 
 def _layout(geometry: ConvGeometry, shared: int, multiprocessors: int) -> Layout:
     """Return how the outputs of a convolution are divided."""
-    found = _candidates(geometry, shared, multiprocessors)
+    found = candidates(geometry, shared, multiprocessors)
     return min(found, key=lambda layout: layout.cycles)
 
 
-def _candidates(geometry: ConvGeometry, shared: int, multiprocessors: int) -> Iterator[Layout]:
+def candidates(geometry: ConvGeometry, shared: int, multiprocessors: int) -> Iterator[Layout]:
+    """Yield the layouts that fit shared memory."""
     batch, groups, rows, channels = (
         geometry.batch,
         geometry.groups,

@@ -35,7 +35,7 @@ UNIT = "Tensor Core"
 TEAM_PLACES = 64  # positions that a warpgroup multiplies
 PLACES = 2  # neighbouring positions of a thread, 8 bytes of them
 MAX_STAGES = 8
-_LEAST_STAGES = 4  # where weights stay
+LEAST_STAGES = 4  # where weights stay
 _BARRIERS = 16 * MAX_STAGES  # bytes
 # Bytes after the positions of a channel in a stage, so that a warp's loads lie in all banks.
 _GAP = 32
@@ -306,13 +306,14 @@ def _arguments(
 
 def _layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int) -> Layout:
     """Return how the outputs of a convolution are divided."""
-    found = _candidates(geometry, mode, shared, multiprocessors)
+    found = candidates(geometry, mode, shared, multiprocessors)
     return min(found, key=lambda layout: layout.cycles)
 
 
-def _candidates(
+def candidates(
     geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: int
 ) -> Iterator[Layout]:
+    """Yield the layouts that fit shared memory."""
     batch, groups = geometry.batch, geometry.groups
     rows, channels = geometry.rows, geometry.channels
     size = math.prod(axis.size_out for axis in geometry.axes)
@@ -334,7 +335,7 @@ def _candidates(
             fixed = 4 * shape.rows + _BARRIERS + (chunks * weights if stay else 0)
             stage = inputs if stay else inputs + weights
             stages = min(MAX_STAGES, (shared // beside - RESERVED * (beside - 1) - fixed) // stage)
-            if stay and (tiles == blocks or stages < _LEAST_STAGES):
+            if stay and (tiles == blocks or stages < LEAST_STAGES):
                 continue
             cycles = rounds * beside * _cycles(shape, mode, chunks, stage)
             if stay:

@@ -312,7 +312,7 @@ def _layout(geometry: ConvGeometry, mode: Mode, shared: int, multiprocessors: in
     found = [
         candidate
         for shape in _suited(geometry, mode)
-        for candidate in _candidates(geometry, mode, shape, shared, multiprocessors)
+        for candidate in candidates(geometry, mode, shape, shared, multiprocessors)
     ]
     return min(found, key=lambda pair: pair[0], default=(0, None))[1]
 
@@ -348,7 +348,7 @@ _LOADS, _WEIGHTS = 2, 2
 _BEGIN = 5000  # cycles in which a block brings its weights, after another one
 
 
-def _candidates(
+def candidates(
     geometry: ConvGeometry, mode: Mode, shape: Shape, shared: int, multiprocessors: int
 ) -> Iterator[tuple[float, Layout]]:
     """Yield a layout for each number of passes that fits, with the time of a block in passes."""

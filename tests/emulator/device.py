@@ -37,7 +37,8 @@ INSTRUMENTED = (
     "-fsanitize=thread,alignment,integer-divide-by-zero,bounds",
     "-fvisibility=hidden",  # kernels of one name must not share their shared memory
 )
-FLAGS = ("-std=c++17", "-Og", "-g1", "-fPIC", "-Wno-unknown-pragmas", f"-I{HERE}")
+FLAGS = ("-std=c++17", "-Og", "-g1", "-fPIC", "-Wno-unknown-pragmas")
+HEADERS = ("runtime.hpp", "vocabulary.hpp")
 
 
 class KernelError(AssertionError):
@@ -48,11 +49,16 @@ class KernelError(AssertionError):
 locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
+@cache
+def header(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
 def built(text: str, *flags: str) -> Path:
     """Return the shared library of a C++ text, from an earlier build where nothing changed."""
-    headers = "".join(path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.?pp")))
     compiler = os.environ.get("CXX", "g++")
-    key = hashlib.sha256("\0".join((compiler, text, headers, *FLAGS, *flags)).encode()).hexdigest()
+    parts = (compiler, text, *map(header, HEADERS), *FLAGS, *flags)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     library = BUILD / f"{key[:32]}.so"
     with locks[key]:
         if library.exists():
@@ -62,7 +68,7 @@ def built(text: str, *flags: str) -> Path:
             source, code, result = (Path(folder) / f"kernel.{kind}" for kind in ("cpp", "o", "so"))
             source.write_text(text, encoding="utf-8")
             for command in (
-                [compiler, *FLAGS, *flags, "-c", str(source), "-o", str(code)],
+                [compiler, f"-I{HERE}", *FLAGS, *flags, "-c", str(source), "-o", str(code)],
                 [compiler, "-shared", str(code), "-o", str(result)],
             ):
                 run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -75,11 +81,12 @@ def built(text: str, *flags: str) -> Path:
 @lru_cache(maxsize=1)
 def runtime() -> ctypes.CDLL:
     """Return the runtime; its symbols are there for the kernels' libraries."""
-    text = (HERE / "runtime.cpp").read_text(encoding="utf-8")
+    include = '#include "instructions.ipp"\n'
+    text = header("runtime.cpp").replace(include, header("instructions.ipp"))
     # Vectors of this machine, but no multiply-adds where there are none. Checked jumps, where a
     # distribution asks for them, go only up a stack.
     flags = ("-O3", "-march=native", "-ffp-contract=off", "-D_GLIBCXX_ASSERTIONS")
-    flags += ("-U_FORTIFY_SOURCE",)
+    flags += ("-U_FORTIFY_SOURCE", "-fno-semantic-interposition")  # calls within it are inlined
     library = ctypes.CDLL(str(built(text, *flags)), mode=ctypes.RTLD_GLOBAL)
     library.emulator_run.restype = ctypes.c_char_p
     return library

@@ -81,47 +81,71 @@ struct Summation {
 constexpr Summation AMPERE = {24, 2, -132}, HOPPER = {25, 1, -133};
 constexpr int ZERO = -10000, SPECIAL = 100000;  // exponents below and above all others
 
-// The exponent of a number; subnormal numbers have the `least` one of their type.
-int exponent_of(double value, int least) {
+template <typename To, typename From>
+To same_bits(From value) {
+    static_assert(sizeof(To) == sizeof(From), "");
+    To result;
+    memcpy(&result, &value, sizeof result);
+    return result;
+}
+
+// The exponent of a number; subnormal numbers of its type, which are normal ones of double, have the type's `least` one.
+inline int exponent_of(double value, int least) {
     if (value == 0) return ZERO;
-    return std::isfinite(value) ? std::max(std::ilogb(value), least) : SPECIAL;
+    const int biased = same_bits<uint64_t>(value) >> 52 & 0x7ff;
+    return biased == 0x7ff ? SPECIAL : std::max(biased - 1023, least);
 }
 constexpr int least_exponent(int type) { return type == 1 ? -14 : -126; }
 
+double power_of_two(int exponent) { return same_bits<double>(uint64_t(exponent + 1023) << 52); }
+
 // A float32 number no larger than the value; from 2**128 on it is infinite.
-float truncated(double value) {
+inline float truncated(double value) {
     const float nearest = float(value);
     const bool larger = std::abs(double(nearest)) > std::abs(value) && std::abs(value) < 0x1p128;
-    return larger ? std::nextafter(nearest, 0.0f) : nearest;
+    return larger ? same_bits<float>(same_bits<uint32_t>(nearest) - 1) : nearest;
 }
 
-// d (rows, columns) = a (rows, depth) times b (depth, columns), on top of d where `accumulate`.
-void multiply(const Summation& summation, int type, int rows, int columns, int depth, const double* a, const double* b,
-              float* d, bool accumulate) {
+// d (rows, columns) = a (rows, depth) times b (depth, columns), on top of d where `accumulate`. It takes most of the time
+// of kernels on Tensor Cores, so its loops over columns are such that the compiler makes vectors of them.
+inline __attribute__((always_inline)) void multiply(const Summation& summation, int type, int rows, int columns, int depth,
+                                                    const double* a, const double* b, float* d, bool accumulate) {
+    constexpr int MOST_COLUMNS = 256, MOST_DEPTH = 16;
     const int block = depth / summation.blocks;
-    std::vector<int> b_exponents(depth * columns), largest(columns);
+    int b_exponents[MOST_DEPTH * MOST_COLUMNS], largest[MOST_COLUMNS];
+    double unit[MOST_COLUMNS], sums[MOST_COLUMNS];
     for (int i = 0; i < depth * columns; ++i) b_exponents[i] = exponent_of(b[i], least_exponent(type));
-    std::vector<double> unit(columns), sums(columns);
     for (int row = 0; row < rows; ++row, a += depth, d += columns) {
         if (!accumulate) std::fill_n(d, columns, 0.0f);
         for (int first = 0; first < depth; first += block) {
             for (int i = 0; i < columns; ++i) largest[i] = std::max(exponent_of(d[i], -126), summation.least);
             for (int k = first; k < first + block; ++k) {
                 const int exponent = exponent_of(a[k], least_exponent(type));
-                const int* const others = b_exponents.data() + k * columns;
+                const int* const others = b_exponents + k * columns;
                 for (int i = 0; i < columns; ++i) largest[i] = std::max(largest[i], exponent + others[i]);
             }
+            bool special = false;
+            for (int i = 0; i < columns; ++i) special |= largest[i] > SPECIAL / 2;
+            if (special) {  // where a number is not finite, nothing is truncated
+                for (int i = 0; i < columns; ++i) {
+                    unit[i] = largest[i] > SPECIAL / 2 ? 0 : power_of_two(summation.fraction - largest[i]);
+                    sums[i] = unit[i] ? double(int(d[i] * unit[i])) : d[i];
+                }
+                for (int k = first; k < first + block; ++k)
+                    for (int i = 0; i < columns; ++i) {
+                        const double product = a[k] * b[k * columns + i];
+                        sums[i] += unit[i] ? double(int(product * unit[i])) : product;
+                    }
+                for (int i = 0; i < columns; ++i) d[i] = truncated(unit[i] ? sums[i] / unit[i] : sums[i]);
+                continue;
+            }
             for (int i = 0; i < columns; ++i) {
-                // Where a number is not finite, nothing is truncated.
-                unit[i] = largest[i] > SPECIAL / 2 ? 0 : std::ldexp(1.0, summation.fraction - largest[i]);
-                sums[i] = unit[i] ? double(int(d[i] * unit[i])) : d[i];
+                unit[i] = power_of_two(summation.fraction - largest[i]);
+                sums[i] = double(int(d[i] * unit[i]));
             }
             for (int k = first; k < first + block; ++k)
-                for (int i = 0; i < columns; ++i) {
-                    const double product = a[k] * b[k * columns + i];
-                    sums[i] += unit[i] ? double(int(product * unit[i])) : product;
-                }
-            for (int i = 0; i < columns; ++i) d[i] = truncated(unit[i] ? sums[i] / unit[i] : sums[i]);
+                for (int i = 0; i < columns; ++i) sums[i] += double(int(a[k] * b[k * columns + i] * unit[i]));
+            for (int i = 0; i < columns; ++i) d[i] = truncated(sums[i] / unit[i]);
         }
     }
 }
@@ -377,7 +401,10 @@ void mma_16n8(int type, float (&d)[4], const unsigned (&a)[4], const unsigned (&
             }
             for (int i = 0; i < 4; ++i) sums[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = words.d[i];
         }
-        multiply(AMPERE, type, 16, 8, depth, x, y, sums, true);
+        if (type == 0)
+            multiply(AMPERE, type, 16, 8, 8, x, y, sums, true);
+        else
+            multiply(AMPERE, type, 16, 8, 16, x, y, sums, true);
         for (int lane = 0; lane < WARP; ++lane)
             for (int i = 0; i < 4; ++i)
                 parcels[lane].words.d[i] = sums[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2];

@@ -14,24 +14,27 @@ import test_convolution
 from backends import NumpyBackend, forced_backends
 from cupyconv import _compile
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice, depthwise_conv, depthwise_tiles
+from cupyconv._kernels import depthwise_conv, depthwise_tiles
 from cupyconv._kernels.depthwise_conv import DepthwisePlan
 from cupyconv._kernels.direct_conv import DirectPlan
-from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Processor
+from cupyconv._kernels.launches import Instance, Processor
 from planning import (
-    ALL,
-    MOST,
-    assert_shared_memory,
+    Steering,
+    checked_plan_of,
     constant,
     conv,
     conv_transpose,
     depthwise_geometries,
-    plan_of,
-    printed,
     processors,
 )
-from running import Recorder, check_line, choose_among, dtype_of, every_line, instances_of
-from strategies import FLOATS, Convolution, convolution, one_channel_convolutions
+from reference import Shape
+from running import (
+    call_for,
+    instances_of,
+    on_the_emulator,
+    run_once,
+)
+from strategies import FLOATS, convolution, one_channel_convolutions
 from subjects import ConvolutionSubject, Example
 
 BACKENDS = forced_backends("depthwise")
@@ -48,6 +51,18 @@ CHOSEN = [
 ]
 
 
+LINES = [
+    convolution("conv2d", (2, 3, 9, 298), (6, 1, 3, 5), "float16", groups=3, padding=(1, 2)),
+    convolution("conv_transpose2d", (1, 2, 9, 76), (2, 4, 2, 4), "bfloat16", groups=2),
+    convolution("conv_transpose3d", (1, 2, 3, 5, 61), (2, 1, 2, 3, 3), "float16", groups=2),
+    # A chunk before the array, and one with two elements after its end.
+    convolution("conv2d", (1, 1, 1, 5508), (2, 1, 2, 2), "bfloat16", padding=(1, 0)),
+    convolution("conv2d", (2, 3, 9, 298), (6, 1, 3, 3), groups=3, padding=1),
+    convolution("conv2d", (2, 3, 9, 75), (3, 1, 3, 7), groups=3, padding=(0, 5)),
+    convolution("conv2d", (1, 3, 9, 39), (3, 1, 3, 3), "float64", groups=3, stride=(1, 2)),
+]
+
+
 def threads(_: Instance) -> int:
     return constant("depthwise_conv.cu", "THREADS")
 
@@ -60,7 +75,8 @@ SUBJECTS = (
         chosen=CHOSEN,
         able=lambda dtype, target: dtype in FLOATS,
         order=lambda plan: plan.launch.instance,
-        examples={"depthwise": Example()},
+        limits={name: getattr(depthwise_tiles, name) for name in ("THREADS", "MAX_PHASES")},
+        examples={"depthwise": Example(drawn=[one_channel_convolutions(chunks=True)], lines=LINES)},
     ),
 )
 
@@ -69,17 +85,12 @@ SUBJECTS = (
 def test_depthwise_plans(
     geometry: ConvGeometry, dtype: np.dtype[Any], processor: Processor
 ) -> None:
-    plan = plan_of(geometry, dtype, processor=processor, kernel="depthwise")
+    plan = checked_plan_of(geometry, dtype, processor=processor, kernel="depthwise")
     if isinstance(plan, DirectPlan):
         # There is no room for the inputs of the smallest tile, which there is for small kernels.
         assert geometry.rank > 1 and max(axis.kernel * axis.step for axis in geometry.axes) > 3
         return
     assert isinstance(plan, DepthwisePlan)
-    again = choice._plan_conv.__wrapped__(geometry, dtype, "float32", processor, "depthwise")
-    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    printed(plan, plan.launch)
-    assert plan.launch.instance in ALL[processor.target]
-    assert plan.launch.shared <= SHARED[processor.target]
     layout = plan.layout
     # The tiles cover all channels, rows and positions.
     for size, tile, tiles in (
@@ -89,7 +100,7 @@ def test_depthwise_plans(
     ):
         assert (tiles - 1) * tile < size <= tiles * tile
     tiles = layout.channel_tiles * layout.row_tiles * math.prod(layout.tiles)
-    assert plan.launch.grid == geometry.batch * tiles <= MOST
+    assert plan.launch.grid == geometry.batch * tiles
     anywhere = f"\nconstexpr int ANYWHERE = {depthwise_tiles.ANYWHERE};"
     assert anywhere in _compile.source("depthwise_conv.cu")
     # A block has threads for all columns, and lines for all positions along y.
@@ -115,25 +126,6 @@ def test_depthwise_plans(
         assert unit > 1 or runs.chunks % 2 == 0
 
 
-def test_limits_of_the_kernel() -> None:
-    for name in ("THREADS", "MAX_PHASES"):
-        assert constant("depthwise_conv.cu", name) == getattr(depthwise_tiles, name)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_shared_memory_with_one_input_channel(target: str) -> None:
-    for geometry in CHOSEN:
-        plan = plan_of(geometry, processor=Processor(target, 132))
-        assert isinstance(plan, DepthwisePlan)
-        assert_shared_memory(plan, target, *plan.launches)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@given(case=one_channel_convolutions(chunks=True))
-def test_definition_where_lines_are_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    test_convolution.check(backend, case)
-
-
 @pytest.mark.parametrize("apart", [(2, 0, 0), (0, 2, 0), (0, 0, 2)])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_whole_chunks_that_lie_between_others(
@@ -149,25 +141,6 @@ def test_whole_chunks_that_lie_between_others(
     x = np.lib.stride_tricks.as_strided(memory, case["input"].shape, strides)
     x[...] = case["input"]
     test_convolution.check(backend, case.with_arrays(input=x))
-
-
-# Several tiles along lines that are no whole chunks of 16 bytes: of an odd number of elements, of
-# pairs and of fours.
-LINES = [
-    convolution("conv2d", (2, 3, 9, 298), (6, 1, 3, 5), "float16", groups=3, padding=(1, 2)),
-    convolution("conv_transpose2d", (1, 2, 9, 76), (2, 4, 2, 4), "bfloat16", groups=2),
-    convolution("conv_transpose3d", (1, 2, 3, 5, 61), (2, 1, 2, 3, 3), "float16", groups=2),
-    # A chunk before the array, and one with two elements after its end.
-    convolution("conv2d", (1, 1, 1, 5508), (2, 1, 2, 2), "bfloat16", padding=(1, 0)),
-    convolution("conv2d", (2, 3, 9, 298), (6, 1, 3, 3), groups=3, padding=1),
-    convolution("conv2d", (2, 3, 9, 75), (3, 1, 3, 7), groups=3, padding=(0, 5)),
-    convolution("conv2d", (1, 3, 9, 39), (3, 1, 3, 3), "float64", groups=3, stride=(1, 2)),
-]
-
-
-@every_line(BACKENDS, LINES)
-def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    check_line(backend, case)
 
 
 # What the kernel for one input channel in each group tells apart, by the width k of its kernel.
@@ -217,52 +190,36 @@ DEPTHWISE_CASES = [
 
 
 @pytest.fixture
-def several_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+def several_boxes(steer: Steering) -> None:
     """Of the layouts, plans choose among those with several tiles on each axis that is long."""
 
-    def suitable(geometry: ConvGeometry, layout: depthwise_tiles.Layout) -> bool:
+    def suitable(_: ConvGeometry, layout: depthwise_tiles.Layout) -> bool:
         long = [axis.positions(0) >= 16 for axis in layout.axes]
         return all(tiles > 1 for tiles, needed in zip(layout.tiles, long, strict=True) if needed)
 
-    choose_among(monkeypatch, depthwise_tiles, suitable)
+    steer.choose_among(depthwise_tiles, suitable)
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("instance", "kind", cases=DEPTHWISE_CASES)
 @pytest.mark.usefixtures("several_boxes")
-@pytest.mark.parametrize(("instance", "kind"), DEPTHWISE_CASES, ids=str)
 def test_depthwise_instance(instance: Instance, kind: str) -> None:
-    macros = dict(instance.defines)
-    function, input_shape, weight_shape, options = DEPTHWISE_KINDS[kind](int(macros["TAPS"]))
-    groups = input_shape[1]
-    case = convolution(
-        function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
-        bias=True, groups=groups, **options,
-    )  # fmt: skip
-    backend = Recorder("depthwise")
-    test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    assert backend.launches == [plan.launch]
+    call = DEPTHWISE_KINDS[kind](int(dict(instance.defines)["TAPS"]))
+    plan = run_once("depthwise", call_for(instance, call, groups=call[1][1]), instance)
     layout = plan.layout
     assert layout.slides == ("slides" in kind)
     assert (layout.section > 0) == ("sections" in kind)
     assert ("phases" in kind) == (max(axis.phases for axis in layout.axes) > 1)
-    assert plan.launch.instance == instance
     assert math.prod(layout.tiles) > 1
     assert any(
         axis.positions(0) % tile for axis, tile in zip(layout.axes, layout.tile, strict=True)
     )
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-def test_many_channels_share_a_tile() -> None:
+@on_the_emulator("shape", "dtype", cases=[((2, 70, 7, 7), "float32"), ((1, 90, 8, 6), "float16")])
+def test_many_channels_share_a_tile(shape: Shape, dtype: str) -> None:
     """Small images: the planes of many channels, with a ragged last tile."""
-    for shape, dtype in (((2, 70, 7, 7), "float32"), ((1, 90, 8, 6), "float16")):
-        case = convolution(
-            "conv2d", shape, (shape[1], 1, 3, 3), dtype, bias=True, groups=shape[1], padding=1
-        )
-        backend = Recorder("depthwise")
-        test_convolution.check(backend, case)
-        (plan,) = backend.plans
-        assert 1 < plan.layout.channels < shape[1]
+    channels = shape[1]
+    case = convolution(
+        "conv2d", shape, (channels, 1, 3, 3), dtype, bias=True, groups=channels, padding=1
+    )
+    assert 1 < run_once("depthwise", case).layout.channels < channels

@@ -10,27 +10,31 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import test_convolution
-from backends import NumpyBackend, forced_backends
 from bounds import assert_same_bits
 from cupyconv import _geometry
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice, direct_conv
+from cupyconv._kernels import direct_conv
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import TARGETS, Instance
 from planning import (
     ALL,
     GROWING,
-    HOPPER,
     MOST,
+    Steering,
+    checked_plan_of,
     constant,
     conv,
     conv_geometries,
     conv_transpose,
     plan_of,
-    printed,
 )
-from running import Recorder, check_line, dtype_of, every_line, instances_of
+from running import (
+    Recorder,
+    dtype_of,
+    instances_of,
+    on_the_emulator,
+    run_once,
+)
 from strategies import DTYPES, Convolution, convolution, values
 from subjects import ConvolutionSubject, Example
 
@@ -42,6 +46,9 @@ CHOSEN = [
     conv((8, 0, 9, 9), (64, 0, 3, 3)),
     conv((1, 16, 9, 9, 9, 9), (32, 16, 3, 3, 3, 3)),
 ]
+
+
+LINES = [convolution("conv2d", (2, 3, 5, 77), (5, 3, 3, 3), padding=1)]
 
 
 def threads(_: Instance) -> int:
@@ -62,7 +69,8 @@ SUBJECTS = (
         chosen=CHOSEN,
         able=lambda dtype, target: True,
         order=order,
-        examples={"direct": Example()},
+        limits={"MAX_RANK": _geometry.MAX_RANK},
+        examples={"direct": Example(lines=LINES)},
     ),
 )
 
@@ -143,13 +151,10 @@ def test_rank(rank: int) -> None:
 @example(geometry=conv((2**40, 1, 9), (1, 1, 9)), dtype=np.dtype(np.float32))
 @example(geometry=conv((1, 2**34, 9), (2**34, 1, 9), groups=2**34), dtype=np.dtype(np.float64))
 def test_direct_plans(geometry: ConvGeometry, dtype: np.dtype[Any]) -> None:
-    plan = plan_of(geometry, dtype, kernel="direct")
-    again = choice._plan_conv.__wrapped__(geometry, dtype, "float32", HOPPER, "direct")
+    plan = checked_plan_of(geometry, dtype, kernel="direct")
     assert isinstance(plan, DirectPlan)
-    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
     assert all(plan.launch.instance in ALL[target] for target in TARGETS)
     assert plan.launch.block == constant("direct_conv.cu", "THREADS")
-    printed(plan, plan.launch)
     # The tiles cover all rows of a group and all positions of the largest phase.
     defines = dict(plan.launch.instance.defines)
     row_threads = int(defines["ROW_THREADS"])
@@ -165,20 +170,6 @@ def test_direct_plans(geometry: ConvGeometry, dtype: np.dtype[Any]) -> None:
     assert plan.launch.grid == min(tiles, MOST)
 
 
-def test_limits_of_the_kernel() -> None:
-    assert constant("direct_conv.cu", "MAX_RANK") == _geometry.MAX_RANK
-
-
-# Several tiles along lines that are no whole chunks of 16 bytes: of an odd number of elements, of
-# pairs and of fours.
-LINES = [convolution("conv2d", (2, 3, 5, 77), (5, 3, 3, 3), padding=1)]
-
-
-@every_line(forced_backends("direct"), LINES)
-def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    check_line(backend, case)
-
-
 def tile_of(instance: Instance) -> direct_conv.Tile:
     macros = {name: value for name, value in instance.defines if name not in ("ELEMENT", "RANK")}
     return direct_conv.Tile(*map(int, macros.values()))
@@ -190,7 +181,7 @@ def convolution_for(instance: Instance, transposed: bool) -> Convolution:
     tile, rank = tile_of(instance), int(macros["RANK"]) or 4
     rows = tile.rows + tile.rows // 2 + 1
     if tile.row_threads == 1:
-        rows = min(rows, direct_conv._NARROW_ROWS - 1)
+        rows = min(rows, direct_conv.NARROW_ROWS - 1)
     channels = max(11, 3 * tile.depth // 5 + 2)  # more than a chunk of them, and not a multiple
     lengths = (1,) * (rank - 1) + (tile.positions // 2 + tile.positions // 4 + 1,)
     kernel = (1,) * (rank - 1) + (5,)
@@ -207,18 +198,12 @@ def convolution_for(instance: Instance, transposed: bool) -> Convolution:
     return Convolution(function, arrays, {"padding": padding, "groups": 2})
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize("instance", CONVOLUTIONS, ids=str)
-def test_convolution_instance(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_the_emulator("instance", cases=CONVOLUTIONS)
+def test_convolution_instance(instance: Instance, steer: Steering) -> None:
     transposed = sum(map(ord, str(instance))) % 2 == 0
     case, tile = convolution_for(instance, transposed), tile_of(instance)
-    monkeypatch.setattr(direct_conv, "_SMALL_TILES", 16 if tile == direct_conv._SMALL else 0)
-    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
-    backend = Recorder("direct")
-    test_convolution.check(backend, case)
-    (launch,) = backend.launches
-    assert launch.instance == instance
+    steer.replace(direct_conv, SMALL_TILES=16 if tile == direct_conv.SMALL else 0)
+    launch = run_once("direct", case, instance).launch
     positions, rows = 2 * case["input"].shape[-1], case["bias"].size // 2
     row_tiles, position_tiles = -(-rows // tile.rows), -(-positions // tile.positions)
     assert launch.grid == 2 * row_tiles * position_tiles
@@ -229,23 +214,18 @@ def test_convolution_instance(instance: Instance, monkeypatch: pytest.MonkeyPatc
     assert case["weight"].shape[1 - transposed] * 5 > 3 * tile.depth
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("dtype", cases=["float32", "bfloat16", "complex128"])
 @pytest.mark.parametrize("rows", [13, 21])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex128"])
-def test_small_tiles_have_the_same_bits(
-    dtype: str, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_tiles_have_the_same_bits(dtype: str, rows: int, steer: Steering) -> None:
     """Which tile a call has depends on its batch as well."""
     case = convolution("conv2d", (3, 21, 7, 9), (rows, 21, 3, 3), dtype, bias=True, padding=1)
     case["weight"][rows // 2, 5, 1, 1] = np.inf
-    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
     results, tiles = [], []
     for most in (0, 99):
-        monkeypatch.setattr(direct_conv, "_SMALL_TILES", most)
+        steer.replace(direct_conv, SMALL_TILES=most)
         backend = Recorder("direct")
         results.append(backend.compute(case))
         (launch,) = backend.launches
         tiles.append(tile_of(launch.instance))
-    assert tiles[0] != tiles[1] == direct_conv._SMALL
+    assert tiles[0] != tiles[1] == direct_conv.SMALL
     assert_same_bits(*results)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,28 +13,31 @@ from hypothesis import strategies as st
 
 import cupyconv
 import test_convolution
-import test_promises
-from backends import EmulatorBackend, NumpyBackend, forced_backends, without_bulk_copies
+from backends import NumpyBackend, forced_backends, without_bulk_copies
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice, gather_conv
+from cupyconv._kernels import gather_conv
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.gather_conv import GatherPlan
-from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Processor
+from cupyconv._kernels.launches import SHARED, Instance, Processor
 from planning import (
-    ALL,
     HOPPER,
-    MOST,
-    assert_shared_memory,
+    Steering,
+    checked_plan_of,
     constant,
     conv,
     conv_transpose,
     depthwise_geometries,
     plan_of,
-    printed,
     processors,
 )
-from running import Recorder, check_line, choose_among, dtype_of, every_line, instances_of
-from strategies import FLOATS, Case, Convolution, convolution, one_channel_convolutions
+from reference import Shape
+from running import (
+    call_for,
+    instances_of,
+    on_the_emulator,
+    run_once,
+)
+from strategies import FLOATS, Convolution, convolution, one_channel_convolutions
 from subjects import ConvolutionSubject, Example
 
 BACKENDS = forced_backends("gather")
@@ -52,24 +55,11 @@ CHOSEN = [
 ]
 
 
-def threads(_: Instance) -> int:
-    return constant("gather_conv.cu", "MOST_THREADS")
-
-
-SUBJECTS = (
-    ConvolutionSubject(
-        gather_conv,
-        threads=threads,
-        any_warps=("gather_conv",),
-        tested=GATHER,
-        chosen=CHOSEN,
-        able=lambda dtype, target: dtype in FLOATS,
-        order=lambda plan: plan.launch.instance,
-        examples={"gather": Example()},
-    ),
-)
-
-
+LINES = [
+    convolution("conv2d", (2, 9, 9, 14), (9, 1, 3, 3), "float16", groups=9, padding=1),
+    convolution("conv2d", (2, 5, 9, 74), (5, 1, 5, 5), groups=5, stride=2, padding=2),
+    convolution("conv3d", (2, 3, 5, 7, 9), (3, 1, 2, 3, 3), groups=3),
+]
 # One channel in each group: whole images, strips, a stride, steps that differ, several axes.
 GATHERED = [
     convolution("depthwise_conv2d", (3, 9, 7, 7), (18, 1, 3, 3), dtype, bias=True, padding=1)
@@ -87,9 +77,32 @@ for case in GATHERED[::2]:
     case["weight"].flat[3] = np.inf
 
 
+def threads(_: Instance) -> int:
+    return constant("gather_conv.cu", "MOST_THREADS")
+
+
+SUBJECTS = (
+    ConvolutionSubject(
+        gather_conv,
+        threads=threads,
+        any_warps=("gather_conv",),
+        tested=GATHER,
+        chosen=CHOSEN,
+        able=lambda dtype, target: dtype in FLOATS,
+        order=lambda plan: plan.launch.instance,
+        limits={name: getattr(gather_conv, name) for name in ("MOST_THREADS", "TOGETHER")},
+        examples={
+            "gather": Example(
+                drawn=[one_channel_convolutions(chunks=False)], promised=GATHERED, lines=LINES
+            )
+        },
+    ),
+)
+
+
 @given(geometry=depthwise_geometries(), dtype=st.sampled_from(FLOATS), processor=processors)
 def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: Processor) -> None:
-    plan = plan_of(geometry, dtype, processor=processor, kernel="gather")
+    plan = checked_plan_of(geometry, dtype, processor=processor, kernel="gather")
     outputs, shared = geometry.groups * geometry.rows, SHARED[processor.target]
     taps, accumulator = math.prod(axis.kernel for axis in geometry.axes), max(4, dtype.itemsize)
 
@@ -106,10 +119,6 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
             assert used(4, min(4, geometry.groups), room, values) > shared
         return
     assert isinstance(plan, GatherPlan)
-    again = choice._plan_conv.__wrapped__(geometry, dtype, "float32", processor, "gather")
-    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    printed(plan, plan.launch)
-    assert plan.launch.instance in ALL[processor.target]
     layout = plan.layout
     *front, band = layout.axes[: layout.band + 1]
     behind = layout.axes[layout.band + 1 :]
@@ -140,7 +149,7 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
     assert all(axis.size_in == axis.size_out == axis.kernel == 1 for axis in front)
     assert layout.positions == math.prod(axis.size_out for axis in behind)
     assert layout.count == geometry.batch * layout.channel_tiles * layout.tiles
-    assert plan.launch.grid == plan.launch.unit == layout.count <= MOST
+    assert plan.launch.grid == plan.launch.unit == layout.count
     # There is room for all inputs that the taps of a tile reach, wherever they begin in a chunk.
     offsets = [offset for _, offset in band.table(0)]
     pitch, chunk = layout.pitches[layout.band], 16 // dtype.itemsize
@@ -156,7 +165,7 @@ def test_gather_plans(geometry: ConvGeometry, dtype: np.dtype[Any], processor: P
         (min(first + layout.channels, outputs) - 1) // geometry.rows - first // geometry.rows + 1
         for first in range(0, outputs, layout.channels)
     )
-    assert plan.launch.shared == layout.shared <= shared
+    assert plan.launch.shared == layout.shared
     assert layout.shared >= used(layout.channels, groups, layout.room, values)
     # What is counted in a tile is as small as small_quotient in division.cuh divides.
     counted = layout.tile * layout.positions, groups * layout.room, layout.channels * (taps + 1)
@@ -177,24 +186,8 @@ def test_more_output_channels_than_32_bits_count_are_not_gathered() -> None:
         assert not isinstance(plan_of(geometry, kernel="gather"), GatherPlan)
 
 
-def test_limits_of_the_kernel() -> None:
-    for name in ("MOST_THREADS", "TOGETHER"):
-        assert constant("gather_conv.cu", name) == getattr(gather_conv, name)
-    assert max(gather_conv._CHANNELS) <= min(gather_conv._BLOCKS)  # a thread has a channel
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_shared_memory_with_one_input_channel(target: str) -> None:
-    for geometry in CHOSEN:
-        plan = plan_of(geometry, processor=Processor(target, 132))
-        assert isinstance(plan, GatherPlan)
-        assert_shared_memory(plan, target, *plan.launches)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@given(case=one_channel_convolutions(chunks=False))
-def test_definition_where_inputs_are_gathered(backend: NumpyBackend, case: Convolution) -> None:
-    test_convolution.check(backend, case)
+def test_a_thread_has_a_channel_at_most() -> None:
+    assert max(gather_conv._CHANNELS) <= min(gather_conv._BLOCKS)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -204,26 +197,6 @@ def test_definition_where_inputs_are_copied_in_chunks(
 ) -> None:
     with without_bulk_copies():
         test_convolution.check(backend, case)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", GATHERED, ids=str)
-def test_gathered_inputs(backend: NumpyBackend, case: Case) -> None:
-    test_promises.check_promises(backend, case)
-
-
-# Several tiles along lines that are no whole chunks of 16 bytes: of an odd number of elements, of
-# pairs and of fours.
-LINES = [
-    convolution("conv2d", (2, 9, 9, 14), (9, 1, 3, 3), "float16", groups=9, padding=1),
-    convolution("conv2d", (2, 5, 9, 74), (5, 1, 5, 5), groups=5, stride=2, padding=2),
-    convolution("conv3d", (2, 3, 5, 7, 9), (3, 1, 2, 3, 3), groups=3),
-]
-
-
-@every_line(BACKENDS, LINES)
-def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    check_line(backend, case)
 
 
 # What the kernel that gathers inputs tells apart, by the width k of its kernel.
@@ -277,7 +250,7 @@ def strips(instance: Instance) -> bool:
 
 
 @pytest.fixture
-def several_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+def several_bands(steer: Steering) -> None:
     """Of the layouts, plans choose among those that divide channels and an axis, and not evenly."""
 
     def suitable(geometry: ConvGeometry, layout: gather_conv.Layout) -> bool:
@@ -285,35 +258,23 @@ def several_bands(monkeypatch: pytest.MonkeyPatch) -> None:
         uneven = outputs % layout.channels > 0 and size % layout.tile > 0
         return outputs > layout.channels and uneven
 
-    choose_among(monkeypatch, gather_conv, suitable)
+    steer.choose_among(gather_conv, suitable)
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+GATHER_CASES = [(i, k) for i in GATHER for k in (STRIP_KINDS if strips(i) else GATHER_KINDS)]
+
+
+@on_the_emulator("instance", "kind", cases=GATHER_CASES)
 @pytest.mark.usefixtures("several_bands")
-@pytest.mark.parametrize(
-    ("instance", "kind"),
-    [(i, k) for i in GATHER for k in (STRIP_KINDS if strips(i) else GATHER_KINDS)],
-    ids=str,
-)
 def test_gather_instance(instance: Instance, kind: str) -> None:
     macros = dict(instance.defines)
     width, step = int(macros["TAPS"]), int(macros["STEP"])
-    drawn = STRIP_KINDS[kind](width, step) if strips(instance) else GATHER_KINDS[kind](width)
-    function, input_shape, weight_shape, options = drawn
-    case = convolution(
-        function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
-        bias=True, groups=input_shape[1], **options,
-    )  # fmt: skip
+    call = STRIP_KINDS[kind](width, step) if strips(instance) else GATHER_KINDS[kind](width)
+    case = call_for(instance, call, groups=call[1][1])
     if kind == "scattered":
         x = np.moveaxis(np.moveaxis(case["input"], 1, -1).copy(), -1, 1)
         case = case.with_arrays(input=x)
-    backend = Recorder("gather")
-    test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    assert backend.launches == [plan.launch]
-    assert plan.launch.instance == instance
-    layout = plan.layout
+    layout = run_once("gather", case, instance).layout
     assert layout.tiles > 1
     assert layout.channel_tiles > 1
     axes = {"three axes": 0, "scattered": 0, "one axis": 2}
@@ -322,83 +283,64 @@ def test_gather_instance(instance: Instance, kind: str) -> None:
     assert (layout.axes[2].offset_step < 0) == (kind == "flipped")
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize(
-    ("shape", "dtype"), [((2, 70, 7, 7), "float32"), ((1, 90, 5, 8), "float16")], ids=str
-)
+def bulk_copies(bulk: bool) -> AbstractContextManager[None]:
+    """Copies in bulk, or none."""
+    return nullcontext() if bulk else without_bulk_copies()
+
+
+@on_the_emulator("shape", "dtype", cases=[((2, 70, 7, 7), "float32"), ((1, 90, 5, 8), "float16")])
 @pytest.mark.parametrize("height", [2, 3])
 @pytest.mark.parametrize("bulk", [True, False])
-def test_a_tile_has_whole_images(
-    bulk: bool, height: int, shape: tuple[int, ...], dtype: str
-) -> None:
+def test_a_tile_has_whole_images(bulk: bool, height: int, shape: Shape, dtype: str) -> None:
     """Those of several groups, which begin anywhere in a chunk."""
     groups = shape[1]
     case = convolution(
         "conv2d", shape, (groups, 1, height, 3), dtype, bias=True, groups=groups, padding=1
     )
-    backend = Recorder("gather")
-    with nullcontext() if bulk else without_bulk_copies():
-        test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    assert plan.layout.whole and plan.layout.bulk == bulk
-    assert 1 < plan.layout.channels < groups
+    with bulk_copies(bulk):
+        layout = run_once("gather", case).layout
+    assert layout.whole and layout.bulk == bulk
+    assert 1 < layout.channels < groups
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize(
-    ("function", "options"),
-    [("conv2d", {"stride": (2, 1)}), ("conv_transpose2d", {"padding": (4, 1)})],
-    ids=str,
-)
+@on_the_emulator(
+    "function", "options",
+    cases=[("conv2d", {"stride": (2, 1)}), ("conv_transpose2d", {"padding": (4, 1)})],
+)  # fmt: skip
 def test_a_tile_has_images_but_for_some_lines(function: str, options: dict[str, Any]) -> None:
     """Channels that lie together, of which no output takes the first lines or the last one."""
     case = convolution(function, (2, 30, 10, 9), (30, 1, 3, 3), bias=True, groups=30, **options)
-    backend = Recorder("gather")
-    test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    assert plan.layout.tiles == 1 and plan.layout.channels > 1 and not plan.layout.whole
+    layout = run_once("gather", case).layout
+    assert layout.tiles == 1 and layout.channels > 1 and not layout.whole
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize(("channels", "height"), [(2, 3), (3, 3), (6, 3), (12, 2)])
+@on_the_emulator("channels", "height", cases=[(2, 3), (3, 3), (6, 3), (12, 2)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_tiles_of_any_number_of_channels(
-    dtype: str, channels: int, height: int, monkeypatch: pytest.MonkeyPatch
+    dtype: str, channels: int, height: int, steer: Steering
 ) -> None:
     """Which begin and end among the five of a group, and anywhere in a chunk; strips or not."""
-    choose_among(monkeypatch, gather_conv, lambda _, x: x.channels == channels)
+    steer.choose_among(gather_conv, lambda _, x: x.channels == channels)
     case = convolution(
         "conv3d", (2, 5, 4, 5, 7), (25, 1, 3, height, 3), dtype,
         bias=True, groups=5, stride=2, padding=1,
     )  # fmt: skip
-    backend = Recorder("gather")
-    test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    assert plan.layout.channels == channels
+    assert run_once("gather", case).layout.channels == channels
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize("height", [3, 4])
-def test_many_pieces_of_inputs(height: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_the_emulator("height", cases=[3, 4])
+def test_many_pieces_of_inputs(height: int, steer: Steering) -> None:
     """More than a warp copies at a time, and ends and weights for several turns of all threads."""
-    choose_among(monkeypatch, gather_conv, lambda _, x: x.channels == 64 and x.threads <= 128)
+    steer.choose_among(gather_conv, lambda _, x: x.channels == 64 and x.threads <= 128)
     case = convolution(
         "conv2d", (1, 140, height + 7, 9), (140, 1, height, 3), bias=True, groups=140, stride=2
     )
-    backend = Recorder("gather")
-    test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    assert plan.layout.channels > 32 and not plan.layout.whole
-    assert plan.layout.channels * height * 3 > 4 * plan.layout.threads
+    layout = run_once("gather", case).layout
+    assert layout.channels > 32 and not layout.whole
+    assert layout.channels * height * 3 > 4 * layout.threads
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize("bulk", [True, False])
+@on_the_emulator("bulk", cases=[True, False])
 def test_a_piece_that_begins_inside_of_a_chunk(bulk: bool) -> None:
     """Of so many inputs that they are whole turns of a warp, and a part of a chunk more."""
     case = convolution("conv2d", (1, 5, 8, 16), (5, 1, 3, 3), groups=5, padding=1)
@@ -406,13 +348,11 @@ def test_a_piece_that_begins_inside_of_a_chunk(bulk: bool) -> None:
     first = next(i for i in range(8) if memory[i:].ctypes.data % 16 == 4)
     x = memory[first:][: case["input"].size].reshape(case["input"].shape)
     x[...] = case["input"]
-    with nullcontext() if bulk else without_bulk_copies():
-        test_convolution.check(EmulatorBackend("gather"), case.with_arrays(input=x))
+    with bulk_copies(bulk):
+        run_once("gather", case.with_arrays(input=x))
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize("height", [2, 3])
+@on_the_emulator("height", cases=[2, 3])
 @pytest.mark.parametrize("axes", [(1, 0, 2, 3), (0, 1, 3, 2), (0, 1, 2, 3)], ids=str)
 def test_weights_that_do_not_lie_together(axes: tuple[int, ...], height: int) -> None:
     """In another order, or with gaps between channels."""
@@ -422,7 +362,7 @@ def test_weights_that_do_not_lie_together(axes: tuple[int, ...], height: int) ->
     memory = np.full((12, 3, height, 3), np.nan, np.float32).transpose(axes)
     weight = memory.transpose(np.argsort(axes))[::2]
     weight[...] = case["weight"]
-    test_convolution.check(EmulatorBackend("gather"), case.with_arrays(weight=weight))
+    run_once("gather", case.with_arrays(weight=weight))
 
 
 def test_reasons() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_matrix_instances
+import test_split_k
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -26,21 +28,22 @@ from cupyconv._kernels import (
     sums,
 )
 from cupyconv._kernels.direct_conv import DirectPlan
-from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Processor
+from cupyconv._kernels.launches import TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_conv import MatrixPlan
-from cupyconv._kernels.modes import SLAB_ROWS, SLOT, TEAM
+from cupyconv._kernels.modes import SLAB_ROWS
 from planning import (
     HOPPER,
     MOST,
+    Steering,
     any_mode,
     assert_shared_memory,
+    checked_plan_of,
     constant,
     conv,
     conv_transpose,
     dense_geometries,
-    listed,
+    forget,
     plan_of,
-    printed,
 )
 from reference import Shape
 from running import instances_of
@@ -110,7 +113,6 @@ def order_of_joined(plan: Any) -> tuple[Any, ...]:
     return tuple(getattr(plan.summation, n) for n in ("mode", "spans", "blocks", "depth", "halves"))
 
 
-DEEP = conv((8, 64, 14, 14), (64, 64, 3, 3), padding=1)  # split-K slices have several K blocks
 SUBJECTS = (
     ConvolutionSubject(
         matrix_conv,
@@ -122,10 +124,18 @@ SUBJECTS = (
         able=lambda dtype, target: dtype in dict(MODES) and target != "sm_75",
         order=order,
         order_of_joined=order_of_joined,
+        limits={
+            **{name: getattr(modes, name) for name in ("SLAB_ROWS", "TEAM")},
+            **{name: getattr(sums, name) for name in ("MOST_FOLDS", "MOST_ORDERED")},
+            "MAX_STAGES": matrix_tiles.MAX_STAGES,
+            "SLOT_BYTES": modes.SLOT,
+        },
         examples={
-            "spans": Example(CAPABLE["spans"], DEEP),
-            "portable": Example(CAPABLE["portable"]),
-            "hopper": Example(CAPABLE["hopper"]),
+            "spans": test_split_k.EXAMPLE,
+            **{
+                name: Example(CAPABLE[name], lines=test_matrix_instances.LINES)
+                for name in ("portable", "hopper")
+            },
         },
     ),
 )
@@ -166,14 +176,9 @@ def test_matrix_plans(
 ) -> None:
     target = data.draw(st.sampled_from(CAPABLE[kernel]))
     processor = Processor(target, data.draw(st.sampled_from([1, 2, 30, 132])))
-    plan = plan_of(geometry, *mode, processor, kernel)
+    plan = checked_plan_of(geometry, *mode, processor, kernel)
     if isinstance(plan, DirectPlan):
         return  # there is no room for its inputs in shared memory, or there are no spans
-    again = choice._plan_conv.__wrapped__(geometry, *mode, processor, kernel)
-    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    printed(plan, plan.pack, plan.launch)
-    assert {plan.pack.instance, plan.launch.instance} <= listed(target, kernel)
-    assert plan.launch.shared <= SHARED[target]
     sum, tiling = plan.summation, plan.layout
     shape = tiling.shape
     # The tiles cover all rows of a group and all outputs of the largest phase.
@@ -194,7 +199,6 @@ def test_matrix_plans(
         assert ranked == sorted(ranked, reverse=True)
     # Each block stays in its phase, and has a tile to begin with.
     assert plan.launch.unit == sum.phases
-    assert plan.launch.grid % sum.phases == 0
     tiles = sum.phases * tiling.count * geometry.groups
     numbered = tiles * (sum.spans if tiling.apart else 1)
     assert plan.launch.grid <= numbered <= MOST
@@ -310,10 +314,10 @@ def test_tiles_that_are_not_looked_at_take_longer(
     processor = Processor(CAPABLE[kernel][-1], 132)
     plan = plan_of(geometry, *mode, processor, kernel)
     assume(isinstance(plan, MatrixPlan))
-    matrix_conv._sum.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matrix_tiles, "_least_cycles", lambda *_: 0)
-        assert plan == choice._plan_conv.__wrapped__(geometry, *mode, processor, kernel)
+        Steering(patch).replace(matrix_tiles, least_cycles=lambda *_: 0)
+        assert plan == plan_of(geometry, *mode, processor, kernel)
+    forget()
 
 
 @given(
@@ -470,15 +474,6 @@ def test_weights_that_stay_fill_their_ring(
     stages = [min(sum.depth, sum.blocks - first) for first in range(0, sum.blocks, sum.depth)]
     groups = [-(-blocks * sum.steps_inside // tiling.group) for blocks in stages]
     assert tiling.weight_stages == taps * math.fsum(groups)
-
-
-def test_limits_of_the_kernel() -> None:
-    assert constant("matrix_conv.cu", "SLAB_ROWS") == SLAB_ROWS
-    assert constant("matrix_conv.cu", "TEAM") == TEAM
-    assert constant("matrix_conv.cu", "MAX_STAGES") == matrix_tiles.MAX_STAGES
-    for name in ("MOST_FOLDS", "MOST_ORDERED"):
-        assert constant("matrix_conv.cu", name) == getattr(sums, name)
-    assert constant("matrix_conv.cu", "SLOT_BYTES") == SLOT
 
 
 # Which take much of a block's shared memory: long rows, many taps, large steps, many channels.

@@ -9,18 +9,33 @@ import pytest
 
 import test_convolution
 import test_windows
-from backends import EmulatorBackend, NumpyBackend, forced_backends
+from backends import EmulatorBackend
 from bounds import assert_convolution
-from cupyconv._kernels.launches import ELEMENTS, Instance, Processor
+from cupyconv._kernels.launches import Instance, Processor
 from cupyconv._kernels.matrix_conv import MatrixPlan
 from matrices import choose_shape, parts_of
-from running import Recorder, check_line, dtype_of, every_line, instances_of
+from planning import Steering
+from running import (
+    Recorder,
+    call_for,
+    instances_of,
+    on_the_emulator,
+    run_once,
+)
 from strategies import Convolution, convolution
 
 MATRIX = [
     i
     for i in instances_of("matrix_conv.cu")
     if ("POOLS", "1") not in i.defines and ("SPANS", "1") not in i.defines
+]
+
+
+LINES = [
+    convolution("conv2d", (2, 9, 5, 150), (9, 9, 3, 3), padding=1),
+    convolution("conv2d", (2, 9, 5, 150), (20, 9, 3, 3), "float16", padding=1, stride=(1, 3)),
+    convolution("conv2d", (1, 9, 5, 149), (9, 9, 3, 3), "bfloat16"),
+    convolution("conv_transpose2d", (1, 9, 3, 74), (9, 9, 3, 4), precision="tf32", stride=(1, 2)),
 ]
 
 
@@ -85,33 +100,22 @@ def kind_of(instance: Instance) -> str:
 
 def matrix_case(instance: Instance) -> Convolution:
     """A call of its kind, with an odd number of columns and more channels than rings hold."""
-    _, dtype, precision, mode, shape = parts_of(instance)
+    _, _, precision, mode, shape = parts_of(instance)
     channels = (12 if shape.teams == 1 else 6) * mode.block + 3
-    function, input_shape, weight_shape, options = KINDS[kind_of(instance)](
-        3 * shape.columns // 4 + 7, channels, shape.rows + 9
-    )
-    return convolution(
-        function, input_shape, weight_shape, dtype_of(ELEMENTS[dtype]),
-        bias=True, groups=2, precision=precision, **options,
-    )  # fmt: skip
+    call = KINDS[kind_of(instance)](3 * shape.columns // 4 + 7, channels, shape.rows + 9)
+    return call_for(instance, call, 2, precision)
 
 
 @pytest.fixture
-def several(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+def several(instance: Instance, steer: Steering) -> None:
     """Of the tilings, plans choose among those of the instance that divide x and another axis."""
-    choose_shape(monkeypatch, parts_of(instance), FOLDS.get(kind_of(instance), (1, 1, 1)))
+    choose_shape(steer, parts_of(instance), FOLDS.get(kind_of(instance), (1, 1, 1)))
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("instance", cases=MATRIX)
 @pytest.mark.usefixtures("several")
-@pytest.mark.parametrize("instance", MATRIX, ids=str)
 def test_matrix_instance(instance: Instance) -> None:
-    backend = Recorder(parts_of(instance).kernel)
-    test_convolution.check(backend, matrix_case(instance))
-    (plan,) = backend.plans
-    assert backend.launches == [plan.pack, plan.launch]
-    assert plan.launch.instance == instance
+    plan = run_once(parts_of(instance).kernel, matrix_case(instance), instance)
     sum, tiling = plan.summation, plan.layout
     assert plan.launch.grid < 2 * tiling.count * sum.phases, "each block has one tile"
     assert sum.axes[2].taps.positions(0) % tiling.tile[3]
@@ -127,16 +131,13 @@ def test_matrix_instance(instance: Instance) -> None:
     assert ("three" in kind) == (sum.axes[0].most_taps > 1)
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize(
+@on_the_emulator(
     "case",
-    [
+    cases=[
         test_windows.late("float32", 2112),
         test_windows.late("tf32", 2112),
         convolution("conv2d", (2, 64, 3, 5), (64, 64, 5, 7), "float16", padding="same"),
     ],
-    ids=["float32", "tf32", "float16"],
 )
 def test_rows_that_blocks_share(case: Convolution, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a GPU has multiprocessors to spare, blocks share the weights of some rows."""
@@ -149,9 +150,7 @@ def test_rows_that_blocks_share(case: Convolution, monkeypatch: pytest.MonkeyPat
     assert plan.splits > 1 and plan.pack.grid >= 2 * 64 // plan.summation.mode.pack_rows
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@on_the_emulator("precision", cases=["float32", "tf32"])
 def test_one_tap_where_shared_memory_is_small(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,18 +172,3 @@ def test_weights_that_stay_for_several_passes(function: str) -> None:
     case = convolution(function, (1, 48, 4, 8), weight, style="whole")
     case["input"][:, ::3] *= 2.0**20  # which takes passes of its own
     test_convolution.check(EmulatorBackend("hopper", multiprocessors=132), case)
-
-
-# Several tiles along lines that are no whole chunks of 16 bytes: of an odd number of elements, of
-# pairs and of fours.
-LINES = [
-    convolution("conv2d", (2, 9, 5, 150), (9, 9, 3, 3), padding=1),
-    convolution("conv2d", (2, 9, 5, 150), (20, 9, 3, 3), "float16", padding=1, stride=(1, 3)),
-    convolution("conv2d", (1, 9, 5, 149), (9, 9, 3, 3), "bfloat16"),
-    convolution("conv_transpose2d", (1, 9, 3, 74), (9, 9, 3, 4), precision="tf32", stride=(1, 2)),
-]
-
-
-@every_line([*forced_backends("portable"), *forced_backends("hopper", wgmma=True)], LINES)
-def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    check_line(backend, case)

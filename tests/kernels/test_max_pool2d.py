@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 import test_pooling
 from cupyconv import _geometry
 from cupyconv._kernels import max_pool2d, views
-from cupyconv._kernels.launches import Instance, Processor
-from planning import ALL, MOST, constant, large_shapes, printed, steps
+from cupyconv._kernels.launches import Instance
+from planning import ALL, HOPPER, MOST, checked, constant, large_shapes, steps
 from reference import Shape
-from running import Recorder, dtype_of, instances_of, layouts
+from running import Recorder, dtype_of, instances_of, layouts, on_the_emulator
 from strategies import REALS, Case, values
 from subjects import Subject
 
@@ -27,12 +28,14 @@ def threads(_: Instance) -> int:
     return constant("max_pool2d.cu", "THREADS")
 
 
-SUBJECTS = (Subject(max_pool2d, threads=threads, tested=POOLS),)
-
-
-def test_limits_of_the_kernel() -> None:
-    for name in ("THREADS", "UNROLL"):
-        assert constant("max_pool2d.cu", name) == getattr(views, name)
+SUBJECTS = (
+    Subject(
+        max_pool2d,
+        threads=threads,
+        tested=POOLS,
+        limits={name: getattr(views, name) for name in ("THREADS", "UNROLL")},
+    ),
+)
 
 
 @given(
@@ -45,11 +48,7 @@ def test_limits_of_the_kernel() -> None:
 def test_pool_plans(shape: Shape, kernel: int, stride: int, dtype: np.dtype[Any]) -> None:
     shape = (*shape[:2], *(size + kernel for size in shape[2:]))
     geometry = _geometry.max_pool2d("f", shape, kernel, stride, 0, 1, False)
-    h200 = Processor("sm_90a", 132)
-    plan = max_pool2d.plan(geometry, dtype, h200)
-    again = max_pool2d.plan.__wrapped__(geometry, dtype, h200)
-    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    printed(plan, *plan.launches)
+    plan = checked(partial(max_pool2d.plan, geometry, dtype, HOPPER))
     assert plan.passes[-1].out_shape == geometry.out_shape[-2:]
     assert len(plan.passes) == len(plan.launches) == len(plan.between) + 1
     most = max(max_pool2d._MOST_BETWEEN, sum(plan.between) // plan.samples * dtype.itemsize)
@@ -63,9 +62,7 @@ def test_pool_plans(shape: Shape, kernel: int, stride: int, dtype: np.dtype[Any]
         assert launch.grid == min(-(-lead * math.prod(one.out_shape) // windows), MOST)
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize("instance", POOLS, ids=str)
+@on_the_emulator("instance", cases=POOLS)
 @pytest.mark.parametrize("number", range(3))
 def test_pool_instance(instance: Instance, number: int) -> None:
     """Several blocks; windows that reach out of the array, pairs, and others.

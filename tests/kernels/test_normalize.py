@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,17 @@ from cupyconv import _geometry
 from cupyconv._geometry import group_norm
 from cupyconv._kernels import normalize, views
 from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Launch, Processor
-from planning import ALL, MOST, assert_shared_memory, constant, large_shapes, printed, processors
+from planning import (
+    ALL,
+    Steering,
+    assert_shared_memory,
+    checked,
+    constant,
+    large_shapes,
+    processors,
+)
 from reference import Shape
-from running import Recorder, dtype_of, instances_of, layouts
+from running import Recorder, dtype_of, instances_of, layouts, on_the_emulator
 from strategies import REALS, Case, values
 from subjects import Subject
 
@@ -42,17 +50,17 @@ SUBJECTS = (
         threads=threads,
         any_warps=("normalize_sets",),
         tested=[*NORMS, *FUSED_ONLY],
+        limits={
+            "MAX_AXES": views.MAX_AXES,
+            **{name: getattr(normalize, name) for name in ("MOST_THREADS", "MOST_CHANNELS")},
+            **{name: getattr(views, name) for name in ("THREADS", "UNROLL")},
+        },
     ),
 )
 
 
-def test_limits_of_the_kernel() -> None:
-    assert constant("normalize.cu", "MAX_AXES") == views.MAX_AXES
+def test_a_kernel_has_all_axes() -> None:
     assert views.MAX_AXES >= _geometry.MAX_RANK + 4  # a batch, groups, their channels, lanes
-    for name in ("MOST_THREADS", "MOST_CHANNELS"):
-        assert constant("normalize.cu", name) == getattr(normalize, name)
-    for name in ("THREADS", "UNROLL"):
-        assert constant("normalize.cu", name) == getattr(views, name)
 
 
 @given(
@@ -77,14 +85,9 @@ def test_norm_plans(
         geometry = _geometry.batch_norm("f", shape, {}, given=kind == "given")
     across = kind == "batch" and shape[1] % (16 // dtype.itemsize) == 0
     arguments = dtype, dtype, kind == "given", kind == "tanh", across, processor
-    plan = normalize.plan(geometry, *arguments)
-    again = normalize.plan.__wrapped__(geometry, *arguments)
-    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    launches = (*plan.statistics, plan.normalize)
-    printed(plan, *launches)
-    for launch in launches:
+    plan = checked(partial(normalize.plan, geometry, *arguments), processor)
+    for launch in plan.launches:
         assert launch.instance in ALL["sm_75"]
-        assert 1 <= launch.grid <= MOST
         assert launch.block % 32 == 0 and launch.block <= threads(launch.instance)
     if kind == "group":  # nothing that decides the order of a sum follows from the batch
         alone = _geometry.group_norm("f", (1, *shape[1:]), groups, {})
@@ -95,18 +98,18 @@ def test_norm_plans(
     parameters = geometry.channels * normalize.PARAMETERS
     used = geometry.elements * dtype.itemsize + parameters
     if plan.statistics:
-        assert {launch.block for launch in launches} == {constant("normalize.cu", "THREADS")}
+        assert {launch.block for launch in plan.launches} == {constant("normalize.cu", "THREADS")}
         assert (plan.segments > 0) == (plan.reads == 2) == (kind != "given")
         if plan.segments:  # follow from the size of a set alone
-            assert plan.segment % (plan.pack * launches[0].block) == 0
+            assert plan.segment % (plan.pack * plan.launches[0].block) == 0
             assert (plan.segments - 1) * plan.segment < geometry.elements
             assert geometry.elements <= plan.segments * plan.segment
-        assert kind != "group" or used + normalize._SHARED_ASIDE > SHARED[processor.target]
+        assert kind != "group" or used + normalize.SHARED_ASIDE > SHARED[processor.target]
     else:
         assert kind == "group"
         assert plan.reads == 1
         assert used <= plan.normalize.shared < used + 16
-        assert plan.normalize.shared + normalize._SHARED_ASIDE <= SHARED[processor.target]
+        assert plan.normalize.shared + normalize.SHARED_ASIDE <= SHARED[processor.target]
 
 
 def test_large_groups_have_a_third_of_a_multiprocessor() -> None:
@@ -114,7 +117,7 @@ def test_large_groups_have_a_third_of_a_multiprocessor() -> None:
     geometry = _geometry.group_norm("f", (512, 128, 34, 34), 8, {})
     dtype, h200 = np.dtype(np.float32), Processor("sm_90a", 132)
     launch = normalize.plan(geometry, dtype, dtype, False, False, False, h200).normalize
-    assert 3 * (launch.shared + normalize._SHARED_ASIDE) <= SHARED["sm_90a"]
+    assert 3 * (launch.shared + normalize.SHARED_ASIDE) <= SHARED["sm_90a"]
     assert launch.block == 256
 
 
@@ -129,10 +132,9 @@ def test_shared_memory_of_norms(target: str) -> None:
 
 
 @pytest.fixture
-def few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_fit(steer: Steering) -> None:
     """Shared memory is for none but the smallest groups."""
-    monkeypatch.setattr(normalize, "_SHARED_ASIDE", SHARED["sm_90a"] - 64)
-    monkeypatch.setattr(normalize, "plan", normalize.plan.__wrapped__)
+    steer.replace(normalize, SHARED_ASIDE=SHARED["sm_90a"] - 64)
 
 
 def norms_on_all_layouts(
@@ -166,9 +168,7 @@ def norm_launches(kind: str, dtype: Any, width: int) -> list[Launch]:
     return norms_on_all_layouts("batch_norm", (8, 8, 45, width), dtype, arrays)
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize("instance", NORMS, ids=str)
+@on_the_emulator("instance", cases=NORMS)
 @pytest.mark.parametrize("width", [48, 47])
 def test_norm_instance(instance: Instance, width: int) -> None:
     """Instances that one call has together are tested by it."""
@@ -177,31 +177,22 @@ def test_norm_instance(instance: Instance, width: int) -> None:
     assert instance in [launch.instance for launch in norm_launches(kind, dtype, width)]
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("width", cases=[48, 47])
 @pytest.mark.usefixtures("few_fit")
-def test_groups_that_do_not_fit() -> None:
-    for width in (48, 47):
-        launches = norms_on_all_layouts(
-            "group_norm", (4, 4, 25, width), np.float32, {}, num_groups=2
-        )
-        assert {launch.instance.function for launch in launches} == {
-            "statistics", "combine", "normalize"
-        }  # fmt: skip
+def test_groups_that_do_not_fit(width: int) -> None:
+    launches = norms_on_all_layouts("group_norm", (4, 4, 25, width), np.float32, {}, num_groups=2)
+    functions = {launch.instance.function for launch in launches}
+    assert functions == {"statistics", "combine", "normalize"}
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.usefixtures("few_fit")
-@pytest.mark.parametrize("instance", FUSED_ONLY, ids=str)
+@on_the_emulator("instance", cases=FUSED_ONLY)
 def test_instance_of_the_fused_operation(
-    instance: Instance, monkeypatch: pytest.MonkeyPatch
+    instance: Instance, request: pytest.FixtureRequest
 ) -> None:
+    if instance.function != "normalize_sets":
+        request.getfixturevalue("few_fit")
     backend = Recorder("direct")
     dtype = dtype_of(dict(instance.defines)["OUTPUT"])
-    x = values(np.random.default_rng(0), (2, 4, 22, 26), dtype)
-    w = values(np.random.default_rng(1), (4, 6, 3, 3), dtype)
-    if instance.function == "normalize_sets":
-        monkeypatch.undo()
-    test_fused.check(backend, test_fused.fused_case(x.shape, w.shape, x.dtype, num_groups=3))
+    shapes = (2, 4, 22, 26), (4, 6, 3, 3)
+    test_fused.check(backend, test_fused.fused_case(*shapes, dtype, num_groups=3))
     assert instance in [launch.instance for launch in backend.launches]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,30 +11,33 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-import test_convolution
-from backends import NumpyBackend, forced_backends
 from cupyconv import _taps
 from cupyconv._axes import joined
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import choice, plain_conv, plain_tiles
 from cupyconv._kernels.direct_conv import DirectPlan
-from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Processor
+from cupyconv._kernels.launches import Instance, Processor
 from cupyconv._kernels.plain_conv import PlainPlan
 from planning import (
-    ALL,
     HOPPER,
     MOST,
+    Steering,
     any_mode,
-    assert_shared_memory,
+    checked_plan_of,
     constant,
     conv,
     conv_transpose,
     plan_of,
-    printed,
     processors,
 )
-from running import DTYPE_NAMES, Recorder, check_line, dtype_of, every_line, instances_of
-from strategies import MODES, Convolution, convolution
+from running import (
+    DTYPE_NAMES,
+    call_for,
+    instances_of,
+    on_the_emulator,
+    run_once,
+)
+from strategies import MODES, convolution
 from subjects import ConvolutionSubject, Example
 
 PLAIN = [i for i in instances_of("plain_conv.cu") if i.function == "plain_conv"]
@@ -44,6 +46,14 @@ CHOSEN = [
     conv((1, 64, 112, 112), (64, 2, 3, 3), groups=32),
     conv((8, 2, 1024, 1024), (2, 2, 3, 3), padding=1),
     conv_transpose((1, 32, 64, 64), (32, 8, 3, 3), stride=3, padding=1, groups=4),
+]
+
+
+LINES = [
+    convolution("conv2d", (2, 4, 5, 298), (9, 4, 3, 3), padding=1),
+    convolution("conv2d", (2, 4, 5, 77), (8, 2, 3, 3), "bfloat16", groups=2, padding=1),
+    convolution("conv_transpose2d", (2, 4, 5, 75), (4, 9, 3, 4), "float16", stride=(1, 3)),
+    convolution("conv_transpose2d", (2, 4, 5, 75), (4, 9, 1, 3), bias=True, stride=2),
 ]
 
 
@@ -59,7 +69,10 @@ SUBJECTS = (
         elsewhere=("pack_plain",),
         chosen=CHOSEN,
         able=lambda dtype, target: dtype.name in ("float32", "float16", "bfloat16"),
-        examples={"plain": Example()},
+        limits={
+            name: getattr(plain_tiles, name) for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK")
+        },
+        examples={"plain": Example(lines=LINES)},
     ),
 )
 
@@ -102,7 +115,7 @@ def test_plain_plans(
     geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], processor: Processor
 ) -> None:
     dtype, precision = mode
-    plan = plan_of(geometry, dtype, precision, processor, "plain")
+    plan = checked_plan_of(geometry, dtype, precision, processor, "plain")
     if not isinstance(plan, PlainPlan):
         most = math.prod(max(a.progression(p)[1] for p in range(a.phases)) for a in geometry.axes)
         few = geometry.channels * most <= plain_tiles.MAX_SUM
@@ -111,12 +124,8 @@ def test_plain_plans(
             not few or geometry.channels * math.prod(a.kernel * a.step for a in geometry.axes) > 40
         )
         return
-    again = choice._plan_conv.__wrapped__(geometry, dtype, precision, processor, "plain")
-    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    printed(plan, plan.pack, plan.launch)
     layout, (z, y, x) = plan.layout, plan.layout.axes
-    assert {plan.pack.instance, plan.launch.instance} <= set(ALL[processor.target])
-    assert plan.launch.shared == layout.shared <= SHARED[processor.target]
+    assert plan.launch.shared == layout.shared
     # The tiles cover all rows and positions, and blocks all tiles of all units.
     for size, tile, tiles in (
         (geometry.rows, plain_tiles.ROWS * layout.slabs_of_tile, layout.row_tiles),
@@ -127,7 +136,7 @@ def test_plain_plans(
     busy = [sum(bool(axis.table(phase)) for phase in range(axis.phases)) for axis in (z, y)]
     assert layout.units == geometry.groups * layout.row_tiles * math.prod(busy)
     assert 0 < plan.launch.grid <= layout.count * layout.units
-    assert plan.launch.grid % layout.units == 0 and plan.launch.unit == layout.units
+    assert plan.launch.unit == layout.units
     # A block has threads for the lines of a pass, and passes for those of a tile.
     shape = layout.shape
     assert layout.lines * layout.slabs_of_tile * shape.columns <= plain_tiles.THREADS
@@ -211,34 +220,6 @@ def test_axes_without_taps_are_joined(geometry: ConvGeometry, axis: int) -> None
     assert longer.step == longer.phases == 1
 
 
-def test_limits_of_the_kernel() -> None:
-    for name in ("THREADS", "ROWS", "MAX_PHASES", "CHUNK"):
-        assert constant("plain_conv.cu", name) == getattr(plain_tiles, name)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_shared_memory_with_few_products(target: str) -> None:
-    for geometry in CHOSEN:
-        plan = plan_of(geometry, processor=Processor(target, 132))
-        assert isinstance(plan, PlainPlan)
-        assert_shared_memory(plan, target, *plan.launches)
-
-
-# Several tiles along lines that are no whole chunks of 16 bytes: of an odd number of elements, of
-# pairs and of fours.
-LINES = [
-    convolution("conv2d", (2, 4, 5, 298), (9, 4, 3, 3), padding=1),
-    convolution("conv2d", (2, 4, 5, 77), (8, 2, 3, 3), "bfloat16", groups=2, padding=1),
-    convolution("conv_transpose2d", (2, 4, 5, 75), (4, 9, 3, 4), "float16", stride=(1, 3)),
-    convolution("conv_transpose2d", (2, 4, 5, 75), (4, 9, 1, 3), bias=True, stride=2),
-]
-
-
-@every_line(forced_backends("plain"), LINES)
-def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    check_line(backend, case)
-
-
 # What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs
 # of rows, of which the second is ragged.
 PLAIN_KINDS: dict[str, Any] = {
@@ -275,45 +256,28 @@ PLAIN_KINDS: dict[str, Any] = {
 
 
 @pytest.fixture
-def several_tiles(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+def several_tiles(instance: Instance, steer: Steering) -> None:
     """Of the layouts, plans choose among those of the instance that divide x and another axis.
 
     Where lines are many, tiles have several passes, and blocks have several tiles.
     """
-    candidates = plain_tiles._candidates
-
-    def suitable(problem: Any) -> Iterator[plain_tiles.Layout]:
-        for layout in candidates(problem):
-            *outer, x = layout.tiles
-            several = x > 1 and (math.prod(outer) > 1 < layout.passes or problem.geometry.rank == 1)
-            if several and instance == plain_conv._instances(dtype, layout.shape)[1]:
-                yield layout
-
     dtype = DTYPE_NAMES[dict(instance.defines)["ELEMENT"]]
-    monkeypatch.setattr(plain_tiles, "_candidates", suitable)
-    monkeypatch.setattr(plain_tiles, "_BEGIN", 10**12)
-    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
-    for name in ("_plan", "_plan_joined"):
-        monkeypatch.setattr(plain_conv, name, getattr(plain_conv, name).__wrapped__)
+
+    def suitable(problem: Any, layout: plain_tiles.Layout) -> bool:
+        *outer, x = layout.tiles
+        several = x > 1 and (math.prod(outer) > 1 < layout.passes or problem.geometry.rank == 1)
+        return several and instance == plain_conv._instances(dtype, layout.shape)[1]
+
+    steer.choose_among(plain_tiles, suitable)
+    steer.replace(plain_tiles, BLOCK_START=10**12)
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("instance", cases=PLAIN)
 @pytest.mark.usefixtures("several_tiles")
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
-@pytest.mark.parametrize("instance", PLAIN, ids=str)
 def test_plain_instance(instance: Instance, kind: str) -> None:
     macros = dict(instance.defines)
-    width = int(macros["POSITIONS"]) * int(macros["COLUMNS"])
-    function, input_shape, weight_shape, options = PLAIN_KINDS[kind](width)
+    call = PLAIN_KINDS[kind](int(macros["POSITIONS"]) * int(macros["COLUMNS"]))
     groups = 1 if kind in ("three axes", "planes without taps") else 2
-    case = convolution(
-        function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
-        bias=True, groups=groups, **options,
-    )  # fmt: skip
-    backend = Recorder("plain")
-    test_convolution.check(backend, case)
-    pack, launch = backend.launches
-    assert pack.instance.function == "pack_plain"
-    assert launch.instance == instance
+    launch = run_once("plain", call_for(instance, call, groups), instance).launch
     assert launch.grid == launch.unit, "a block has some of the tiles of a unit"

@@ -17,7 +17,7 @@ from backends import EmulatorBackend, NumpyBackend, forced_backends
 from bounds import assert_same_bits
 from cupyconv._axes import has_one_tap
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice, modes, pointwise16_conv, pointwise_conv, question
+from cupyconv._kernels import modes, pointwise16_conv, pointwise_conv, question
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import SHARED, Instance, Launch, Processor
 from cupyconv._kernels.modes import SLAB_ROWS, TEAM
@@ -25,18 +25,23 @@ from cupyconv._kernels.pointwise16_conv import Pointwise16Plan
 from cupyconv._kernels.pointwise_conv import PointwisePlan
 from cupyconv._kernels.streaming_conv import StreamingPlan
 from planning import (
-    ALL,
     HOPPER,
+    Steering,
     any_mode,
+    checked_plan_of,
     constant,
     conv,
     conv_transpose,
     plan_of,
-    printed,
     streaming_geometries,
 )
-from running import Recorder, check_line, choose_among, dtype_of, every_line, instances_of
-from strategies import FLOATS, Case, Convolution, convolution, many_channels
+from running import (
+    call_for,
+    instances_of,
+    on_the_emulator,
+    run_once,
+)
+from strategies import FLOATS, Convolution, convolution, many_channels
 from subjects import ConvolutionSubject, Example
 
 BACKENDS = forced_backends("pointwise", wgmma=True)
@@ -62,6 +67,16 @@ CHOSEN16 = [
 ]
 
 
+LINES = [
+    convolution("conv1d", (3, 80, 298), (70, 80, 1), precision="tf32"),
+    convolution("conv1d", (3, 80, 301), (70, 80, 1), precision="tf32"),
+    convolution("conv1d", (3, 132, 300), (70, 132, 1), "float16"),
+    convolution("conv1d", (3, 154, 302), (70, 154, 1), "bfloat16"),
+    convolution("conv_transpose1d", (2, 150, 304), (150, 76, 1), "float16"),
+    convolution("conv2d", (2, 80, 3, 100), (70, 80, 1, 1), precision="tf32"),
+]
+
+
 def threads(instance: Instance) -> int:
     return (int(dict(instance.defines)["TEAMS"]) + 1) * constant(instance.source, "TEAM")
 
@@ -74,7 +89,17 @@ SUBJECTS = (
         tested=POINTWISE,
         chosen=CHOSEN,
         able=lambda dtype, target: dtype == np.float32 and target == "sm_90a",
-        examples={"pointwise": Example(("sm_90a",), CHOSEN[0], "tf32")},
+        limits={name: getattr(pointwise_conv, name) for name in ("TEAM", "MAX_STAGES")},
+        examples={
+            "pointwise": Example(
+                ("sm_90a",),
+                CHOSEN[0],
+                "tf32",
+                drawn=[many_channels()],
+                promised=test_promises.STILL,
+                lines=LINES,
+            )
+        },
     ),
     ConvolutionSubject(
         pointwise16_conv,
@@ -83,6 +108,10 @@ SUBJECTS = (
         tested=POINTWISE16,
         chosen=CHOSEN16,
         able=lambda dtype, target: dtype.itemsize == 2 and dtype in FLOATS and target == "sm_90a",
+        limits={
+            "TEAM": TEAM,
+            **{name: getattr(pointwise16_conv, name) for name in ("SIDE", "WORD", "MAX_STAGES")},
+        },
         examples={},
     ),
 )
@@ -102,24 +131,20 @@ def test_pointwise_plans(
     geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], multiprocessors: int
 ) -> None:
     processor = Processor("sm_90a", multiprocessors)
-    plan = plan_of(geometry, *mode, processor, "pointwise")
+    plan = checked_plan_of(geometry, *mode, processor, "pointwise")
     own = modes.unscaled_mode(mode[0].name, mode[1])
     assert own
     if own.products > 1 or not has_one_tap(geometry):
         assert isinstance(plan, DirectPlan)
         return
     if own.itemsize == 2:
-        check_pointwise16(geometry, mode, processor, plan)
+        check_pointwise16(geometry, mode[0], processor, plan)
         return
     if not isinstance(plan, PointwisePlan):  # the packing kernel divides its steps in 28 bits
         slabs = geometry.groups * -(-geometry.rows // SLAB_ROWS)
         assert 6 * SLAB_ROWS * slabs * (geometry.channels // own.block + 4) >= 2**28
         return
-    again = choice._plan_conv.__wrapped__(geometry, *mode, processor, "pointwise")
-    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    printed(plan, plan.pack, plan.launch)
     launch, layout, shape = plan.launch, plan.layout, plan.layout.shape
-    assert {plan.pack.instance, launch.instance} <= set(ALL["sm_90a"])
     assert launch.instance == pointwise_conv._instance(own, shape)
     assert launch.early and launch.block == shape.threads
     # Chunks cover the channels, units the rows, tiles the positions.
@@ -134,7 +159,7 @@ def test_pointwise_plans(
     assert plan.summation.steps == layout.chunks * shape.channels // own.block
     assert plan.packed == layout.units * 64 * shape.held * plan.summation.steps * 32
     # Blocks stay with a unit, each has a tile, and those of a multiprocessor have room.
-    assert launch.unit == layout.units and launch.grid % layout.units == 0
+    assert launch.unit == layout.units
     assert launch.grid // layout.units <= layout.tiles
     assert layout.alone == (layout.tiles * layout.units <= multiprocessors)
     beside = 1 if layout.alone else 2 // shape.teams
@@ -151,19 +176,12 @@ def test_pointwise_plans(
 
 
 def check_pointwise16(
-    geometry: ConvGeometry,
-    mode: tuple[np.dtype[Any], str],
-    processor: Processor,
-    plan: question.Plan,
+    geometry: ConvGeometry, dtype: np.dtype[Any], processor: Processor, plan: question.Plan
 ) -> None:
     """The plan of 16-bit numbers: blocks of 64 by 64 of them."""
     assert isinstance(plan, Pointwise16Plan)
-    again = choice._plan_conv.__wrapped__(geometry, *mode, processor, "pointwise")
-    assert plan == again and hash(plan) == hash(again) and str(plan) == str(again)
-    printed(plan, plan.launch)
     launch, layout, shape = plan.launch, plan.layout, plan.layout.shape
-    assert launch.instance in ALL["sm_90a"]
-    assert launch.instance == pointwise16_conv._instance(mode[0].name, shape)
+    assert launch.instance == pointwise16_conv._instance(dtype.name, shape)
     assert not launch.early and launch.block == shape.threads
     # Chunks cover the channels, units the rows, blocks and tiles the positions.
     size = math.prod(axis.size_out for axis in geometry.axes)
@@ -226,22 +244,6 @@ def test_what_is_not_for_the_pointwise_kernel() -> None:
         assert isinstance(plan, DirectPlan)
 
 
-def test_limits_of_the_kernel() -> None:
-    for name in ("TEAM", "MAX_STAGES"):
-        assert constant("pointwise_conv.cu", name) == getattr(pointwise_conv, name)
-    assert constant("pointwise16_conv.cu", "TEAM") == TEAM
-    for name in ("SIDE", "WORD", "MAX_STAGES"):
-        assert constant("pointwise16_conv.cu", name) == getattr(pointwise16_conv, name)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@given(case=many_channels())
-def test_definition_where_one_tap_has_many_channels(
-    backend: NumpyBackend, case: Convolution
-) -> None:
-    test_convolution.check(backend, case)
-
-
 @pytest.mark.parametrize("backends", PAIRS)
 @given(case=many_channels())
 def test_many_channels_have_the_same_bits_by_two_kernels(
@@ -251,29 +253,6 @@ def test_many_channels_have_the_same_bits_by_two_kernels(
     assume(channels <= 128 or case["input"].dtype == np.float32)  # or it is the direct kernel
     first, second = (backend.compute(case) for backend in backends)
     assert_same_bits(first, second)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", test_promises.STILL, ids=str)
-def test_one_tap(backend: NumpyBackend, case: Case) -> None:
-    test_promises.check_promises(backend, case)
-
-
-# Several tiles along lines that are no whole chunks of 16 bytes: of an odd number of elements, of
-# pairs and of fours.
-LINES = [
-    convolution("conv1d", (3, 80, 298), (70, 80, 1), precision="tf32"),
-    convolution("conv1d", (3, 80, 301), (70, 80, 1), precision="tf32"),
-    convolution("conv1d", (3, 132, 300), (70, 132, 1), "float16"),
-    convolution("conv1d", (3, 154, 302), (70, 154, 1), "bfloat16"),
-    convolution("conv_transpose1d", (2, 150, 304), (150, 76, 1), "float16"),
-    convolution("conv2d", (2, 80, 3, 100), (70, 80, 1, 1), precision="tf32"),
-]
-
-
-@every_line(BACKENDS, LINES)
-def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    check_line(backend, case)
 
 
 # What the pointwise kernel tells apart, for c channels, r rows and tiles of n positions: inputs
@@ -288,63 +267,44 @@ POINTWISE_KINDS: dict[str, Any] = {
 
 
 def pointwise_case(
-    instance: Instance, kind: str, chunks: int, batch: int | None, monkeypatch: pytest.MonkeyPatch
+    instance: Instance, kind: str, chunks: int, batch: int | None, steer: Steering
 ) -> Convolution:
     """A convolution of some whole chunks and a ragged one, planned in the instance's shape."""
     macros = dict(instance.defines)
     shape = pointwise_conv.Shape(*(int(macros[name]) for name in ("CHANNELS", "TEAMS", "HELD")))
-    monkeypatch.setattr(pointwise_conv, "SHAPES", (shape,))
+    steer.replace(pointwise_conv, SHAPES=(shape,))
     channels, rows = chunks * shape.channels + 5, shape.rows + 33
-    sizes = channels, rows, shape.places
-    function, input_shape, weight_shape, options = POINTWISE_KINDS[kind](*sizes)
-    return convolution(
-        function, (batch or input_shape[0], *input_shape[1:]), weight_shape,
-        bias=True, groups=input_shape[1] // channels, precision="tf32", **options,
-    )  # fmt: skip
+    function, input_shape, *rest = POINTWISE_KINDS[kind](channels, rows, shape.places)
+    input_shape = (batch or input_shape[0], *input_shape[1:])
+    groups = input_shape[1] // channels
+    return call_for(instance, (function, input_shape, *rest), groups, "tf32")
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("instance", cases=POINTWISE)
 @pytest.mark.parametrize("kind", POINTWISE_KINDS)
-@pytest.mark.parametrize("instance", POINTWISE, ids=str)
-def test_pointwise_instance(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pointwise_instance(instance: Instance, kind: str, steer: Steering) -> None:
     """A ragged last chunk, row tile and tile, and more chunks than stages."""
-    case = pointwise_case(instance, kind, 9, None, monkeypatch)
-    backend = Recorder("pointwise")
-    with monkeypatch.context() as patch:
-        patch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
-        test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    layout, launch = plan.layout, backend.launches[-1]
-    assert launch.instance == plan.launch.instance == instance
+    plan = run_once("pointwise", pointwise_case(instance, kind, 9, None, steer), instance)
+    layout = plan.layout
     assert layout.alone == (kind == "one tile")
-    assert (launch.early, len(backend.launches)) == (True, 2)
+    assert plan.launch.early
     assert layout.units == (1 if layout.alone else 4)
     assert layout.chunks == 10 > layout.stages
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("instance", cases=POINTWISE)
 @pytest.mark.parametrize("kind", ["in bulk", "odd"])
-@pytest.mark.parametrize("instance", POINTWISE, ids=str)
-def test_weights_that_stay(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_stay(instance: Instance, kind: str, steer: Steering) -> None:
     """Of blocks with several tiles, and more chunks than stages."""
-    case = pointwise_case(instance, kind, 2, 5, monkeypatch)
-    monkeypatch.setattr(pointwise_conv, "_LEAST_STAGES", 2)
-    monkeypatch.setattr(pointwise_conv, "MAX_STAGES", 2)
-    choose_among(monkeypatch, pointwise_conv, lambda _, layout: layout.stay)
-    backend = Recorder("pointwise")
-    test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    layout = plan.layout
-    assert plan.launch.instance == instance
+    case = pointwise_case(instance, kind, 2, 5, steer)
+    steer.replace(pointwise_conv, LEAST_STAGES=2, MAX_STAGES=2)
+    steer.choose_among(pointwise_conv, lambda _, layout: layout.stay)
+    layout = run_once("pointwise", case, instance).layout
     assert layout.stay and (layout.chunks, layout.stages, layout.units) == (3, 2, 4)
     assert layout.tiles == 10 > layout.blocks
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
-@pytest.mark.parametrize(("channels", "bulk"), [(67, False), (68, True)])
+@on_the_emulator("channels", "bulk", cases=[(67, False), (68, True)])
 def test_each_warp_has_channels_to_copy_in_bulk(channels: int, bulk: bool) -> None:
     """With fewer than four in the last chunk, one could fall behind the others by a phase."""
     backend, packed = EmulatorBackend("pointwise"), []
@@ -383,32 +343,17 @@ POINTWISE16_KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("instance", cases=POINTWISE16)
 @pytest.mark.parametrize("kind", POINTWISE16_KINDS)
-@pytest.mark.parametrize("instance", POINTWISE16, ids=str)
-def test_pointwise16_instance(
-    instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pointwise16_instance(instance: Instance, kind: str, steer: Steering) -> None:
     """A ragged last chunk, row tile and tile, and more chunks than stages."""
     macros = dict(instance.defines)
     names = "TEAMS", "SLABS", "BLOCKS", "RESIDENT"
     shape = pointwise16_conv.Shape(*(int(macros[name]) for name in names))
-    monkeypatch.setattr(pointwise16_conv, "SHAPES", {shape: 1})
-    monkeypatch.setattr(pointwise16_conv, "MAX_STAGES", 2)
+    steer.replace(pointwise16_conv, SHAPES={shape: 1}, MAX_STAGES=2)
     sizes = 3 * pointwise16_conv.SIDE + 8, shape.rows + 33, pointwise16_conv.SIDE * shape.blocks
-    function, input_shape, weight_shape, options = POINTWISE16_KINDS[kind](*sizes)
     groups = 1 if kind == "small" else 2
-    case = convolution(
-        function, input_shape, weight_shape, dtype_of(macros["ELEMENT"]),
-        bias=True, groups=groups, **options,
-    )  # fmt: skip
-    backend = Recorder("pointwise")
-    with monkeypatch.context() as patch:
-        patch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
-        test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    assert [launch.instance for launch in backend.launches] == [instance]
-    layout = plan.layout
+    case = call_for(instance, POINTWISE16_KINDS[kind](*sizes), groups)
+    layout = run_once("pointwise", case, instance).layout
     assert (layout.units, layout.chunks, layout.stages) == (2 * groups, 4, 2)
     assert layout.blocks > shape.blocks or kind in ("small", "weights one by one")

@@ -8,8 +8,8 @@ import test_fused
 from cupyconv._kernels import pooled_norm, views
 from cupyconv._kernels.launches import ELEMENTS, Instance
 from matrices import choose_shape, parts_of
-from planning import constant
-from running import INSTANCES, Recorder, dtype_of, instances_of
+from planning import Steering, constant
+from running import INSTANCES, Recorder, dtype_of, instances_of, on_the_emulator
 from subjects import Subject
 
 POOLED = [i for i in instances_of("matrix_conv.cu") if ("POOLS", "1") in i.defines]
@@ -28,24 +28,19 @@ SUBJECTS = (
         everywhere=False,
         tested=POOLED,
         elsewhere=("combine", "normalize", "activate"),  # the last one by test_fused
+        limits={"THREADS": views.THREADS},
     ),
 )
 
 
-def test_limits_of_the_kernel() -> None:
-    assert constant("pooled_norm.cu", "THREADS") == views.THREADS
-
-
 @pytest.fixture
-def several(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+def several(instance: Instance, steer: Steering) -> None:
     """Of the tilings, plans choose among those of the instance that divide x and another axis."""
-    choose_shape(monkeypatch, parts_of(instance), (1, 1, 1))
+    choose_shape(steer, parts_of(instance), (1, 1, 1))
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("instance", cases=POOLED)
 @pytest.mark.usefixtures("several")
-@pytest.mark.parametrize("instance", POOLED, ids=str)
 def test_pooled_instance(instance: Instance) -> None:
     """The fused operation, with odd sizes and more rows than a block has."""
     kernel, dtype, precision, _, shape = parts_of(instance)

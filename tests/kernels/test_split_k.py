@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,20 +13,25 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import test_convolution
-import test_promises
 import test_windows
 from backends import NumpyBackend, forced_backends
 from bounds import assert_convolution, assert_same_bits
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice, matrix_conv, matrix_tiles, modes
+from cupyconv._kernels import matrix_conv, matrix_tiles, modes
 from cupyconv._kernels.direct_conv import DirectPlan
-from cupyconv._kernels.launches import ELEMENTS, Instance
+from cupyconv._kernels.launches import Instance
 from cupyconv._kernels.matrix_conv import MatrixPlan
 from cupyconv._kernels.question import Question
 from matrices import parts_of
-from planning import HOPPER, conv, conv_transpose, plan_of
-from running import Recorder, check_line, dtype_of, every_line, instances_of
-from strategies import MODES, Case, Convolution, convolution, deep_convolutions
+from planning import HOPPER, Steering, conv, conv_transpose, plan_of
+from running import (
+    call_for,
+    instances_of,
+    on_the_emulator,
+    run_once,
+)
+from strategies import MODES, Convolution, convolution, deep_convolutions
+from subjects import Example
 
 BACKENDS = forced_backends("spans", wgmma=True)
 SPANS = [i for i in instances_of("matrix_conv.cu") if ("SPANS", "1") in i.defines]
@@ -36,13 +42,22 @@ DEEP = [
     convolution(function, input_shape, weight_shape, dtype, precision=precision, bias=True, **more)
     for dtype, precision in MODES
     for function, input_shape, weight_shape, more in (
-        ("conv2d", (7, 70, 7, 9), (70, 70, 3, 3), {"padding": 1}),
-        ("conv_transpose2d", (5, 80, 5, 7), (80, 40, 3, 4), {"stride": 2, "groups": 2}),
+        ("conv2d", (4, 70, 7, 9), (70, 70, 3, 3), {"padding": 1}),
+        ("conv_transpose2d", (3, 80, 5, 7), (80, 40, 3, 4), {"stride": 2, "groups": 2}),
     )
 ]
 for case in DEEP[::2]:
     case["input"][1, :, 3] = np.nan
     case["input"][2, 5, 1, ::3] = np.inf
+
+
+EXAMPLE = Example(
+    ("sm_90a",),
+    conv((8, 64, 14, 14), (64, 64, 3, 3), padding=1),  # its slices have several K blocks
+    drawn=[deep_convolutions()],
+    promised=DEEP,
+    lines=[convolution("conv2d", (2, 70, 4, 38), (20, 70, 3, 3), "float16", padding=1)],
+)
 
 
 def test_spans_are_compared_in_all_batches() -> None:
@@ -91,12 +106,6 @@ def test_phases_without_taps_have_no_spans() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@given(case=deep_convolutions())
-def test_definition_where_sums_have_spans(backend: NumpyBackend, case: Convolution) -> None:
-    test_convolution.check(backend, case)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 @test_convolution.every_mode
 @pytest.mark.parametrize("geometry", ["padded", "phases", "three axes"])
 def test_special_values_in_spans(
@@ -116,16 +125,10 @@ def test_special_values_in_spans(
     test_convolution.check(backend, case.with_arrays(input=x))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", DEEP, ids=str)
-def test_sums_of_spans(backend: NumpyBackend, case: Case) -> None:
-    test_promises.check_promises(backend, case)
-
-
 @st.composite
 def deep_calls(draw: st.DrawFn) -> Convolution:
     """Calls of which a range of channels is spread, or one of samples: what one span sees."""
-    samples = draw(st.sampled_from([1, 2, 9]))
+    samples = draw(st.sampled_from([1, 2, 5]))
     case = convolution(
         "conv2d", (samples, 70, 5, 7), (70, 70, 3, 3), padding=1,
         precision=draw(st.sampled_from(test_windows.PRECISIONS)),
@@ -152,16 +155,6 @@ def test_magnitudes_in_spans(backend: NumpyBackend, case: Convolution) -> None:
     assert_same_bits(alone, result[-1:])
 
 
-# Several tiles along lines that are no whole chunks of 16 bytes: of an odd number of elements, of
-# pairs and of fours.
-LINES = [convolution("conv2d", (2, 70, 4, 38), (20, 70, 3, 3), "float16", padding=1)]
-
-
-@every_line(BACKENDS, LINES)
-def test_lines_that_are_no_whole_chunks(backend: NumpyBackend, case: Convolution) -> None:
-    check_line(backend, case)
-
-
 # What sums of several spans tell apart, by the channels c and the rows r of a group.
 SPAN_KINDS: dict[str, Any] = {
     "apart": lambda c, r: ("conv2d", (1, 2 * c, 5, 9), (2 * r, c, 3, 2), {"padding": 1}),
@@ -172,33 +165,22 @@ SPAN_KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.emulator
-@pytest.mark.instance
+@on_the_emulator("instance", cases=SPANS)
 @pytest.mark.parametrize("kind", SPAN_KINDS)
-@pytest.mark.parametrize("instance", SPANS, ids=str)
-def test_spans_instance(instance: Instance, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_instance(instance: Instance, kind: str, steer: Steering) -> None:
     """Two groups, and three spans, the last one with a ragged block of channels."""
-    _, dtype, precision, mode, shape = parts_of(instance)
+    _, _, precision, mode, shape = parts_of(instance)
+    apart, candidates = kind != "together", matrix_tiles.candidates
+
+    def chosen(*arguments: Any) -> Iterator[matrix_tiles.Tiling]:
+        return (replace(one, apart=apart) for one in candidates(*arguments))
+
     for module in (matrix_conv, matrix_tiles):
-        monkeypatch.setattr(module, "span_shapes", lambda mode: (shape,))
-    monkeypatch.setattr(modes, "mode", lambda *arguments: mode)
-    monkeypatch.setattr(choice, "_plan_conv", choice._plan_conv.__wrapped__)
-    monkeypatch.setattr(matrix_conv, "_sum", matrix_conv._sum.__wrapped__)
-    cycles = matrix_tiles._cycles
-    apart = kind != "together"
-    monkeypatch.setattr(matrix_tiles, "_cycles", lambda *arguments: (cycles(*arguments)[0], apart))
-    function, input_shape, weight_shape, options = SPAN_KINDS[kind](
-        9 * mode.block - 5, shape.rows + 9
-    )
-    case = convolution(
-        function, input_shape, weight_shape, dtype_of(ELEMENTS[dtype]),
-        bias=True, groups=2, precision=precision, **options,
-    )  # fmt: skip
-    backend = Recorder("spans")
-    test_convolution.check(backend, case)
-    (plan,) = backend.plans
-    assert backend.launches == [plan.pack, plan.launch]
-    assert plan.launch.instance == instance
+        steer.replace(module, span_shapes=lambda mode: (shape,))
+    steer.replace(matrix_tiles, candidates=chosen)
+    steer.replace(modes, mode=lambda *arguments: mode)
+    call = SPAN_KINDS[kind](9 * mode.block - 5, shape.rows + 9)
+    plan = run_once("spans", call_for(instance, call, 2, precision), instance)
     sum, tiling = plan.summation, plan.layout
     assert sum.spans in (3, 9) and sum.channels % mode.block
     assert tiling.apart == apart and not tiling.resident

@@ -101,8 +101,10 @@ def test_depthwise_plans(
         assert (tiles - 1) * tile < size <= tiles * tile
     tiles = layout.channel_tiles * layout.row_tiles * math.prod(layout.tiles)
     assert plan.launch.grid == geometry.batch * tiles
-    anywhere = f"\nconstexpr int ANYWHERE = {depthwise_tiles.ANYWHERE};"
-    assert anywhere in _compile.source("depthwise_conv.cu")
+    loads = depthwise_tiles.ELEMENTWISE, depthwise_tiles.ALIGNED, depthwise_tiles.ANYWHERE
+    assert loads == (0, 1, 2)
+    names = "enum Loads : int64 { ELEMENTWISE, ALIGNED, ANYWHERE };"
+    assert names in _compile.source("depthwise_conv.cu")
     # A block has threads for all columns, and lines for all positions along y.
     x = layout.axes[2]
     lines = layout.shape.lines

@@ -80,7 +80,7 @@ def packing(instance: Instance, name: str) -> int:
 def portable_staging() -> tuple[int, int]:
     """Sums of a thread up to which the portable kernel has two producer warpgroups; its loads."""
     found = re.search(
-        r"STAGING_TEAMS = ROWS \* COLUMNS \* 4 \* PARTS <= (\d+) && !POOLS \? 2 : 1, "
+        r"PRODUCER_WARPGROUPS = ROWS \* COLUMNS \* 4 \* PARTS <= (\d+) && !POOLS \? 2 : 1, "
         r"LOADS = (\d+);",
         _compile.source("matrix_conv.cu"),
     )
@@ -95,14 +95,14 @@ def threads(instance: Instance) -> int:
     defines = dict(instance.defines)
     multiplying, text = int(defines["TEAMS"]), _compile.source(instance.source)
     if defines["ENGINE"] == "WgmmaEngine":
-        assert "STAGING_TEAMS = 4 - TEAMS;" in text
+        assert "PRODUCER_WARPGROUPS = 4 - TEAMS;" in text
         staging = 4 - multiplying
     else:
         # A multiplying thread has a 128th of a row tile of each column tile: SEGMENT / 2 columns.
         pieces = max(1, int(defines["SLABS"]) // multiplying) * int(defines["SEGMENTS"])
         partial = pieces * int(defines["SEGMENT"]) // 2 * int(defines["PARTS"])
         staging = 2 if partial <= portable_staging()[0] and "POOLS" not in defines else 1
-    return (multiplying + staging) * constant(instance.source, "TEAM")
+    return (multiplying + staging) * constant(instance.source, "WARPGROUP")
 
 
 def order(plan: Any) -> tuple[Any, ...]:
@@ -125,7 +125,8 @@ SUBJECTS = (
         order=order,
         order_of_joined=order_of_joined,
         limits={
-            **{name: getattr(modes, name) for name in ("SLAB_ROWS", "TEAM")},
+            "SLAB_ROWS": modes.SLAB_ROWS,
+            "WARPGROUP": modes.TEAM,
             **{name: getattr(sums, name) for name in ("MOST_FOLDS", "MOST_ORDERED")},
             "MAX_STAGES": matrix_tiles.MAX_STAGES,
             "SLOT_BYTES": modes.SLOT,
@@ -254,9 +255,7 @@ def test_matrix_plans(
     turns = sum.steps // blocks * -(-blocks // packed_weights._PACK_DEEP)
     assert plan.splits == 1 or turns // plan.splits >= 16
     assert packing(plan.pack.instance, "SIDE") == sum.mode.pack_rows
-    assert f"\nconstexpr int DEEP = {packed_weights._PACK_DEEP};\n" in _compile.source(
-        "pack_weights.cu"
-    )
+    assert packed_weights._PACK_DEEP == constant("pack_weights.cu", "DEEP")
     assert plan.pack.block == threads(plan.pack.instance)
 
 

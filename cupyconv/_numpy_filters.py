@@ -231,9 +231,15 @@ def _add_dot_products(
     pad = taps - 1 - axis.pad if transposed else axis.pad
     kernels = np.ascontiguousarray(weights[..., ::-1]) if transposed else weights
     for sample, group, row in np.ndindex(out.shape[:3]):
-        for first in range(0, taps, _DOT_TAPS):
-            kernel = kernels[group, row, first : first + _DOT_TAPS]
-            _add_correlation(values[sample, group], kernel, pad - first, out[sample, group, row])
+        for first, begin in itertools.product(
+            range(0, taps, _DOT_TAPS), range(0, out.shape[3], _TILE)
+        ):
+            _add_correlation(
+                values[sample, group],
+                kernels[group, row, first : first + _DOT_TAPS],
+                pad - first - begin,
+                out[sample, group, row, begin : begin + _TILE],
+            )
 
 
 def _add_correlation(values: np.ndarray, kernel: np.ndarray, pad: int, out: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupyconv
+from benchmarks import on_numpy
 from bounds import assert_same_bits
 from cupyconv import _numpy_filters
 from cupyconv._numpy_filters import Axis, add_filtered
@@ -130,3 +131,20 @@ def test_long_sums_stay_accurate() -> None:
     out = cupyconv.conv2d(image[None, None], kernel[None, None])
     exact = cupyconv.conv2d(image[None, None].astype(float), kernel[None, None].astype(float))
     assert np.linalg.norm(out - exact) <= 1e-6 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_benchmark_beside_scipy(
+    dtype: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It asserts that all of a line compute the same."""
+    monkeypatch.setattr(on_numpy, "IMAGE", (40, 50))
+    monkeypatch.setattr(on_numpy, "KERNELS", (3, 5))
+    monkeypatch.setattr(on_numpy, "SIGNALS", ((900, 11), (700, 200)))
+    monkeypatch.setattr(on_numpy, "ENOUGH", 0)
+    monkeypatch.setattr("sys.argv", ["on_numpy", "--dtype", dtype])
+    on_numpy.main()
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.endswith(f"{dtype}; milliseconds of processor time")
+    assert len(lines) == 2 + 2 + 4
+    assert all("cupyconv" in line for line in lines)

@@ -193,28 +193,28 @@ def _add_bands(
     for begin in range(0, out.shape[-2], height):
         end = min(begin + height, out.shape[-2])
         cut = [_cut(*pair, begin, end) for pair in along]
-        met = [(source, target, tap) for tap, (source, target) in enumerate(cut) if _size(source)]
-        if not met:
+        # For each weight of a column of the kernel, and each place that it has in the matrix.
+        line, row = (np.concatenate([_positions(pair[side]) for pair in cut]) for side in (0, 1))
+        if not line.size:
             continue
-        first = min(source.start for source, _, _ in met)
-        last = 1 + max(source.stop - source.step for source, _, _ in met)
-        bands = np.zeros((*columns.shape[:-1], *ones, end - begin, last - first), out.dtype)
-        for source, target, tap in met:
-            rows, inputs = np.ogrid[target], np.ogrid[source]
-            bands[..., rows, inputs - first] = columns[..., tap].reshape(bands.shape[:-2] + (1,))
+        tap = np.repeat(np.arange(taps), [len(_positions(source)) for source, _ in cut])
+        first, last = line.min(), line.max() + 1
+        shape = (*weights.shape[:2], *ones, end - begin, last - first)
         for taps_across in np.ndindex(columns.shape[:-3]):
-            sliced = [line[tap] for line, tap in zip((*outer, across), taps_across, strict=True)]
+            band = np.zeros((*weights.shape[:2], end - begin, last - first), out.dtype)
+            band[:, :, row, line - first] = columns[taps_across][:, :, tap]
+            sliced = [axis[k] for axis, k in zip((*outer, across), taps_across, strict=True)]
             *sources, source = (source for source, _ in sliced)
             *targets, target = (target for _, target in sliced)
             lines = values[_ANY + (*sources, slice(first, last), source)]
             place = out[_ANY + (*targets, slice(begin, end), target)]
             if place.size:
                 product = scratch[: place.size].reshape(place.shape)
-                place += np.matmul(bands[taps_across], lines, out=product)
+                place += np.matmul(band.reshape(shape), lines, out=product)
 
 
-def _size(part: slice) -> int:
-    return len(range(part.start, part.stop, part.step))
+def _positions(part: slice) -> np.ndarray:
+    return np.arange(part.start, part.stop, part.step)
 
 
 def _suits_dot_products(axis: Axis, taps: int, dtype: np.dtype) -> bool:

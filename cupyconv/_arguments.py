@@ -131,8 +131,12 @@ def per_axis(
     minimum: int,
     limit: int = STEP_LIMIT,
     rule: str = _EACH,
+    advice: str = "",
 ) -> tuple[int, ...]:
-    """Return one integer for each of `rank` axes, each at least `minimum` and below `limit`."""
+    """Return one integer for each of `rank` axes, each at least `minimum` and below `limit`.
+
+    The error for another number of integers ends with the `advice`.
+    """
     plain = _plain(value)
     if not _is_sequence(plain):
         return _integers(function, argument, [plain], rule, value, minimum, limit) * rank
@@ -142,7 +146,7 @@ def per_axis(
     if len(result) != rank:
         raise ValueError(
             f"{function}: {argument} must have one value for each of {rank} spatial axes, "
-            f"got {argument}={shown(value)}"
+            f"got {argument}={shown(value)}{advice}"
         )
     return result
 
@@ -154,7 +158,20 @@ def pads(function: str, value: object, rank: int) -> Pads:
     items = [_plain(item) for item in islice(plain, rank + 1)] if _is_sequence(plain) else []
     pairs = [item for item in items if _is_sequence(item)]
     if not pairs:
-        flat = per_axis(function, "padding", value, rank, minimum=0, limit=SIZE_LIMIT, rule=rule)
+        advice = ""
+        if _is_sequence(plain) and len(plain) == 2 * rank:
+            nested = tuple(zip(plain[::2], plain[1::2], strict=True))
+            advice = f"; pairs of (before, after) are nested, padding={shown(nested)}"
+        flat = per_axis(
+            function,
+            "padding",
+            value,
+            rank,
+            minimum=0,
+            limit=SIZE_LIMIT,
+            rule=rule,
+            advice=advice,
+        )
         return tuple((pad, pad) for pad in flat)
     if not len(pairs) == len(items) == rank or any(len(pair) != 2 for pair in pairs):
         raise ValueError(f"{function}: padding must be {rule}, got padding={shown(value)}")
@@ -172,4 +189,27 @@ def padding(function: str, value: object, rank: int) -> Pads | str:
             return known  # a plain string, also if `value` is of a derived class
     raise ValueError(
         f"{function}: padding given by name must be 'valid' or 'same', got padding={shown(value)}"
+        + _padding_advice(function, value)
     )
+
+
+# Names of paddings elsewhere, by NumPy's names of what lies beyond the borders.
+_BORDERS = {
+    "reflect": ("reflect", "mirror"),
+    "symmetric": ("symmetric",),
+    "edge": ("edge", "replicate", "nearest"),
+    "wrap": ("wrap", "circular"),
+}
+
+
+def _padding_advice(function: str, name: str) -> str:
+    """Return how to get what `name` means elsewhere, or ""."""
+    transposed = "transpose" in function
+    if name == "full" and transposed:
+        return "; the default, padding=0, is the full result"
+    if name == "full":
+        return "; padding=dilation*(kernel - 1) on each axis is the full convolution"
+    for mode, names in _BORDERS.items():
+        if name in names and not transposed:
+            return f"; numpy.pad and cupy.pad with mode={mode!r} pad the input before the call"
+    return ""

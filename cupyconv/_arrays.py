@@ -9,6 +9,7 @@ import math
 import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import lru_cache
+from numbers import Number
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -141,19 +142,35 @@ def layout(array: Array) -> tuple[object, ...] | None:
 _DLPACK = {1: "numpy", 2: "cupy", 3: "numpy", 13: "cupy"}
 _INTERFACES = {"__cuda_array_interface__": "cupy", "__array_interface__": "numpy"}
 
+# Arguments with one value for each channel; so is the weight of a norm.
+_PER_CHANNEL = frozenset("bias mean var bn_weight bn_bias gn_weight gn_bias".split())
 
-def _advice(argument: str, array: object) -> str:
-    """Return how a foreign array becomes a NumPy or CuPy array, or "" if there is no way."""
-    if isinstance(array, (np.ndarray, np.generic)):  # `is_numpy` refuses it on purpose
+
+def advice(function: str, argument: str, value: object, library: str) -> str:
+    """Return how `value` becomes an array of "numpy" or "cupy", or "" if there is no way.
+
+    The `library` is that of the call's other arrays, for values that either could read.
+    """
+    reading = f"; {library}.asarray({argument}) makes it one"
+    if isinstance(value, np.ma.MaskedArray):
+        return f"; {argument}.filled(value) makes it one, with that value where it is masked"
+    if isinstance(value, (np.matrix, list, tuple, memoryview)):
+        return reading
+    if isinstance(value, (Number, np.number)):
+        per_channel = argument in _PER_CHANNEL or (argument == "weight" and "norm" in function)
+        return f"; {library}.full(channels, {argument}) is an array of it" if per_channel else ""
+    if isinstance(value, (np.ndarray, np.generic)):  # `is_numpy` refuses it on purpose
         return ""
+    if type(value).__module__.partition(".")[0] == "dask":
+        return "; the functions of cupyconv.dask take Dask arrays"
     # The attributes of a foreign object may raise anything, which must not hide our error. DLPack
     # comes first, since a PyTorch tensor that requires a gradient has no other usable interface.
     with suppress(Exception):
-        device, _ = array.__dlpack_device__()  # type: ignore[attr-defined]
+        device, _ = value.__dlpack_device__()  # type: ignore[attr-defined]
         return f"; {_DLPACK[device]}.from_dlpack({argument}) makes it one"
     for interface, module in _INTERFACES.items():
         with suppress(Exception):
-            getattr(array, interface)
+            getattr(value, interface)
             return f"; {module}.asarray({argument}) makes it one"
     return ""
 
@@ -176,9 +193,10 @@ def check(
         elif is_numpy(array):
             kinds[argument] = "NumPy"
         else:
+            library = "cupy" if any(map(is_cupy, arrays.values())) else "numpy"
             raise TypeError(
                 f"{name}: {argument} must be a NumPy or CuPy array, got {type(array).__name__}"
-                + _advice(argument, array)
+                + advice(name, argument, array, library)
             )
         dtype = array.dtype  # type: ignore[attr-defined]
         if dtype.name not in dtypes:

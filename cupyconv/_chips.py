@@ -1,12 +1,17 @@
-"""Peak rates of GPUs, as their makers state them. They bound the speed of a call."""
+"""Peak rates of GPUs, as their maker states them, and the names that GPUs go by.
+
+No call is faster than the peak rates allow.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ._arguments import shown
 from ._device import CupyDevice
 from ._kernels.launches import Processor
 
@@ -24,15 +29,16 @@ _H200 = _Rates(64, 128, 1024, 2048)
 _RATES = {
     "sm_75": _Rates(2, 64, 0, 512),
     "sm_80": _Rates(32, 64, 512, 1024),
-    "sm_86": _Rates(2, 128, 128, 256),
-    "sm_89": _Rates(2, 128, 128, 256),
+    "sm_86": _Rates(2, 128, 256, 512),
+    "sm_89": _Rates(2, 128, 256, 512),
     "sm_90a": _H200,
     "sm_100": _Rates(64, 128, 2048, 4096),
-    "sm_120": _Rates(2, 128, 128, 256),
+    "sm_120": _Rates(2, 128, 256, 512),
 }
-# Fractions of its peak rates that an H200 sustains: the bandwidth in a copy, the multiply-adds in
-# long matrix products, and the clock.
-_COPY, _PRODUCTS, _CLOCK = 0.88, 0.76, 0.89
+# GPUs with this word in their name sum Tensor Core products in float32 at half of the rate.
+_HALVED = "GeForce"
+# Fractions of its peak rates that an H200 sustains: the bandwidth in a copy, and the clock.
+_COPY, _CLOCK = 0.88, 0.89
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,10 @@ class Chip:
 
     @property
     def _rates(self) -> _Rates:
-        return _RATES[self.processor.target]
+        rates = _RATES[self.processor.target]
+        if _HALVED in self.name:
+            return rates._replace(tf32=rates.tf32 // 2, half=rates.half // 2)
+        return rates
 
     def _scalar(self, dtype: np.dtype) -> float:
         """Return the multiply-adds per cycle and multiprocessor without Tensor Cores."""
@@ -87,34 +96,79 @@ class Chip:
         return max(1, _H200.tf32 / self._rates.tf32) if unit == "Tensor Core" else 1
 
     def product_rate(self, dtype: np.dtype, precision: str) -> float | None:
-        """Return the multiply-adds per second that long matrix products sustain.
+        """Return the multiply-adds per second of the fastest units that may be used, at their peak.
 
         Return None for integers.
         """
         if dtype.kind in "iu":
             return None
-        tensor_cores = 0.0
-        if dtype.name == "float32":  # float32 accuracy takes three TF32 products
-            tensor_cores = self._rates.tf32 / (3 if precision == "float32" else 1)
-        elif dtype.itemsize == 2 and (dtype.name == "float16" or self._rates.tf32):
-            tensor_cores = self._rates.half
+        rates, tensor_cores = self._rates, 0.0
+        if dtype.name == "float32":
+            # float32 accuracy takes three TF32 products. On GPUs with wgmma, inputs may be scaled
+            # to float16 numbers: to one for TF32, to pairs with two products for float32.
+            full = precision == "float32"
+            tensor_cores = rates.tf32 / (3 if full else 1)
+            if self.processor.has_wgmma:
+                tensor_cores = max(tensor_cores, rates.half / (2 if full else 1))
+        elif dtype.itemsize == 2 and (dtype.name == "float16" or rates.tf32):
+            tensor_cores = rates.half
         cycles = self.processor.multiprocessors * self.clock
-        return _PRODUCTS * max(tensor_cores, self._scalar(dtype)) * cycles
+        return max(tensor_cores, self._scalar(dtype)) * cycles
 
 
-# A well-known GPU for each target.
-CHIPS = {
-    chip.processor.target: chip
-    for chip in (
-        Chip("T4", Processor("sm_75", 40), 1.59e9, 0.32e12),
-        Chip("A100", Processor("sm_80", 108), 1.41e9, 2.04e12),
-        Chip("RTX 3090", Processor("sm_86", 82), 1.70e9, 0.94e12),
-        Chip("RTX 4090", Processor("sm_89", 128), 2.52e9, 1.01e12),
-        Chip("H200", Processor("sm_90a", 132), 1.98e9, 4.80e12),
-        Chip("B200", Processor("sm_100", 148), 1.97e9, 8.00e12),
-        Chip("RTX 5090", Processor("sm_120", 170), 2.41e9, 1.79e12),
-    )
-}
+# Well-known GPUs. The first one of a target stands for the target.
+_CHIPS = (
+    Chip("T4", Processor("sm_75", 40), 1.59e9, 0.32e12),
+    Chip("A100", Processor("sm_80", 108), 1.41e9, 2.04e12),
+    Chip("GeForce RTX 3090", Processor("sm_86", 82), 1.70e9, 0.94e12),
+    Chip("A10", Processor("sm_86", 72), 1.70e9, 0.60e12),
+    Chip("GeForce RTX 4090", Processor("sm_89", 128), 2.52e9, 1.01e12),
+    Chip("L4", Processor("sm_89", 58), 2.04e9, 0.30e12),
+    Chip("L40S", Processor("sm_89", 142), 2.52e9, 0.87e12),
+    Chip("H200", Processor("sm_90a", 132), 1.98e9, 4.80e12),
+    Chip("H100", Processor("sm_90a", 132), 1.98e9, 3.36e12),
+    Chip("B200", Processor("sm_100", 148), 1.97e9, 8.00e12),
+    Chip("GeForce RTX 5090", Processor("sm_120", 170), 2.41e9, 1.79e12),
+)
+CHIPS: dict[str, Chip] = {}
+for _chip in _CHIPS:
+    CHIPS.setdefault(_chip.processor.target, _chip)
+_ASSUMED = "H100"  # by `assumed`
+
+# Parts of names that tell no two GPUs apart: the maker's words, the memory, spaces and marks.
+_INDISTINCT = re.compile(
+    r"nvidia|geforce|tesla|rtx|sm(?=[_ ]?\d)|sxm\d*|\b\d+gb|hbm\d\w*|[^a-z0-9]"
+)
+
+
+def _plain(name: str) -> str:
+    """Return what tells the name of a GPU from others: ``"h100"``, ``"3090"``, ``"90"``."""
+    return _INDISTINCT.sub("", name.lower())
+
+
+# By plain names of GPUs, and of compute capabilities with and without a suffix.
+_BY_NAME = {_plain(chip.name): chip for chip in _CHIPS}
+for _target, _chip in CHIPS.items():
+    _capability = _target.strip("sm_a")
+    _BY_NAME |= {_capability: _chip, f"{_capability}a": _chip}
+
+
+def named(name: object) -> Chip:
+    """Return the GPU that a name, a target or a compute capability stands for, or raise."""
+    chip = _BY_NAME.get(_plain(name)) if isinstance(name, str) else None
+    if chip is None:
+        raise ValueError(f"explain: target must be one of {names()}, got {shown(name)}")
+    return chip
+
+
+def names() -> str:
+    """Return the names of all GPUs and the targets that kernels are compiled for, in words."""
+    return f"{', '.join(chip.name for chip in _CHIPS)}, {', '.join(CHIPS)}"
+
+
+def assumed() -> Chip:
+    """Return the GPU that calls on NumPy arrays are explained for where there is none."""
+    return named(_ASSUMED)
 
 
 def current() -> Chip:

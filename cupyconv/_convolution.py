@@ -266,9 +266,10 @@ def conv_transpose(
         NumPy or CuPy array with any strides, with or without a batch axis. Its dtype is float16,
         bfloat16, float32, float64, complex64, complex128 or an integer.
     weight : ndarray, shape ``(C_in, C_out/groups, *kernel)``
-        Kernel: the same array that `conv` takes for the opposite direction. It lies on the same
-        device as `input`. The two dtypes may differ, as long as NumPy has a common one. With a
-        stride of 1 the result is the convolution of signal processing, as by ``numpy.convolve``.
+        Kernel: the same array that `conv` takes for the opposite direction. Each input adds it to
+        the output as it is, so that with a stride of 1 the result is the convolution of signal
+        processing, with a flipped kernel, as by ``numpy.convolve``. It lies on the same device as
+        `input`. The two dtypes may differ, as long as NumPy has a common one.
     bias : ndarray, shape ``(C_out,)``, optional
         Added to each output channel before the single rounding at the end.
     stride : int or sequence of int, default 1
@@ -384,6 +385,10 @@ def conv_transpose1d(
     >>> x = np.array([[1.0, 2.0, 3.0]])
     >>> cupyconv.conv_transpose1d(x, np.array([[[0.5, 1.0, 0.5]]]), stride=2, padding=1)
     array([[1. , 1.5, 2. , 2.5, 3. ]])
+    >>> cupyconv.conv_transpose1d(x, np.array([[[1.0, 10.0]]]))
+    array([[ 1., 12., 23., 30.]])
+    >>> np.convolve(x[0], np.array([1.0, 10.0]))
+    array([ 1., 12., 23., 30.])
     """
     options = (stride, padding, output_padding, groups, dilation, 1)
     operands = input, weight, bias

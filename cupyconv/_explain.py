@@ -10,7 +10,7 @@ import inspect
 import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from . import _arguments, _precision
 from . import _arrays as arrays
 from ._arguments import shown
 from ._arrays import Array, Blueprint, Convolution
-from ._chips import CHIPS, Chip, current
+from ._chips import Chip, assumed, current, named, names
 from ._convolution import (
     conv,
     conv1d,
@@ -40,6 +40,7 @@ from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal, multiply_adds
 from ._launch import KernelPath
+from ._least_work import LeastWork, least_work, pooled_share
 from ._normalization import batch_norm, group_norm
 from ._packing import Arguments
 from ._pooling import max_pool2d
@@ -88,7 +89,8 @@ class Explanation:
         ``"direct"``, else ``"fused"``, ``"normalize"`` or ``"max_pool2d"``; several of them are
         joined by ``" + "``, and a result without elements has ``"none"``.
     refused : dict of str to str
-        Kernels that were asked before it, each with the reason why it does not take the call.
+        Kernels that were asked before it, each with the reason why it does not take the call. They
+        are printed if `explain` was called with ``verbose=True``.
     plans : tuple of str
         The plans, with tiles.
     launches : tuple of Launch
@@ -99,12 +101,12 @@ class Explanation:
     bytes : int
         Bytes of all arrays of the call, the result among them, each counted once.
     limit_ms : float
-        The shortest time that the GPU could take, in milliseconds: the larger of `bytes` at the
-        rate of a copy and `operations` at the rate of matrix products.
+        The shortest time that the GPU could take, in milliseconds, see `explain`.
     limited_by : str
         ``"bytes"`` or ``"operations"``.
     expected_ms : float
-        The time that the planner's model gives the call and its launches, in milliseconds.
+        The time that the planner's model gives the call and its launches, in milliseconds, and at
+        least `limit_ms`.
     workspace : int
         Most bytes of memory beside arrays and result at any time.
     """
@@ -126,10 +128,11 @@ class Explanation:
     limited_by: str
     expected_ms: float
     workspace: int
+    verbose: bool = field(default=False, compare=False)
 
     @property
     def expected_share(self) -> float:
-        """The limit over the expected time: 1 is as fast as can be."""
+        """The limit over the expected time, at most 1, which is as fast as can be."""
         return self.limit_ms / self.expected_ms if self.expected_ms else 1.0
 
     def __repr__(self) -> str:
@@ -139,17 +142,21 @@ class Explanation:
         if self.operations:
             intensity = f"{self.operations / self.bytes:.3g} {unit} a byte"
             work = [_scaled(self.operations, unit), *work, intensity]
+        refused = self.refused.items() if self.verbose else ()
         rows = [
+            ("kernel", self.kernel),
+            (
+                "expected",
+                f"{_time(self.expected_ms)}, {_percent(self.expected_share)} of the limit",
+            ),
+            ("limit", f"{_time(self.limit_ms)}, by {self.limited_by}"),
+            ("workspace", _scaled(self.workspace, "B")),
+            ("work", ", ".join(work)),
             *((name, str(shape)) for name, shape in self.shapes.items()),
             ("result", f"{self.out_shape}, {self.dtype}"),
-            ("kernel", self.kernel),
-            *(("", f"not {name}: {reason}") for name, reason in self.refused.items()),
             *(("plan", plan) for plan in self.plans),
             *(("launch", _brief(launch)) for launch in self.launches),
-            ("work", ", ".join(work)),
-            ("limit", f"{_time(self.limit_ms)}, by {self.limited_by}"),
-            ("expected", f"{_time(self.expected_ms)}, {self.expected_share:.0%} of the limit"),
-            ("workspace", _scaled(self.workspace, "B")),
+            *(("refused", f"{name}: {reason}") for name, reason in refused),
         ]
         width = max(len(name) for name, _ in rows)
         lines = (f"  {name:{width}}  {text}" for name, text in rows)
@@ -170,7 +177,14 @@ def _scaled(number: float, unit: str) -> str:
 
 
 def _time(ms: float) -> str:
-    return f"{ms:.3g} ms" if ms >= 1 else f"{1e3 * ms:.3g} us"
+    for factor, unit in ((1, "ms"), (1e-3, "us")):
+        if ms >= factor:
+            return f"{ms / factor:.3g} {unit}"
+    return f"{1e6 * ms:.3g} ns"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.01 else "less than 1%"
 
 
 _LAUNCH = 3e-6  # seconds of a launch beside its work
@@ -230,7 +244,9 @@ class _NotingPath(KernelPath):
         self.kernels: list[str] = []
         self.refused: dict[str, str] = {}
         self.plans: list[str] = []
-        self.products = 0.0  # multiply-adds
+        self.products = 0.0  # multiply-adds, as they are usually counted
+        self.needed = 0  # multiply-adds that the result needs
+        self.shares: dict[int, float] = {}  # fractions of arrays that must be read, by their ids
         self.nbytes = 0  # of the arrays of a convolution
         self.seconds = 0.0
 
@@ -238,6 +254,17 @@ class _NotingPath(KernelPath):
         self.kernels.append(kernel)
         self.plans.append(str(tiles))
         self.seconds += max(nbytes / self.chip.copy_rate, self.chip.seconds(cycles))
+
+    def _count(self, geometry: ConvGeometry) -> LeastWork:
+        """Count the work of a convolution, and return the least of it."""
+        least = least_work(geometry)
+        self.products += multiply_adds(geometry)
+        self.needed += least.multiply_adds
+        return least
+
+    def least_bytes(self, array: Array) -> float:
+        """Return the bytes of an array of the call that must be read."""
+        return _bytes(array) * self.shares.get(id(array), 1.0)
 
     def _cycles(self, plan: Plan, dtype: np.dtype) -> float:
         """Return the cycles that the planner's model gives a convolution on this GPU."""
@@ -253,7 +280,8 @@ class _NotingPath(KernelPath):
         precision: str,
     ) -> Convolution:
         """Return what notes the launches of a convolution."""
-        self.products += multiply_adds(geometry)
+        least = self._count(geometry)
+        self.shares |= {id(data): least.input_share, id(weight): least.weight_share}
         self.nbytes = sum(map(_bytes, (data, weight, out)))
         return super().prepare(geometry, data, weight, bias, out, precision)
 
@@ -287,6 +315,7 @@ class _NotingPath(KernelPath):
 
     def _max_pool2d(self, plan: PoolPlan, geometry: PoolGeometry, data: Array, out: Array) -> None:
         """Note the launches of a max pooling."""
+        self.shares[id(data)] = pooled_share(geometry)
         turns = -(-geometry.lead[0] // plan.samples)
         between = 2 * turns * sum(plan.between) * out.itemsize  # written and read
         self._note("max_pool2d", f"{out.size} windows", data.nbytes + out.nbytes + between)
@@ -305,7 +334,7 @@ class _NotingPath(KernelPath):
         if isinstance(plan, str):
             self.refused["fused"] = plan
         else:
-            self.products += multiply_adds(convolution)
+            self._count(convolution)
             cycles = self._cycles(plan.convolution, out.dtype)
             # The extrema are written and read as float32, and the result is written.
             self._note("fused", plan.convolution.tiles, 3 * 4 * out.size, cycles)
@@ -325,6 +354,7 @@ def explain(
     *args: object,
     dtype: object = "float32",
     target: str | None = None,
+    verbose: bool = False,
     **kwargs: object,
 ) -> Explanation:
     """Say what a call would do, without running it.
@@ -340,11 +370,13 @@ def explain(
     dtype : dtype or str, default "float32"
         Dtype of the arrays that are given as shapes.
     target : str, optional
-        GPU to explain the call for, by the target that its kernels are compiled for. One of
-        ``"sm_75"``, ``"sm_80"``, ``"sm_86"``, ``"sm_89"``, ``"sm_90a"``, ``"sm_100"`` and
-        ``"sm_120"``, which stand for a T4, A100, RTX 3090, RTX 4090, H200, B200 and RTX 5090. The
-        machine needs no GPU for this. By default it is the device of the arrays, or the current
-        one.
+        GPU to explain the call for. The machine needs no GPU for this. It is a name, such as
+        ``"H100"``, ``"A100"`` or ``"RTX 4090"``, or a compute capability, such as ``"9.0"`` or
+        ``"sm_90"``. The capabilities 7.5, 8.0, 8.6, 8.9, 9.0, 10.0 and 12.0 stand for a T4, A100,
+        RTX 3090, RTX 4090, H200, B200 and RTX 5090. By default it is the device of the arrays, or
+        the current one. On a machine without a GPU NumPy arrays need no target: it is an H100 then.
+    verbose : bool, default False
+        Whether ``print`` also shows which kernels do not take the call, each with the reason.
     **kwargs
         Arguments of the function by name.
 
@@ -360,7 +392,7 @@ def explain(
     ------
     ValueError
         If the call itself would raise it, if `target` is unknown, or if there is neither a target
-        nor a GPU.
+        nor a GPU, nor an array.
     TypeError
         If the call itself would raise it, or if `function` is not one of this library.
 
@@ -370,10 +402,14 @@ def explain(
 
     Notes
     -----
-    The limit is the roofline of [1]_. A call takes at least as long as a copy that moves its bytes,
-    each read or written once, and at least as long as matrix products with as many operations
-    (float32 accuracy takes three TF32 products for each). Both rates are the maker's figures times
-    the share of them that an H200 sustains. Integers have no such rate: only their bytes count.
+    The limit is the roofline of [1]_, with the peak rates that the maker states. A call takes at
+    least as long as memory needs for the bytes that the call must read and write, each once, and at
+    least as long as the fastest units that may be used need for its products. Products with the
+    padding and inputs between windows do not count. For float32 accuracy these units are Tensor
+    Cores that take two float16 products for each product (compute capability 9.0) or three TF32
+    ones, or the units of float32, whichever are faster. Integers have no such rate: only their
+    bytes count. Only a call whose arrays lie in the GPU's cache already may take less than the
+    bytes allow.
 
     The expected time comes from the planner's model, which was fitted on an H200, plus 3 µs for
     each launch. For three of four convolutions of the benchmark it is right within a factor of two.
@@ -388,7 +424,7 @@ def explain(
     --------
     >>> import cupyconv
     >>> call = cupyconv.explain(
-    ...     cupyconv.conv_transpose2d, (8, 64, 512, 512), (64, 64, 3, 7), target="sm_90a", stride=2
+    ...     cupyconv.conv_transpose2d, (8, 64, 512, 512), (64, 64, 3, 7), target="H200", stride=2
     ... )
     >>> call.out_shape
     (8, 64, 1025, 1029)
@@ -402,10 +438,8 @@ def explain(
     'operations'
     """
     if not any(function is one for one in FUNCTIONS):
-        names = ", ".join(sorted(one.__name__ for one in FUNCTIONS))
-        raise TypeError(
-            f"explain: function must be one of cupyconv's {names}, got {shown(function)}"
-        )
+        raise TypeError(_not_a_function(function))
+    verbose = _arguments.boolean("explain", "verbose", verbose)
     made_of = arrays.named("explain", dtype)
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
@@ -422,14 +456,15 @@ def explain(
             blueprint.path = path
     result = function(*bound.args, **bound.kwargs)
     prints = {n: a for n, a in bound.arguments.items() if isinstance(a, Blueprint) and n != "out"}
-    nbytes = sum(map(_bytes, (*prints.values(), result)))
+    least = sum(map(path.least_bytes, prints.values())) + _bytes(result)
     options = bound.arguments.get("precision")
     rate = chip.product_rate(result.dtype, _precision.resolve(function.__name__, options))
     seconds = {
-        "bytes": nbytes / chip.copy_rate,
-        "operations": path.products / rate if rate else 0.0,
+        "bytes": least / chip.bandwidth,
+        "operations": path.needed / rate if rate else 0.0,
     }
     limited_by = max(seconds, key=seconds.__getitem__)
+    limit = seconds[limited_by]
     notebook = path.notebook
     return Explanation(
         function=function.__name__,
@@ -444,12 +479,28 @@ def explain(
         plans=tuple(path.plans),
         launches=tuple(notebook.launches),
         operations=round(2 * path.products),
-        bytes=nbytes,
-        limit_ms=1e3 * seconds[limited_by],
+        bytes=sum(map(_bytes, (*prints.values(), result))),
+        limit_ms=1e3 * limit,
         limited_by=limited_by,
-        expected_ms=1e3 * (path.seconds + len(notebook.launches) * _LAUNCH),
+        expected_ms=1e3 * (max(path.seconds, limit) + len(notebook.launches) * _LAUNCH),
         workspace=notebook.most,
+        verbose=verbose,
     )
+
+
+def _not_a_function(value: object) -> str:
+    """Return the text of the error for what is none of `FUNCTIONS`."""
+    known = sorted(one.__name__ for one in FUNCTIONS)
+    text = f"explain: function must be one of cupyconv's {', '.join(known)}, got "
+    if arrays.is_cupy(value) or arrays.is_numpy(value):
+        array: Array = value
+        return (
+            f"{text}an array of shape {array.shape}; the function and its arguments are apart, as "
+            "in explain(cupyconv.conv2d, input, weight)"
+        )
+    name = value if isinstance(value, str) else getattr(value, "__name__", None)
+    advice = f"; cupyconv.{name} is one" if name in known else ""
+    return f"{text}{shown(value)}{advice}"
 
 
 def _blueprint(name: str, value: object, dtype: np.dtype) -> Blueprint:
@@ -461,10 +512,14 @@ def _blueprint(name: str, value: object, dtype: np.dtype) -> Blueprint:
         numpy: Array = value
         return numpy.view(Blueprint)  # type: ignore[no-any-return]
     got = shown(value)
-    if not isinstance(value, (tuple, list)):
-        raise TypeError(f"explain: {name} must be an array or a shape, got {got}")
+    rule = "an array or a shape"
+    if not isinstance(value, (tuple, list)) or any(isinstance(item, list) for item in value):
+        advice = arrays.advice("explain", name, value, "numpy")
+        raise TypeError(f"explain: {name} must be {rule}, got {got}{advice}")
     limit = _arguments.SIZE_LIMIT
-    shape = _arguments.per_axis("explain", name, value, len(value), minimum=0, limit=limit)
+    shape = _arguments.per_axis(
+        "explain", name, value, len(value), minimum=0, limit=limit, rule=rule
+    )
     if len(shape) > _MOST_AXES:
         raise ValueError(f"explain: {name} must have at most {_MOST_AXES} axes, got {name}={got}")
     if math.prod(max(size, 1) for size in shape) * dtype.itemsize >= arrays.MOST_BYTES:
@@ -475,11 +530,11 @@ def _blueprint(name: str, value: object, dtype: np.dtype) -> Blueprint:
 def _chip(target: str | None, given: Mapping[str, Array]) -> Chip:
     """Return the GPU that a call is explained for."""
     if target is not None:
-        if not isinstance(target, str) or target not in CHIPS:
-            raise ValueError(f"explain: target must be one of {tuple(CHIPS)}, got {shown(target)}")
-        return CHIPS[target]
+        return named(target)
     with contextlib.suppress(Exception), contextlib.ExitStack() as block:
         for array in given.values():
             block.enter_context(arrays.on_device(array))
         return current()
-    raise ValueError(f"explain: there is no GPU here, name a target, one of {tuple(CHIPS)}")
+    if any(map(arrays.is_numpy, given.values())):
+        return assumed()  # the call itself needs no GPU either
+    raise ValueError(f"explain: there is no GPU here: name one as target, of {names()}")

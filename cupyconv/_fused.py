@@ -183,7 +183,10 @@ def _checked(
         raise ValueError(f"{_NAME}: mean and var must be given together, got {alone} alone")
     data, kernel = required["input"], required["kernel"]
     if len(data.shape) != 4:
-        raise ValueError(f"{_NAME}: input must have 4 axes, got input of shape {data.shape}")
+        advice = "; input[None] adds a batch axis" if len(data.shape) == 3 else ""
+        raise ValueError(
+            f"{_NAME}: input must have 4 axes, got input of shape {data.shape}{advice}"
+        )
 
     convolution = _geometry.conv_transpose(
         _NAME,

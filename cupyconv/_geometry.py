@@ -107,10 +107,10 @@ def _conv(
 ) -> ConvGeometry:
     rank = len(stride)
     batched = rules.batched(name, input_shape, rank)
-    channels_in, size_in = input_shape[-rank - 1], input_shape[-rank:]
+    size_in = input_shape[-rank:]
     channels_out, channels, kernel = weight_shape[0], weight_shape[1], weight_shape[2:]
     rules.check_kernel_and_bias(name, "weight", weight_shape, bias_shape, channels_out)
-    rules.check_conv_channels(name, channels_in, weight_shape, groups)
+    rules.check_conv_channels(name, input_shape, weight_shape, groups)
     extents = _extents(kernel, dilation)
     padding = _conv_pads(padding, size_in, stride, extents)
     padded = tuple(size + sum(pads) for size, pads in zip(size_in, padding, strict=True))
@@ -432,11 +432,7 @@ def max_pool2d(
 
     Errors call the pooled array `subject`.
     """
-    if len(input_shape) not in (3, 4):
-        raise ValueError(
-            f"{name}: input must have 4 axes, or 3 without a batch axis, got input of shape "
-            f"{input_shape}"
-        )
+    rules.batched(name, input_shape, 2)
     kernel = arguments.per_axis(name, "kernel_size", kernel_size, 2, minimum=1)
     return _pool(
         name,

@@ -50,8 +50,8 @@ def batch_norm(
     Parameters
     ----------
     input : ndarray, shape ``(N, C, *spatial)``
-        NumPy or CuPy array with any strides. Its dtype is float16, bfloat16, float32, float64 or an
-        integer.
+        NumPy or CuPy array with any strides, always with a batch axis. Its dtype is float16,
+        bfloat16, float32, float64 or an integer.
     mean, var : ndarray, shape ``(C,)``, optional
         Mean and variance of each channel, both or neither. By default they are computed from
         `input`, over all samples and positions; the variance is biased (divided by the number of

@@ -5,7 +5,7 @@ A convolution and its transposed convolution pair the same positions. Along each
 dilation`` of the other array (the long side). The long side is the input of a convolution and the
 output of a transposed convolution. So one loop over the taps serves both directions: for each tap
 it multiplies the tap's matrix by a strided slice of the input and adds the product to a slice of
-the output.
+the output. Real filters of one channel have faster ways (`_numpy_filters`).
 """
 
 from __future__ import annotations
@@ -20,28 +20,18 @@ import numpy as np
 
 from ._arrays import Convolution, accumulator
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
+from ._numpy_filters import PARTIAL_TAPS, Axis, add_filtered
 
 # Overflow, infinities and signalling NaN cause no warnings, as on a GPU.
 _quiet = np.errstate(all="ignore")
 
-# Taps of one partial sum. A sum of partial sums keeps the rounding errors of many taps low.
-_PARTIAL_TAPS = 64
 
-
-def _pairs(taps: Sequence[int], axes: Sequence[tuple[int, int, int, int, int]]) -> tuple[Any, Any]:
+def _pairs(taps: Sequence[int], axes: Sequence[Axis]) -> tuple[Any, Any]:
     """Return the slices of the long and of the short side that a tap pairs.
 
-    `taps` has the tap's index on each axis. Each of the `axes` is ``(stride, dilation, pad, long,
-    short)``, where ``long`` and ``short`` are the sizes of the two sides.
+    `taps` has the tap's index on each axis.
     """
-    long_side, short_side = [], []
-    for tap, (stride, dilation, pad, long, short) in zip(taps, axes, strict=True):
-        offset = tap * dilation - pad
-        first = max(0, -(offset // stride))
-        count = max(0, min(short, (long - 1 - offset) // stride + 1) - first)
-        start = first * stride + offset
-        long_side.append(slice(start, start + count * stride, stride) if count else slice(0))
-        short_side.append(slice(first, first + count))
+    long_side, short_side = zip(*map(Axis.pair, axes, taps), strict=True)
     return (..., *long_side), (..., *short_side)
 
 
@@ -52,12 +42,33 @@ def _product(matrix: np.ndarray, values: np.ndarray) -> Any:
     """
     groups, rows, channels = matrix.shape
     space = values.shape[3:]
-    if channels == 1:
+    if channels == 1:  # complex: real channels are filtered tile by tile
         return _by_parts(np.multiply, matrix.reshape(groups, rows, *(1,) * len(space)), values)
     batch = values.shape[0]
     flat = np.ascontiguousarray(values).reshape(batch, groups, channels, math.prod(space))
     result = _by_parts(np.matmul, np.ascontiguousarray(matrix), flat)
     return result.reshape(batch, groups, rows, *space)
+
+
+def _add_products(
+    values: np.ndarray,
+    matrices: np.ndarray,
+    total: np.ndarray,
+    axes: Sequence[Axis],
+    transposed: bool,
+) -> None:
+    """Add to `total` the product of each tap's matrix with a slice of `values`."""
+    kernel = matrices.shape[3:]
+    partial_sum = np.zeros_like(total) if math.prod(kernel) > PARTIAL_TAPS else total
+    for count, tap in enumerate(itertools.product(*map(range, kernel)), 1):
+        long, short = _pairs(tap, axes)
+        source, target = (short, long) if transposed else (long, short)
+        partial_sum[target] += _product(matrices[(slice(None),) * 3 + tap], values[source])
+        if partial_sum is not total and count % PARTIAL_TAPS == 0:
+            total += partial_sum
+            partial_sum[...] = 0
+    if partial_sum is not total:
+        total += partial_sum
 
 
 def _by_parts(multiply: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Any:
@@ -114,7 +125,7 @@ def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
             result[..., position] = np.take_along_axis(window, first, axis=-1)[..., 0]
         return result
     seen = np.zeros(axis.size_out, bool)
-    pairing = axis.stride, axis.dilation, axis.pad, axis.size_in, axis.size_out
+    pairing = Axis(axis.stride, axis.dilation, axis.pad, axis.size_in, axis.size_out)
     for tap in range(axis.kernel):
         source, target = _pairs((tap,), (pairing,))
         candidate, best = values[source], result[target]
@@ -162,8 +173,10 @@ class NumpyPath:
         kernel = tuple(axis.kernel for axis in geometry.axes)
         size_in = tuple(axis.size_in for axis in geometry.axes)
         size_out = tuple(axis.size_out for axis in geometry.axes)
-        values = data.astype(dtype, order="C").reshape(geometry.batch, groups, channels, *size_in)
-        matrices = weight.astype(dtype, order="C")
+        values = np.require(data, dtype, ["C", "A"]).reshape(
+            geometry.batch, groups, channels, *size_in
+        )
+        matrices = np.require(weight, dtype, ["C", "A"])
         if geometry.transposed:
             matrices = matrices.reshape(groups, channels, rows, *kernel).swapaxes(1, 2)
         else:
@@ -171,21 +184,20 @@ class NumpyPath:
 
         sizes = (size_out, size_in) if geometry.transposed else (size_in, size_out)
         steps = geometry.stride, geometry.dilation, geometry.pads_before
-        axes = list(zip(*steps, *sizes, strict=True))
-        total = np.zeros((geometry.batch, groups, rows, *size_out), dtype)
-        partial_sum = np.zeros_like(total) if math.prod(kernel) > _PARTIAL_TAPS else total
-        for count, tap in enumerate(itertools.product(*map(range, kernel)), 1):
-            long, short = _pairs(tap, axes)
-            source, target = (short, long) if geometry.transposed else (long, short)
-            partial_sum[target] += _product(matrices[(slice(None),) * 3 + tap], values[source])
-            if partial_sum is not total and count % _PARTIAL_TAPS == 0:
-                total += partial_sum
-                partial_sum[...] = 0
-        if partial_sum is not total:
-            total += partial_sum
+        axes = list(map(Axis, *steps, *sizes))
+        direct = out.dtype == dtype and out.flags.c_contiguous and out.flags.aligned
+        total = out if direct else np.empty(out.shape, dtype)
+        total = total.reshape(geometry.batch, groups, rows, *size_out)
+        total[...] = 0
+        if channels == 1 and dtype.kind != "c":
+            transposed = geometry.transposed
+            add_filtered(values[:, :, 0], matrices[:, :, 0], total, axes, transposed)
+        else:
+            _add_products(values, matrices, total, axes, geometry.transposed)
         if bias is not None:
             total += bias.astype(dtype).reshape(groups, rows, *(1,) * geometry.rank)
-        out[...] = total.reshape(out.shape)
+        if not direct:
+            out[...] = total.reshape(out.shape)
 
     def fused(self, *_: Any) -> None:
         """Return None: the fused operation is composed of its parts."""

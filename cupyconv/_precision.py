@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import inspect
+import sys
+import warnings
+from collections.abc import Callable
 from contextvars import ContextVar
+from functools import wraps
+from types import TracebackType
+from typing import Any, TypeVar
 
 from ._arguments import shown
 from ._signatures import readable
 
 NAMES = ("float32", "tf32")
 
-_current: ContextVar[str] = ContextVar("cupyconv_precision", default="float32")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_current: ContextVar[str] = ContextVar("cupyconv_precision", default=NAMES[0])
 current = _current.get  # the precision of the enclosing block
+# The enclosing blocks, the innermost one last.
+_blocks: ContextVar[tuple[precision, ...]] = ContextVar("cupyconv_precision_blocks", default=())
 
 
 def _check(name: str, value: object) -> str:
@@ -31,9 +40,8 @@ def resolve(name: str, value: object) -> str:
 
 
 @readable
-@contextmanager
-def precision(name: str) -> Iterator[None]:
-    """Set the precision of float32 convolutions for a block.
+class precision:
+    """Set the precision of float32 convolutions for a block, or for each call of a function.
 
     The setting is a context variable: it holds for this thread or task only, and ends with the
     block. The ``precision`` argument of a call takes precedence.
@@ -52,6 +60,11 @@ def precision(name: str) -> Iterator[None]:
     ValueError
         If `name` is not a known precision.
 
+    Warns
+    -----
+    RuntimeWarning
+        If nothing uses the object: the statement ``cupyconv.precision("tf32")`` alone sets nothing.
+
     See Also
     --------
     conv : takes the precision of one call as an argument.
@@ -60,13 +73,82 @@ def precision(name: str) -> Iterator[None]:
     --------
     >>> import numpy as np
     >>> import cupyconv
-    >>> with cupyconv.precision("tf32"):
+    >>> with cupyconv.precision("tf32") as block:
     ...     y = cupyconv.conv1d(np.ones((1, 5), np.float32), np.ones((1, 1, 3), np.float32))
-    >>> y
+    ...     print(block)
+    <precision 'tf32' for a block; 'tf32' is in force>
+    >>> print(block)
+    <precision 'tf32' for a block; 'float32' is in force>
+    >>> @cupyconv.precision("tf32")
+    ... def smooth(signal):
+    ...     return cupyconv.conv1d(signal, np.ones((1, 1, 3), np.float32))
+    >>> smooth(np.ones((1, 5), np.float32))
     array([[3., 3., 3.]], dtype=float32)
     """
-    token = _current.set(_check("precision", name))
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    # Where the object was made: the file, the line, and the module with its registry of warnings.
+    # It is None once the object is in use, and if the arguments were wrong.
+    _unused: tuple[str, int, str, dict[Any, Any]] | None = None
+
+    def __init__(self, name: str) -> None:
+        self._name = _check("precision", name)
+        caller = sys._getframe(1)
+        names = caller.f_globals
+        registry = names.setdefault("__warningregistry__", {})
+        place = caller.f_code.co_filename, caller.f_lineno
+        self._unused = *place, names.get("__name__", "<string>"), registry
+
+    def __enter__(self) -> precision:
+        """Begin a block."""
+        self._unused = None
+        _blocks.set((*_blocks.get(), self))
+        _current.set(self._name)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the block; an inner block that is still open, in a generator say, stays in force."""
+        blocks = list(_blocks.get())
+        for index in reversed(range(len(blocks))):
+            if blocks[index] is self:
+                del blocks[index]
+                break
+        _blocks.set(tuple(blocks))
+        _current.set(blocks[-1]._name if blocks else NAMES[0])
+
+    def __call__(self, function: Function) -> Function:
+        """Return `function` with each of its calls in a block of this precision."""
+        self._unused = None
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                "precision: function must not be a generator, whose body runs after its call: "
+                f"write `with cupyconv.precision({self._name!r}):` in it, got {shown(function)}"
+            )
+
+        async def coroutine(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return await function(*args, **kwargs)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        wrapper = coroutine if inspect.iscoroutinefunction(function) else call
+        return wraps(function)(wrapper)  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"<precision {self._name!r} for a block; {current()!r} is in force>"
+
+    def __del__(self) -> None:
+        if self._unused is None or sys.is_finalizing():
+            return
+        file, line, module, registry = self._unused
+        text = (
+            f"precision: cupyconv.precision({self._name!r}) alone sets nothing, write "
+            f"`with cupyconv.precision({self._name!r}):` or pass precision={self._name!r} to a call"
+        )
+        warnings.warn_explicit(text, RuntimeWarning, file, line, module, registry)

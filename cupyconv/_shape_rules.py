@@ -21,14 +21,17 @@ _LARGEST_ITEM = 16  # bytes of complex128
 
 def spatial_rank(name: str, weight_shape: Shape, rank: int | None, weight: str = "weight") -> int:
     """Return the number of spatial axes of a weight, which must equal `rank` if it is not None."""
+    bare = len(weight_shape) == rank or (rank is None and 1 <= len(weight_shape) <= 2)
+    advice = f"; {weight}[None, None] adds both channel axes" if bare else ""
     if rank is not None and len(weight_shape) != rank + 2:
         raise ValueError(
             f"{name}: {weight} must have {rank + 2} axes, got {weight} of shape {weight_shape}"
+            + advice
         )
     if not 1 <= len(weight_shape) - 2 <= MAX_RANK:
         raise ValueError(
             f"{name}: {weight} must have 1 to {MAX_RANK} spatial axes after its two channel axes, "
-            f"got {weight} of shape {weight_shape}"
+            f"got {weight} of shape {weight_shape}{advice}"
         )
     return len(weight_shape) - 2
 
@@ -36,9 +39,10 @@ def spatial_rank(name: str, weight_shape: Shape, rank: int | None, weight: str =
 def batched(name: str, input_shape: Shape, rank: int) -> bool:
     """Return whether an input with `rank` spatial axes has a batch axis."""
     if len(input_shape) not in (rank + 1, rank + 2):
+        advice = "; input[None] adds a channel axis" if len(input_shape) == rank else ""
         raise ValueError(
             f"{name}: input must have {rank + 2} axes, or {rank + 1} without a batch axis, "
-            f"got input of shape {input_shape}"
+            f"got input of shape {input_shape}{advice}"
         )
     return len(input_shape) == rank + 2
 
@@ -53,18 +57,38 @@ def check_kernel_and_bias(
             f"got {weight} of shape {weight_shape}"
         )
     if bias_shape is not None and bias_shape != (channels_out,):
+        elements = math.prod(bias_shape)
+        advice = ""
+        if elements == channels_out:
+            advice = "; bias.reshape(-1) has it"
+        elif elements == 1:
+            advice = f"; bias.repeat({channels_out}) has it"
         raise ValueError(
             f"{name}: bias must have shape ({channels_out},), one value for each output channel, "
-            f"got bias of shape {bias_shape}"
+            f"got bias of shape {bias_shape}{advice}"
         )
 
 
-def check_conv_channels(name: str, channels_in: int, weight_shape: Shape, groups: int) -> None:
+def _channel_advice(input_shape: Shape, rank: int, channels: int) -> str:
+    """Return how an input gets its `channels` if they are its last axis or have no axis, or ""."""
+    before = len(input_shape) - rank - 1  # axes before that of the channels
+    if input_shape[-1] == channels:
+        axes = range(len(input_shape))
+        order = (*axes[:before], axes[-1], *axes[before:-1])
+        return f"; input has shape {input_shape}: move the channel axis, input.transpose{order}"
+    if before == 0 and channels == 1:
+        return f"; input has shape {input_shape}: input[:, None] makes its first axis a batch axis"
+    return ""
+
+
+def check_conv_channels(name: str, input_shape: Shape, weight_shape: Shape, groups: int) -> None:
     """Raise unless the channels of a convolution fit its weight and its groups."""
-    if weight_shape[1] * groups != channels_in:
+    channels_in, channels = input_shape[1 - len(weight_shape)], weight_shape[1] * groups
+    if channels != channels_in:
         raise ValueError(
             f"{name}: input must have groups * weight.shape[1] channels, got {channels_in} "
             f"channels with groups={groups} and weight of shape {weight_shape}"
+            + _channel_advice(input_shape, len(weight_shape) - 2, channels)
         )
     if weight_shape[0] % groups:
         raise ValueError(
@@ -87,6 +111,7 @@ def check_depthwise_channels(
         raise ValueError(
             f"{name}: weight.shape[0] must be a multiple of the input's channels, got weight of "
             f"shape {weight_shape} with input of shape {input_shape}"
+            + _channel_advice(input_shape, len(weight_shape) - 2, channels_out)
         )
 
 
@@ -99,6 +124,7 @@ def check_conv_transpose_channels(
         raise ValueError(
             f"{name}: input must have {weight}.shape[0] channels, got {channels_in} channels with "
             f"{weight} of shape {weight_shape}"
+            + _channel_advice(input_shape, len(weight_shape) - 2, weight_shape[0])
         )
     if channels_in % groups:
         raise ValueError(

@@ -19,7 +19,6 @@ _READABLE = {
     "ArrayOrDask": "ndarray | dask.array.Array",
     "ArrayT": "ndarray",
     "da.Array": "dask.array.Array",
-    "Iterator": "AbstractContextManager",  # `contextmanager` turns the one into the other
     "IntOrSequence": "int | Sequence[int]",
     "Padding": "int | str | Sequence[int] | Sequence[tuple[int, int]]",
 }
@@ -35,7 +34,7 @@ class _Unquoted(str):
 
 
 def readable(function: Function) -> Function:
-    """Give `function` a signature whose types `help` prints in plain words."""
+    """Give a function or a class a signature whose types `help` prints in plain words."""
 
     def plain(annotation: object) -> object:
         if not isinstance(annotation, str):  # inspect's marker of an argument without annotation

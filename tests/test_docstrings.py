@@ -19,7 +19,6 @@ NAMES = (*cupyconv.__all__, *(f"dask.{name}" for name in cupyconv.dask.__all__))
 OTHERWISE = {
     "ES01": "a summary of one line is all that some functions need",
     "SA03": "what follows a name in See Also goes on from it, and begins with a small letter",
-    "YD01": "a context manager is a generator to Python alone; it yields nothing to its users",
 }
 
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cupyconv
+import cupyconv.dask
 from benchmarks.cases import Convolution, load
 from benchmarks.precisions import PRECISIONS
 from cupyconv import _chips, _explain
@@ -25,6 +26,7 @@ from cupyconv._kernels import choice
 from planning import any_case, launches_of
 from strategies import BFLOAT16, Case
 from test_errors import nested
+from test_foreign import Exchanged
 
 explain = cupyconv.explain
 FUSED = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
@@ -50,8 +52,8 @@ def test_what_is_explained_is_what_is_done(case: Case, target: str) -> None:
     once = (a[tuple(slice(None if s else 1) for s in a.strides)] for a in given.values())
     assert found.bytes == result.nbytes + sum(a.nbytes for a in once)
     assert (found.kernel == "none") == (not result.size) == (not found.launches)
-    assert found.limit_ms >= 0
-    assert found.expected_share > 0
+    assert 0 <= found.limit_ms <= found.expected_ms
+    assert 0 <= found.expected_share <= 1
 
 
 @given(case=any_case)
@@ -80,7 +82,8 @@ def test_every_function_that_takes_arrays_can_be_explained() -> None:
         parameters = inspect.signature(function).parameters
         return {n: inspect.unwrap(function).__annotations__[n] for n in parameters}
 
-    functions = [getattr(cupyconv, name) for name in cupyconv.__all__]
+    public = [getattr(cupyconv, name) for name in cupyconv.__all__]
+    functions = [function for function in public if inspect.isfunction(function)]
     takers = [f for f in functions if any("Array" in a for a in annotations(f).values())]
     takers.remove(explain)
     assert set(_explain.FUNCTIONS) == set(takers)
@@ -127,18 +130,62 @@ def test_what_explain_itself_refuses() -> None:
     shapes = (1, 1, 8), (1, 1, 3)
     with pytest.raises(TypeError, match=r"explain: function must be one of cupyconv's batch_norm"):
         explain(np.convolve, *shapes, target="sm_80")
-    with pytest.raises(ValueError, match=r"explain: target must be one of \('sm_75', .*'sm_35'"):
-        explain(cupyconv.conv1d, *shapes, target="sm_35")
+    for name in ("sm_35", "9.1", "H", "", "a", "sm_"):
+        rule = f"explain: target must be one of T4, .*H100, .*sm_90a, .*, got '{name}'$"
+        with pytest.raises(ValueError, match=rule):
+            explain(cupyconv.conv1d, *shapes, target=name)
     with pytest.raises(ValueError, match=r"explain: target must be one of .*, got \['sm_80'\]"):
         explain(cupyconv.conv1d, *shapes, target=["sm_80"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"explain: weight must be an array or a shape, got 3"):
         explain(cupyconv.conv1d, shapes[0], 3, target="sm_80")
     with pytest.raises(ValueError, match=r"explain: input must not be negative"):
         explain(cupyconv.conv1d, (1, 1, -8), shapes[1], target="sm_80")
-    with pytest.raises(TypeError, match="function must be one of"):
-        explain(np.ones(3), *shapes, target="sm_80")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="explain: verbose must be a bool, got verbose=1"):
+        explain(cupyconv.conv1d, *shapes, target="sm_80", verbose=1)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="explain: conv1d: missing a required argument: 'weight'"):
         explain(cupyconv.conv1d, shapes[0], target="sm_80")
+
+
+def test_what_is_given_for_a_function_or_an_array_is_told_from_it() -> None:
+    x, w = np.ones((1, 1, 8)), np.ones((1, 1, 3))
+    for array in (cupyconv.conv1d(x, w), cupyconv.conv1d(x[0], w)):
+        with pytest.raises(TypeError) as caught:
+            explain(cupyconv.conv1d(array, w))  # type: ignore[arg-type]
+        text = str(caught.value)
+        assert text.startswith("explain: function must be one of cupyconv's batch_norm, ")
+        assert "got an array of shape (1, " in text
+        assert text.endswith(", as in explain(cupyconv.conv2d, input, weight)")
+    for name in ("conv1d", cupyconv.dask.conv1d):
+        with pytest.raises(TypeError, match=r"; cupyconv.conv1d is one$"):
+            explain(name, x, w)
+    with pytest.raises(
+        TypeError, match=r"^explain: input must be .*; numpy.asarray\(input\) makes"
+    ):
+        explain(cupyconv.conv1d, x.tolist(), w, target="H100")
+    with pytest.raises(TypeError, match=r"^explain: input must be .*; numpy.from_dlpack\(input\)"):
+        explain(cupyconv.conv1d, Exchanged(x), w, target="H100")
+
+
+@pytest.mark.parametrize(
+    ("names", "gpu", "target"),
+    [
+        ("7.5, sm_75, 75, T4, Tesla T4", "T4", "sm_75"),
+        ("8.0, sm_80, A100, NVIDIA A100-SXM4-80GB, a100", "A100", "sm_80"),
+        ("8.6, sm_86, RTX 3090, RTX3090, 3090", "GeForce RTX 3090", "sm_86"),
+        ("A10, NVIDIA A10", "A10", "sm_86"),
+        ("8.9, sm_89, NVIDIA GeForce RTX 4090", "GeForce RTX 4090", "sm_89"),
+        ("L4, NVIDIA L4", "L4", "sm_89"),
+        ("L40S", "L40S", "sm_89"),
+        ("9.0, sm_90, sm_90a, sm90, SM 90, 90, H200, NVIDIA H200", "H200", "sm_90a"),
+        ("H100, h100, NVIDIA H100 80GB HBM3, H100 SXM5", "H100", "sm_90a"),
+        ("10.0, sm_100, sm_100a, B200", "B200", "sm_100"),
+        ("12.0, sm_120, RTX 5090", "GeForce RTX 5090", "sm_120"),
+    ],
+)
+def test_names_of_gpus(names: str, gpu: str, target: str) -> None:
+    for name in names.split(", "):
+        found = explain(cupyconv.conv1d, (1, 1, 8), (1, 1, 3), target=name)
+        assert (found.gpu, found.target) == (gpu, target)
 
 
 DEEP: Any = "f4"
@@ -226,13 +273,20 @@ def test_odd_arguments_of_explain() -> None:
             explain(cupyconv.conv1d, shape, shapes[1], target="sm_80")
 
 
-def test_without_a_gpu_a_target_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes need a target then. NumPy arrays need none, as the call itself needs no GPU."""
+
     def nowhere() -> None:
         raise RuntimeError("no device")
 
     monkeypatch.setattr(_explain, "current", nowhere)
-    with pytest.raises(ValueError, match=r"there is no GPU here, name a target, one of \('sm_75'"):
-        explain(cupyconv.conv1d, (1, 1, 8), (1, 1, 3))
+    shapes = (1, 1, 8), (1, 1, 3)
+    with pytest.raises(ValueError, match=r"there is no GPU here: name one as target, of T4, "):
+        explain(cupyconv.conv1d, *shapes)
+    x, w = (np.ones(shape, np.float32) for shape in shapes)
+    expected = explain(cupyconv.conv1d, *shapes, target="H100")
+    for arrays in ((x, w), (x, shapes[1]), (shapes[0], w)):
+        assert explain(cupyconv.conv1d, *arrays) == expected
 
 
 def kernel_of(*args: Any, **options: Any) -> tuple[str, dict[str, str]]:
@@ -362,7 +416,9 @@ def test_norms_read_their_input_no_more_often_than_they_must() -> None:
     def passes(*args: Any, **options: Any) -> float:
         found = explain(*args, target="sm_90a", **options)
         work = found.expected_ms - 3e-3 * len(found.launches)
-        return work / found.limit_ms * 2  # the limit is of one reading and one writing
+        chip = CHIPS["sm_90a"]
+        # The limit is of one reading and one writing at the peak bandwidth.
+        return work / found.limit_ms * chip.copy_rate / chip.bandwidth * 2
 
     shape = (64, 128, 34, 34)
     assert passes(cupyconv.batch_norm, shape) == pytest.approx(3)
@@ -385,23 +441,53 @@ def test_work() -> None:
 
 
 def test_limits_follow_from_the_rates() -> None:
-    """By operations: three products in float32, one in TF32; complex numbers take four each."""
+    """By operations, in units of those of one float16 product."""
 
     def limit(**options: Any) -> float:
-        shapes = (8, 512, 56, 56), (512, 512, 3, 3)
-        found = explain(cupyconv.conv2d, *shapes, **{"target": "sm_90a", **options})
+        shapes = (8, 4096, 56, 56), (4096, 4096, 3, 3)
+        found = explain(cupyconv.conv2d, *shapes, **{"target": "H200", **options})
         assert found.limited_by == "operations"
         return found.limit_ms
 
-    assert limit() == pytest.approx(3 * limit(precision="tf32"))
-    assert limit(precision="tf32") == pytest.approx(2 * limit(dtype="float16"))
-    assert limit(dtype=BFLOAT16) == limit(dtype="bfloat16") == limit(dtype="float16")
-    assert limit(dtype="complex128") == pytest.approx(4 * limit(dtype="float64"))
-    assert limit(dtype="complex64") == pytest.approx(2 * limit(dtype="float64"))
-    # No bfloat16 and no TF32 on matrix units.
-    assert limit(target="sm_75", dtype="bfloat16") == limit(target="sm_75")
-    assert limit(target="sm_75", precision="tf32") == limit(target="sm_75")
-    assert limit(target="sm_75") == pytest.approx(8 * limit(target="sm_75", dtype="float16"))
+    def products(target: str, **options: Any) -> float:
+        return limit(target=target, **options) / limit(target=target, dtype="float16")
+
+    # On Hopper a float32 product takes two float16 ones, and a TF32 one is a float16 one.
+    assert products("H200") == pytest.approx(2)
+    assert products("H200", precision="tf32") == pytest.approx(1)
+    # Elsewhere a TF32 product takes two, and float32 three TF32 ones, or its own units.
+    assert products("A100") == pytest.approx(6)
+    assert products("A100", precision="tf32") == pytest.approx(2)
+    assert products("RTX 4090") == pytest.approx(2)  # without Tensor Cores
+    assert products("RTX 4090", precision="tf32") == pytest.approx(2)
+    assert products("L40S") == pytest.approx(4)
+    for target in ("H200", "A100", "RTX 4090"):
+        assert products(target, dtype="bfloat16") == products(target, dtype=BFLOAT16) == 1
+        assert products(target, dtype="complex128") == 4 * products(target, dtype="float64")
+    assert products("H200", dtype="float64") == pytest.approx(32)
+    assert products("RTX 4090", dtype="float64") == pytest.approx(128)
+    # No bfloat16 and no TF32 on Tensor Cores.
+    for options in ({"dtype": "bfloat16"}, {"precision": "tf32"}, {}):
+        assert products("T4", **options) == pytest.approx(8)
+    chip = CHIPS["sm_90a"]
+    peak = 2 * 2048 * 132 * chip.clock
+    operations = 2 * 8 * 4096 * 4096 * 9 * 54 * 54
+    assert limit(dtype="float16") == pytest.approx(1e3 * operations / peak)
+
+
+def test_limits_count_what_must_be_done_alone() -> None:
+    def limit(*shapes: Any, **options: Any) -> tuple[float, str]:
+        found = explain(cupyconv.conv2d, *shapes, target="H200", **options)
+        return found.limit_ms, found.limited_by
+
+    # Padding has no products: on an image of one pixel all taps but one lie in it.
+    alone, by = limit((256, 4096, 1, 1), (4096, 4096, 1, 1), dtype="float64")
+    padded, also = limit((256, 4096, 1, 1), (4096, 4096, 3, 3), padding=1, dtype="float64")
+    assert (alone, by) == (pytest.approx(padded), also) and by == "operations"
+    # A stride steps over three quarters of the inputs.
+    strided, by = limit((8, 8, 512, 512), (8, 8, 1, 1), stride=2)
+    assert by == "bytes"
+    assert strided == pytest.approx(limit((8, 8, 256, 256), (8, 8, 1, 1))[0])
 
 
 def test_broadcast_axes_are_read_once() -> None:
@@ -415,13 +501,15 @@ def test_broadcast_axes_are_read_once() -> None:
 TABLES = Path(__file__).parents[1] / "docs" / "benchmarks"
 
 
-@pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
-def test_limits_and_times_of_the_benchmark(precision: str) -> None:
-    """What an H200 took, as the committed tables have it."""
+@pytest.mark.parametrize("gpu", ["H200", "H100"])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16", "bfloat16"])
+def test_limits_and_times_of_the_benchmark(precision: str, gpu: str) -> None:
+    """No time of the committed tables is below its limit."""
     cases = {case.id: case for case in load() if isinstance(case, Convolution)}
     mode = PRECISIONS[precision]
+    folder = TABLES if gpu == "H200" else TABLES / gpu.lower()
     limits, times = [], []
-    for row in json.loads((TABLES / f"{precision}.json").read_text())["rows"]:
+    for row in json.loads((folder / f"{precision}.json").read_text())["rows"]:
         case = cases.get(row["id"])
         if case is None:
             continue
@@ -434,17 +522,19 @@ def test_limits_and_times_of_the_benchmark(precision: str) -> None:
             padding=case.padding,
             dilation=case.dilation,
             groups=case.groups,
-            target="sm_90a",
+            target=gpu,
             dtype=mode.dtype,
             precision="tf32" if precision == "tf32" else "float32",
             **options,
         )
-        limits.append(found.limit_ms / row["limit_ms"])
+        limits.append(found.limit_ms / row["ours"]["ms"])
         times.append(row["ours"]["ms"] / found.expected_ms)
     assert len(times) >= 60
-    assert 0.9 < min(limits) <= np.median(limits) < 1.1
-    assert np.mean(np.abs(np.log2(times)) < 1) >= 0.75  # as its documentation says
-    assert 1 < np.median(times) < 1.5
+    assert 0.7 < max(limits) < 1
+    assert np.median(limits) > 0.25
+    if gpu == "H200":  # as its documentation says
+        assert np.mean(np.abs(np.log2(times)) < 1) >= 0.75
+        assert 1 < np.median(times) < 1.5
 
 
 def test_text_has_all_of_it() -> None:
@@ -458,12 +548,29 @@ def test_text_has_all_of_it() -> None:
     assert [name for name, _ in rows].count("launch") == len(found.launches) == 4
     for launch in found.launches:
         assert f"{launch.grid} blocks of {launch.block} threads" in text
-    assert f"{found.limit_ms:.3g} ms, by operations" in text
+    assert f"{1e3 * found.limit_ms:.3g} us, by operations" in text
     assert f"{found.expected_ms:.3g} ms, {found.expected_share:.0%} of the limit" in text
     assert "242 GFLOP, 211 MB" in text
     assert "77.7 MB" in text
-    strided = str(explain(FUSED, *KERNELBENCH_SHAPES, **{**KERNELBENCH, "stride": 2}))
-    assert "\n             not fused: with such strides" in strided
+
+
+@given(case=any_case, target=st.sampled_from(tuple(CHIPS)))
+def test_what_a_user_wants_comes_first(case: Case, target: str) -> None:
+    """Kernel, time and memory; then the shapes; the reasons of other kernels if asked for."""
+    found, verbose = explained(case, target), explained(case, target, verbose=True)
+    assert found == verbose
+    names = [line.split()[0] for line in str(found).splitlines()[1:]]
+    assert names[:5] == ["kernel", "expected", "limit", "workspace", "work"]
+    assert "refused" not in names
+    added = str(verbose).removeprefix(str(found)).splitlines()[1:]
+    reasons = [f"  refused    {name}: {reason}" for name, reason in found.refused.items()]
+    assert [re.sub(" +", " ", line) for line in added] == [re.sub(" +", " ", r) for r in reasons]
+
+
+def test_small_numbers_of_the_text() -> None:
+    text = str(explain(cupyconv.conv1d, (1, 1, 8), (1, 1, 3), target="H100"))
+    assert re.search(r"^  expected +\S+ us, less than 1% of the limit$", text, re.M)
+    assert re.search(r"^  limit +\S+ ns, by bytes$", text, re.M)
 
 
 def test_shapes_longer_than_32_bits() -> None:

@@ -42,8 +42,9 @@ def the_rest(x: NDArray[np.float32], c: NDArray[np.float64]) -> None:
     assert_type(call.out_shape, tuple[int, ...])
     assert_type(call.limit_ms, float)
     cupyconv.show_config()
-    with cupyconv.precision("tf32") as nothing:
-        assert_type(nothing, None)
+    with cupyconv.precision("tf32") as block:
+        assert_type(block, cupyconv.precision)
+    assert_type(cupyconv.precision("tf32")(len)([1]), int)
 
 
 def cupy_arrays(x: Any) -> None:

@@ -1,6 +1,7 @@
 """Draw the pictures of the documentation: ``python docs/make_pictures.py [folder] [svg|png]``.
 
-The numbers in them are results of the library. The same code gives the same files.
+The numbers in them are results of the library, or of a record of the benchmark. The same code and
+records give the same files.
 """
 
 from __future__ import annotations
@@ -9,148 +10,14 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import matplotlib
+import kernel_pictures
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from drawing import BLUE, FADED, GREEN, GREY, INK, ORANGE, PALE, PURPLE, TINTS, Picture
 
 import cupyconv
 from cupyconv._taps import conv_transpose_taps
 
 FOLDER = Path(__file__).parent / "build" / "pictures"
-
-INCHES = 0.42  # of one cell
-INK, FADED, PALE = "#222222", "#8a8a8a", "#e8e8e8"
-# Colours that the colour-blind can tell apart (Okabe and Ito), each with a pale one for areas.
-BLUE, ORANGE, GREEN, PURPLE, GREY = "#0072b2", "#c96a00", "#00805e", "#a34d7f", "#777777"
-TINTS = {
-    BLUE: "#d3e7f4",
-    ORANGE: "#fbe3c2",
-    GREEN: "#cdebe0",
-    PURPLE: "#f1d9e6",
-    GREY: "#eeeeee",
-}
-
-
-class Picture:
-    """A white sheet, measured in cells from its upper left corner."""
-
-    def __init__(self, width: float, height: float) -> None:
-        self.figure = Figure(figsize=(width * INCHES, height * INCHES), facecolor="white")
-        FigureCanvasAgg(self.figure)
-        self.axes = self.figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
-        self.axes.set_axis_off()
-
-    def text(
-        self,
-        x: float,
-        y: float,
-        words: str,
-        *,
-        colour: str = INK,
-        size: float = 10,
-        align: str = "center",
-        bold: bool = False,
-    ) -> None:
-        self.axes.text(
-            x,
-            y,
-            words,
-            color=colour,
-            fontsize=size,
-            ha=align,
-            va="center_baseline" if "\n" not in words else "center",
-            fontweight="bold" if bold else "normal",
-            linespacing=1.35,
-            zorder=4,
-        )
-
-    def cell(
-        self,
-        x: float,
-        y: float,
-        content: object = "",
-        *,
-        fill: str = "white",
-        edge: str = INK,
-        dashed: bool = False,
-        colour: str = INK,
-        width: float = 1,
-        height: float = 1,
-    ) -> None:
-        style = {"linestyle": (0, (2, 2)) if dashed else "-"}
-        self.axes.add_patch(
-            Rectangle((x, y), width, height, facecolor=fill, edgecolor=edge, zorder=3, **style)
-        )
-        if content != "":
-            words = f"{content:g}" if isinstance(content, float) else str(content)
-            self.text(x + width / 2, y + height / 2, words, colour=colour)
-
-    def row(self, x: float, y: float, values: Sequence[object], **options: str) -> None:
-        for i, value in enumerate(values):
-            self.cell(x + i, y, value, **options)
-
-    def indices(self, x: float, y: float, values: Sequence[int], step: float = 1) -> None:
-        for i, value in enumerate(values):
-            self.text(x + i * step + 0.5, y, str(value), colour=FADED, size=8)
-
-    def line(
-        self,
-        start: tuple[float, float],
-        end: tuple[float, float],
-        colour: str = INK,
-        *,
-        width: float = 1.4,
-        dashed: bool = False,
-        behind: bool = False,
-    ) -> None:
-        style = (0, (3, 2)) if dashed else "-"
-        self.axes.plot(
-            *zip(start, end, strict=True),
-            color=colour,
-            linewidth=width,
-            linestyle=style,
-            solid_capstyle="round",
-            zorder=1 if behind else 2,
-        )
-
-    def arrow(
-        self, start: tuple[float, float], end: tuple[float, float], colour: str = INK
-    ) -> None:
-        self.axes.add_patch(
-            FancyArrowPatch(
-                start,
-                end,
-                arrowstyle="-|>",
-                mutation_scale=11,
-                color=colour,
-                linewidth=1.3,
-                shrinkA=0,
-                shrinkB=0,
-                zorder=2,
-            )
-        )
-
-    def box(self, x: float, y: float, width: float, height: float, colour: str) -> None:
-        self.axes.add_patch(
-            FancyBboxPatch(
-                (x, y),
-                width,
-                height,
-                boxstyle="round,pad=0,rounding_size=0.25",
-                facecolor=TINTS[colour],
-                edgecolor=colour,
-                linewidth=1.4,
-                zorder=2,
-            )
-        )
-
-    def save(self, path: Path) -> None:
-        salt = {"svg.hashsalt": path.stem}
-        with matplotlib.rc_context(salt):
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            self.figure.savefig(path, dpi=130, metadata=metadata)
 
 
 def conv1d(x: Sequence[float], w: Sequence[float], **options: object) -> list[float]:
@@ -489,41 +356,6 @@ def tap_table() -> Picture:
     return p
 
 
-def pipeline() -> Picture:
-    """What a block of direct_conv.cu does at the same time."""
-    p = Picture(21.6, 6.1)
-    left, lanes = 5.0, {"load": 0.6, "store": 2.1, "multiply": 3.6}
-    for lane, words in (
-        ("load", "global memory\nto registers"),
-        ("store", "registers to\nshared memory"),
-        ("multiply", "multiply-adds"),
-    ):
-        p.text(left - 0.5, lanes[lane] + 0.5, words, align="right", size=9)
-
-    def job(lane: str, x: float, width: float, words: str, colour: str) -> None:
-        p.cell(x, lanes[lane], words, fill=TINTS[colour], edge=colour, width=width)
-
-    x, load, store, multiply = left, 2.2, 2.0, 3.4
-    job("load", x, load, "slice 0", BLUE)
-    x += load
-    job("store", x, store, "stage 0", ORANGE)
-    x += store + 0.15
-    for slice_ in range(2):
-        p.line((x, 0.2), (x, 4.9), FADED, dashed=True)
-        x += 0.15
-        job("load", x, load, f"slice {slice_ + 1}", BLUE)
-        job("multiply", x, multiply, f"slice {slice_}", GREEN)
-        x += multiply
-        job("store", x, store, f"stage {(slice_ + 1) % 2}", ORANGE)
-        x += store + 0.15
-    p.line((x, 0.2), (x, 4.9), FADED, dashed=True)
-    p.text(x + 0.5, 2.6, "...", size=12)
-    p.text(left, 5.5, "dashed: a barrier of the block", align="left", colour=FADED, size=9)
-    p.arrow((15.4, 5.5), (20.6, 5.5), FADED)
-    p.text(14.7, 5.5, "time", colour=FADED, size=9)
-    return p
-
-
 PICTURES: tuple[Callable[[], Picture], ...] = (
     convolution,
     stride,
@@ -535,7 +367,7 @@ PICTURES: tuple[Callable[[], Picture], ...] = (
     layers,
     phases,
     tap_table,
-    pipeline,
+    *kernel_pictures.PICTURES,
 )
 
 

@@ -412,16 +412,16 @@ def test_broadcast_axes_are_read_once() -> None:
     assert explain(cupyconv.conv2d, x[:0], w, target="sm_80").bytes == w.nbytes
 
 
-TABLES = Path(__file__).parents[1] / "docs" / "benchmarks"
+RECORDS = Path(__file__).parents[1] / "benchmarks" / "records"
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "float16"])
 def test_limits_and_times_of_the_benchmark(precision: str) -> None:
-    """What an H200 took, as the committed tables have it."""
+    """What an H200 took, as the committed records have it."""
     cases = {case.id: case for case in load() if isinstance(case, Convolution)}
     mode = PRECISIONS[precision]
     limits, times = [], []
-    for row in json.loads((TABLES / f"{precision}.json").read_text())["rows"]:
+    for row in json.loads((RECORDS / f"h200-{precision}.json").read_text())["rows"]:
         case = cases.get(row["id"])
         if case is None:
             continue

@@ -56,7 +56,7 @@ def best(row: Row) -> float | None:
 
 # Tables --------------------------------------------------------------------------------------
 
-HEAD = ("NCHW, mean", "lowest", "best layout, mean", "calls below 1")
+HEAD = ("NCHW, mean", "NCHW, lowest", "best layout, mean", "calls below 1")
 
 
 def figures(rows: Sequence[Row]) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import secrets
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 from cupyconv._kernels.choice import KERNELS
 
 from . import cases as cases_
-from . import mine
+from . import charts, mine
 from .precisions import PRECISIONS
 from .report import AUTO, Report, render, table
 
@@ -73,7 +75,12 @@ def parser() -> argparse.ArgumentParser:
         help="time for the repeats of a case, at least 5 of them; default: 0.5",
     )
     add("--seed", type=int, help="of the random data; default: a fresh one")
-    add("--json", type=Path, metavar="FILE", help="write all numbers")
+    add(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="where to write the record, all numbers; default: benchmarks/records/GPU-WHAT.json",
+    )
     add("--markdown", action="store_true", help="print Markdown")
     add("--list", action="store_true", help="print the cases and their names, and run nothing")
     add("--read", type=Path, metavar="FILE", help="print the tables of a file of --json")
@@ -98,6 +105,13 @@ def _picture(text: str) -> Path:
     if importlib.util.find_spec("matplotlib") is None:
         raise argparse.ArgumentTypeError("drawing needs matplotlib: pip install matplotlib")
     return path
+
+
+def record_name(gpu: str, names: Sequence[str], mine: bool, precisions: Sequence[str]) -> str:
+    """Return the name of a run's record: the GPU, the cases if they are not all, the precisions."""
+    short = re.sub(r"^NVIDIA |[ -](SXM|PCIe|HBM|NVL|\d+GB).*$", "", gpu)
+    parts = [short, *names, *(["mine"] if mine else []), *precisions]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")[:120] + ".json"
 
 
 def listing(cases: Sequence[cases_.Case], host: bool) -> str:
@@ -146,6 +160,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = PRECISIONS if "all" in options.precision else dict.fromkeys(options.precision)
     seed = secrets.randbits(31) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = given if options.seed is not None else [*given, "--seed", str(seed)]
+
+    def place(report: Report) -> Path:
+        """Return where the record goes."""
+        if options.json:
+            return Path(options.json)
+        name = record_name(report.gpu, options.names, bool(options.mine), list(names))
+        return charts.RECORDS / name
+
+    def save(report: Report) -> None:
+        report.command = shlex.join(["python", "-m", "benchmarks", *command])
+        (path := place(report)).parent.mkdir(parents=True, exist_ok=True)
+        report.write(path)
+
     report = run.run(
         cases,
         [PRECISIONS[name] for name in names],
@@ -160,10 +189,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kernel=options.kernel,
             beside=options.beside,
         ),
-        save=(lambda report: report.write(options.json)) if options.json else (lambda report: None),
+        save=save,
     )
     print()
     show(report, options.markdown, options.draw)
+    print(f"\nrecord: {place(report)}")
+    if charts.shows(place(report)) and importlib.util.find_spec("matplotlib"):
+        for path in charts.draw():
+            print(f"drawn: {path}")
     failures = report.failures()
     if failures:
         print("\nNot timed, as ours is wrong or failed:", *failures, sep="\n- ", file=sys.stderr)

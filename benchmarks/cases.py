@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 DIRECTORY = Path(__file__).parent
 HOST = "host"  # the name of the host time of a small call
-MATRIX = "matrix"  # the name of KernelBench's dense convolutions, on which matrix units are judged
+MATRIX = "matrix"  # the name of KernelBench's dense convolutions, on which Tensor Cores are judged
 KERNELBENCH = "kernelbench_l1"
 
 Shape: TypeAlias = tuple[int, ...]

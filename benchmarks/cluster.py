@@ -15,12 +15,14 @@ import argparse
 import json
 import logging
 import math
+import shlex
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -306,6 +308,12 @@ def measure(job: Job, count: int, repeats: int) -> dict[str, Any]:
         }
 
 
+def gpu_name() -> str:
+    import cupy
+
+    return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+
+
 def report(job: Job, counts: Sequence[int], repeats: int) -> dict[str, Any]:
     """Return all numbers: for each run its times, its speed-up over the first, the halo's share."""
     runs = [measure(job, count, repeats) for count in counts]
@@ -314,6 +322,8 @@ def report(job: Job, counts: Sequence[int], repeats: int) -> dict[str, Any]:
         run["speed_up"] = statistics.median(runs[0]["seconds"]) / time_of["seconds"]
         run["halo_time"] = 1 - time_of["seconds_without_halo"] / time_of["seconds"]
     return {
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "gpu": gpu_name() if job.gpu else None,
         "job": asdict(job),
         "volume_bytes": job.bytes,
         "limit_bytes": int(job.limit * GIB) if job.gpu else None,
@@ -350,7 +360,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{job.slabs} slabs are too few for {max(options.workers)} workers")
     if job.gpu and job.bytes <= job.limit * GIB:
         parser.error(f"a volume of {job.bytes / GIB:.1f} GiB is not larger than the limit")
-    result = report(job, options.workers, options.repeats)
+    command = shlex.join(["python", "-m", "benchmarks.cluster", *(arguments or sys.argv[1:])])
+    result = {"command": command, **report(job, options.workers, options.repeats)}
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(

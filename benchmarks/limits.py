@@ -33,11 +33,14 @@ class Ceilings:
         Operations a second of matrix products, for each of `RATES`.
     source : str
         Where the rates of matrix products are from.
+    scaled : bool
+        Whether floats may be multiplied as scaled float16 numbers, as on compute capability 9.0.
     """
 
     copy: float
     rates: dict[str, float]
     source: str
+    scaled: bool
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,17 @@ def limit(case: Sized, precision: Precision, ceilings: Ceilings) -> Limit:
 
 
 def matrix_rate(precision: Precision, ceilings: Ceilings) -> float:
-    """Return the operations a second that matrix units give a precision."""
-    return ceilings.rates[precision.rate] / precision.products
+    """Return the operations a second that the fastest way to multiply gives a precision."""
+    return max(
+        ceilings.rates[way.rate] / way.products
+        for way in precision.ways
+        if ceilings.scaled or not way.scaled
+    )
 
 
 def plain_limit(case: Case, precision: Precision, ceilings: Ceilings) -> Limit | None:
-    """Return float32's limit without matrix units; None for the other precisions."""
-    if precision.products == 1:
+    """Return float32's limit without Tensor Cores; None for the other precisions."""
+    if precision.name != "float32":
         return None
     return _limit(case, precision, ceilings.copy, ceilings.rates["float32"])
 
@@ -93,7 +100,14 @@ def measure(stopwatch: Stopwatch, seed: int, torch: Torch | None) -> Ceilings:
     else:
         with contextlib.suppress(ImportError, RuntimeError):
             rates, source = _matrix_rates(stopwatch, seed, _cublas_product), "cuBLAS"
-    return Ceilings(_copy_rate(stopwatch, seed), rates, source)
+    return Ceilings(_copy_rate(stopwatch, seed), rates, source, _multiplies_scaled())
+
+
+def _multiplies_scaled() -> bool:
+    """Return whether this GPU's kernels multiply floats as scaled float16 numbers."""
+    import cupy
+
+    return bool(cupy.cuda.Device().compute_capability == "90")
 
 
 def _copy_rate(stopwatch: Stopwatch, seed: int) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,19 +50,39 @@ STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: to be searched, and a fraction of the bytes
 }
 SMALL = 7.5
+LEGEND: dict[str, Any] = {
+    "frameon": False,
+    "fontsize": 8,
+    "handletextpad": 0.5,
+    "columnspacing": 1.4,
+}
+TITLES = {
+    "kernelbench_l1": "KernelBench level 1",
+    "kernelbench_l2": "KernelBench level 2",
+    "dense_seeded": "random layers",
+    "depthwise_seeded": "random depthwise layers",
+    "fused_seeded": "random fused operations",
+    "mine": "your own cases",
+}
 
 
 def draw(report: Report, path: Path) -> list[Path]:
     """Draw what a record has beside `path`, whose suffix is ".svg" or ".png"; return the files."""
     files = []
-    with matplotlib.rc_context({**STYLE, "svg.hashsalt": path.stem}):
+    with matplotlib.rc_context(STYLE):
         for name, picture in {"roofline": roofline, "speedup": speedup}.items():
             figure = picture(report)
             if figure is not None:
-                files.append(path.with_name(f"{path.stem}-{name}{path.suffix}"))
-                metadata = {"Date": None} if path.suffix == ".svg" else None
-                figure.savefig(files[-1], dpi=150, metadata=metadata)
+                files.append(save(figure, path.with_name(f"{path.stem}-{name}{path.suffix}")))
     return files
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure, the same bytes each time, and return the file."""
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    with matplotlib.rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}):
+        figure.savefig(path, dpi=150, metadata=metadata)
+    return path
 
 
 # Roofline ------------------------------------------------------------------------------------
@@ -70,7 +90,9 @@ def draw(report: Report, path: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Roof:
-    """TFLOP/s of matrix products, those without matrix units if slower, and of a FLOP per byte."""
+    """TFLOP/s of matrix products, of those without Tensor Cores for float32, and of a FLOP per
+    byte.
+    """
 
     matrix: float
     plain: float | None
@@ -79,7 +101,7 @@ class Roof:
     @classmethod
     def of(cls, precision: str, ceilings: Ceilings) -> Roof:
         of = PRECISIONS[precision]
-        plain = ceilings.rates["float32"] / 1e12 if of.products > 1 else None
+        plain = ceilings.rates["float32"] / 1e12 if precision == "float32" else None
         return cls(matrix_rate(of, ceilings) / 1e12, plain, ceilings.copy / 1e12)
 
 
@@ -103,23 +125,22 @@ def roofline(report: Report) -> Figure | None:
         1.6 * max(roof.matrix for roof in panels.values()),
     )
 
-    left, right, head, foot, gap = 0.6, 0.95, 0.4, 0.78, 0.2
+    left, right, head, foot, gap = 0.6, 0.95, 0.15, 0.78, 0.2
     height = 4.2 if len(panels) == 1 else 2.6
     figure = _figure(head + len(panels) * (height + gap) - gap + foot)
-    _legend(
-        figure,
-        [
-            _point("o", BLUE, "cupyconv"),
-            _point("o", ORANGE, "PyTorch with cuDNN", hollow=True),
-            *(_point(shape, FADED, section) for section, shape in shapes.items()),
-        ],
-    )
+    legend = [
+        _point("o", BLUE, "cupyconv"),
+        _point("o", ORANGE, "PyTorch with cuDNN", hollow=True),
+        *(_point(shape, FADED, TITLES.get(name, name)) for name, shape in shapes.items()),
+    ]
     for place, (name, roof) in enumerate(reversed(panels.items())):
         box = (left, foot + place * (height + gap), WIDTH - left - right, height)
         axes = _axes(figure, *box)
         axes.set(xscale="log", yscale="log", xlim=x, ylim=y)
         axes.tick_params(labelbottom=place == 0)
         _roof(axes, roof, name)
+        if place == len(panels) - 1:  # on the topmost panel, where no point can be
+            axes.legend(handles=legend, loc="upper left", **LEGEND)
         for row in rows:
             if row.precision == name:
                 _achieved(axes, row, shapes[row.section])
@@ -148,7 +169,7 @@ def _roof(axes: Axes, roof: Roof, precision: str) -> None:
     if roof.plain is not None:
         line = ([roof.plain / roof.copy, high], [roof.plain] * 2)
         axes.plot(*line, color=INK, linewidth=1, dashes=(4, 3))
-        beside[f"without\nmatrix units\n{roof.plain:.0f} TFLOP/s"] = roof.plain
+        beside[f"without\nTensor Cores\n{roof.plain:.0f} TFLOP/s"] = roof.plain
     for words, rate in beside.items():
         _label(axes, words, (high, rate), (5, 0), va="center", linespacing=1.3)
     ends = [axes.transData.transform((x, x * roof.copy)) for x in (low, ridge)]
@@ -212,7 +233,13 @@ def speedup(report: Report) -> Figure | None:
     top -= head
     for (section, precision), own in panels.items():
         own.sort(key=lambda pair: pair[0])
-        _write(figure, ids, top - 0.22, f"{section}, {precision}", fontweight="bold")
+        _write(
+            figure,
+            ids,
+            top - 0.22,
+            f"{TITLES.get(section, section)}, {precision}",
+            fontweight="bold",
+        )
         bottom = top - title - bar * len(own)
         axes = _axes(figure, left, bottom, WIDTH - left - right, bar * len(own))
         axes.set(xscale="log", xlim=limits, ylim=(-0.5, len(own) - 0.5))
@@ -260,6 +287,39 @@ def _bars(
         _label(axes, f"geometric mean {mean:.2f}", top, (0, 3), ha="center")
 
 
+def layers(
+    ratios: Mapping[str, Sequence[float | None]], names: Sequence[str], report: Report
+) -> Figure:
+    """Return bars of cuDNN's times over ours: a row for each layer, with a bar for each name."""
+    with matplotlib.rc_context(STYLE):
+        bar, gap, left, right, head, foot = 0.15, 0.12, 3.1, 0.55, 0.4, 0.75
+        pitch = len(names) * bar + gap
+        figure = _figure(head + pitch * len(ratios) + foot)
+        colours = dict(zip(names, (BLUE, GREEN, ORANGE, PURPLE), strict=False))
+        _legend(figure, [Patch(color=colour, label=name) for name, colour in colours.items()])
+        axes = _axes(figure, left, foot, WIDTH - left - right, pitch * len(ratios))
+        known = [ratio for own in ratios.values() for ratio in own if ratio is not None]
+        axes.set(xlim=(0, 1.02 * max(known)), ylim=(pitch * len(ratios), 0))
+        axes.yaxis.set_major_locator(NullLocator())
+        axes.grid(axis="x", color=PALE, linewidth=0.7)
+        for place, (layer, own) in enumerate(ratios.items()):
+            top = place * pitch + gap / 2
+            middle = foot + pitch * (len(ratios) - place - 0.5)
+            _write(figure, left - 0.1, middle, layer, ha="right", va="center_baseline", size=8.5)
+            for line, (name, ratio) in enumerate(zip(names, own, strict=True)):
+                if ratio is None:
+                    continue
+                y = top + (line + 0.5) * bar
+                (patch,) = axes.barh(y, ratio, height=0.85 * bar, color=colours[name], zorder=2)
+                patch.set_gid(f"bar-{place}-{name}")
+                style: dict[str, Any] = {"va": "center", "color": INK}
+                _label(axes, f"{ratio:.2f}", (max(1.0, ratio), y), (4, 0), **style)
+        axes.axvline(1, color=INK, linewidth=1.4, zorder=3)
+        words = "cuDNN's time, in the faster of its two layouts, over cupyconv's"
+        _write(figure, (left + WIDTH - right) / 2, foot - 0.42, words, ha="center")
+        return _signed(figure, report)
+
+
 # The sheet -----------------------------------------------------------------------------------
 
 
@@ -299,16 +359,8 @@ def _point(shape: str, colour: str, label: str, hollow: bool = False) -> Line2D:
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
-    figure.legend(
-        handles=handles,
-        loc="upper left",
-        bbox_to_anchor=(0.005, 1),
-        ncols=len(handles),
-        frameon=False,
-        fontsize=8,
-        handletextpad=0.5,
-        columnspacing=1.4,
-    )
+    place = {"loc": "upper left", "bbox_to_anchor": (0.005, 1)}
+    figure.legend(handles=handles, ncols=len(handles), **place, **LEGEND)
 
 
 def _signed(figure: Figure, report: Report) -> Figure:

@@ -35,7 +35,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Row:
-    """A case in one precision. ``plain_limit_ms`` is float32's limit without matrix units.
+    """A case in one precision. ``plain_limit_ms`` is float32's limit without Tensor Cores.
 
     ``operations`` and ``nbytes`` are what the limit is made of: multiplications and additions, and
     the bytes of input, weight, bias and output once each.
@@ -101,6 +101,7 @@ class Report:
     host: list[HostRow] = field(default_factory=list)
     seconds: float = 0.0  # that the run took
     kernel: str = AUTO  # that dense convolutions were forced to run on
+    command: str = ""  # that makes such a record
 
     def failures(self) -> list[str]:
         """Return what of ours is wrong or did not run."""
@@ -242,6 +243,7 @@ def head(report: Report) -> list[str]:
     ceilings = report.ceilings
     rates = ", ".join(f"{name} {ceilings.rates[name] / 1e12:.1f}" for name in RATES)
     forced = f" The {report.kernel} kernel is forced." if report.kernel != AUTO else ""
+    scaled = " or half of the float16 rate, the larger" if ceilings.scaled else ""
     return [
         f"One {report.gpu}, {report.date}. {versions}. Random data, {report.data}, "
         f"seed {report.seed}. The run took {report.seconds:.0f} s.{forced}",
@@ -249,8 +251,8 @@ def head(report: Report) -> list[str]:
         "×: the other's time over ours. error: ‖result - exact‖ / ‖exact‖ against float64. "
         "T: transposed; s, p, o, d, g: stride, padding, output_padding, dilation, groups.",
         "limit: the larger of bytes (input, weight, bias and output once each) over the copy rate "
-        "and operations over the matrix rate; for float32 accuracy by three TF32 products, a third "
-        "of the TF32 rate. of plain: of the same with the plain float32 matrix rate in its place. "
+        "and operations over the rate of matrix products; for float32 accuracy that is a third of "
+        f"the TF32 rate{scaled}. of plain: the same with the float32 rate in its place. "
         f"Copy, measured: {ceilings.copy / 1e12:.2f} TB/s, read and written. Matrix products in "
         f"TFLOP/s ({ceilings.source}): {rates}.",
     ]

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import scipy.ndimage
 
 Array = Any  # numpy.ndarray or cupy.ndarray
 
@@ -17,9 +18,10 @@ Array = Any  # numpy.ndarray or cupy.ndarray
 class NumpyBackend:
     """NumPy on the processor; the problems come in a smaller size."""
 
-    name = "NumPy"
     full_size = False
     xp: ModuleType = np
+    ndimage: ModuleType = scipy.ndimage
+    peer = "SciPy"
 
     def describe(self) -> str:
         return f"NumPy {np.__version__} on {os.cpu_count()} cores, problems at reduced size"
@@ -43,11 +45,13 @@ class NumpyBackend:
 class CupyBackend:
     """CuPy on the current device, at full size."""
 
-    name = "CuPy"
     full_size = True
+    peer = "cupyx"
 
     def __init__(self, cupy: ModuleType) -> None:
-        self.xp = cupy
+        import cupyx.scipy.ndimage
+
+        self.xp, self.ndimage = cupy, cupyx.scipy.ndimage
 
     def describe(self) -> str:
         cuda = self.xp.cuda

@@ -12,12 +12,23 @@ from .backend import Array, Backend
 
 @dataclass(frozen=True)
 class Job:
-    """One call of the library, its inputs on the host, and a judge of its result."""
+    """One call of the library, its inputs on the host, and a judge of its result.
+
+    Attributes
+    ----------
+    name : str
+        What people know it by; the lines below it say which function computes it.
+    peer : callable
+        The same work without the library, on the same arrays: SciPy's or cupyx's function, or as
+        many of its calls as one of ``parts`` output channels takes.
+    """
 
     name: str
     arrays: tuple[np.ndarray, ...]
     call: Callable[..., Array]
     error: Callable[[np.ndarray], float]
+    peer: Callable[..., Array]
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -26,9 +37,9 @@ class Report:
 
     name: str
     shapes: str
-    backend: str
     dtype: str
     milliseconds: float
+    peer: float
     error: float
 
 
@@ -38,9 +49,9 @@ def run(job: Job, backend: Backend) -> tuple[Report, np.ndarray]:
     report = Report(
         name=job.name,
         shapes=f"{_shape(job.arrays[0])} * {_shape(job.arrays[1])} -> {_shape(result)}",
-        backend=backend.name,
         dtype=result.dtype.name,
         milliseconds=backend.milliseconds(lambda: job.call(*arrays)),
+        peer=job.parts * backend.milliseconds(lambda: job.peer(*arrays)),
         error=job.error(result),
     )
     return report, result
@@ -50,17 +61,17 @@ def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return rng.standard_normal(shape, dtype=np.float32)
 
 
-def table(reports: list[Report]) -> str:
-    head = ("operation", "input * weight -> output", "backend", "dtype", "ms", "error")
+def table(reports: list[Report], peer: str) -> str:
+    head = ("what it is", "input * weight -> output", "dtype", "ms", f"{peer}, ms", "×", "error")
     rows = [head]
     for r in reports:
-        figures = f"{r.milliseconds:.3f}", f"{r.error:.1e}"
+        times = f"{r.milliseconds:.3f}", f"{r.peer:.3f}", f"{r.peer / r.milliseconds:.1f}"
         first, *more = r.name.splitlines()
-        rows.append((first, r.shapes, r.backend, r.dtype, *figures))
-        rows += [(line, "", "", "", "", "") for line in more]
+        rows.append((first, r.shapes, r.dtype, *times, f"{r.error:.1e}"))
+        rows += [(f"  {line}", *("",) * 6) for line in more]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, tuple("-" * width for width in widths))
-    justify = (str.ljust,) * 4 + (str.rjust,) * 2
+    justify = (str.ljust,) * 3 + (str.rjust,) * 4
     return "\n".join(
         "  ".join(j(cell, w) for j, cell, w in zip(justify, row, widths, strict=True)).rstrip()
         for row in rows

@@ -40,8 +40,9 @@ def bilinear_kernel(factor: int) -> np.ndarray:
 
 
 def gaussian_kernel(sigma: float, radius: int) -> np.ndarray:
+    """A column; the kernel is a product of this and of the row with the same values."""
     bell = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
-    return (np.outer(bell, bell) / bell.sum() ** 2).astype(np.float32)
+    return (bell / bell.sum()).astype(np.float32)[:, None]
 
 
 def for_each_channel(kernel: np.ndarray) -> np.ndarray:
@@ -71,14 +72,20 @@ def enlargement(backend: Backend, image: np.ndarray) -> Job:
         )
         return reference.relative_error(result, exact)
 
-    return Job("bilinear enlargement", (image, weight), call, error)
+    def peer(x: Array, _: Array) -> Array:
+        factors = (1, 1, FACTOR, FACTOR)
+        return backend.ndimage.zoom(x, factors, order=1, mode="nearest", grid_mode=True)
+
+    name = "bilinear enlargement of a photograph\nconv_transpose2d, each channel"
+    return Job(name, (image, weight), call, error, peer)
 
 
 def blur(backend: Backend, image: np.ndarray) -> Job:
     weight = for_each_channel(gaussian_kernel(SIGMA, RADIUS))
 
     def call(x: Array, w: Array) -> Array:
-        return cupyconv.depthwise_conv2d(extend(backend.xp, x, RADIUS), w)
+        columns = cupyconv.depthwise_conv2d(extend(backend.xp, x, RADIUS), w)
+        return cupyconv.depthwise_conv2d(columns, w.swapaxes(2, 3))
 
     def error(result: np.ndarray) -> float:
         exact = scipy.ndimage.gaussian_filter(
@@ -86,7 +93,12 @@ def blur(backend: Backend, image: np.ndarray) -> Job:
         )
         return reference.relative_error(result, exact)
 
-    return Job("Gaussian blur, depthwise", (image, weight), call, error)
+    def peer(x: Array, _: Array) -> Array:
+        sigmas = (0, 0, SIGMA, SIGMA)
+        return backend.ndimage.gaussian_filter(x, sigmas, mode="nearest", truncate=RADIUS / SIGMA)
+
+    name = "Gaussian blur of a photograph\ntwo depthwise_conv2d, columns and rows"
+    return Job(name, (image, weight), call, error, peer)
 
 
 def save(path: Path, image: np.ndarray, enlarged: np.ndarray, blurred: np.ndarray) -> None:

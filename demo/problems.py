@@ -1,4 +1,8 @@
-"""Four problems of KernelBench (https://github.com/ScalingIntelligence/KernelBench)."""
+"""Four problems of KernelBench (https://github.com/ScalingIntelligence/KernelBench).
+
+SciPy and cupyx have no convolution of channels. Their time is that of one output channel, a sum of
+`ndimage.correlate` over the input channels, times the number of output channels.
+"""
 
 from __future__ import annotations
 
@@ -47,26 +51,30 @@ class Convolution:
             arrays=(input, weight),
             call=lambda x, w: self.function(x, w, groups=self.groups),
             error=error,
+            peer=lambda x, w: one_channel(
+                backend, x, w, transposed=self.transposed, groups=self.groups
+            ),
+            parts=self.weight[1] if self.transposed else self.weight[0],
         )
 
 
 CONVOLUTIONS = (
     Convolution(
-        "1/65 conv_transpose2d",
+        "decoder layer, 3×7 kernel\nKernelBench 1/65, conv_transpose2d",
         cupyconv.conv_transpose2d,
         weight=(64, 64, 3, 7),
         full=(8, 64, 512, 512),
         small=(1, 64, 128, 128),
     ),
     Convolution(
-        "1/70 conv_transpose3d",
+        "decoder layer of volumes\nKernelBench 1/70, conv_transpose3d",
         cupyconv.conv_transpose3d,
         weight=(48, 24, 3, 3, 3),
         full=(8, 48, 96, 96, 96),
         small=(1, 48, 32, 32, 32),
     ),
     Convolution(
-        "1/83 conv2d, depthwise",
+        "vertical filter of each channel\nKernelBench 1/83, conv2d",
         cupyconv.conv2d,
         weight=(8, 1, 3, 1),
         full=(64, 8, 512, 512),
@@ -74,6 +82,23 @@ CONVOLUTIONS = (
         groups=8,
     ),
 )
+
+
+def one_channel(
+    backend: Backend, input: Array, weight: Array, *, transposed: bool, groups: int = 1
+) -> Array:
+    """Return the first output channel of a convolution with stride 1 and no padding."""
+    taps = weight.shape[2:]
+    reach = tuple((k - 1, k - 1) if transposed else (0, 0) for k in taps)
+    padded = backend.xp.pad(input, ((0, 0), (0, 0), *reach))
+    valid = tuple(
+        slice(k // 2, k // 2 + n - k + 1) for k, n in zip(taps, padded.shape[2:], strict=True)
+    )
+    total = 0
+    for c in range(input.shape[1] // groups):
+        kernel = backend.xp.flip(weight[c, 0]) if transposed else weight[0, c]
+        total = total + backend.ndimage.correlate(padded[:, c], kernel[None], mode="constant")
+    return total[(slice(None), *valid)]
 
 
 def fused(backend: Backend, rng: np.random.Generator) -> Job:
@@ -91,8 +116,11 @@ def fused(backend: Backend, rng: np.random.Generator) -> Job:
         return reference.relative_error(result, exact)
 
     return Job(
-        name="2/11 conv_transpose2d, batch norm,\n     tanh, max pool, group norm",
+        name="generator block\nKernelBench 2/11, conv_transpose2d, batch norm,\n"
+        "tanh, max pool, group norm",
         arrays=arrays,
         call=lambda *a: cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm(*a, **options),
         error=error,
+        peer=lambda x, w, *_: one_channel(backend, x, w, transposed=True),  # the convolution alone
+        parts=channels,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from drawing import BLUE, FADED, GREEN, GREY, INK, ORANGE, PALE, PURPLE, TINTS, Picture
 
 # The run whose rates and float32 times the roofline shows.
-RECORD = Path(__file__).parent / "benchmarks" / "h100" / "float32.json"
+RECORD = Path(__file__).parents[1] / "benchmarks" / "records" / "h100-float32.json"
 
 
 def job(

@@ -22,7 +22,7 @@ import pytest
 import cupyconv
 import reference as definition
 from benchmarks import __main__ as program
-from benchmarks import cases, data, draw, jobs, limits, mine, peers, reference, run, timing
+from benchmarks import cases, charts, data, draw, jobs, limits, mine, peers, reference, run, timing
 from benchmarks import report as reports
 from benchmarks.cases import Convolution, Fused
 from benchmarks.limits import Ceilings
@@ -39,6 +39,7 @@ H200 = Ceilings(
     copy=4.27e12,
     rates={"float32": 50.9e12, "tf32": 404e12, "float16": 746e12, "bfloat16": 776e12},
     source="a test",
+    scaled=True,
 )
 
 
@@ -412,20 +413,28 @@ def test_a_file_of_no_case(tmp_path: Path) -> None:
 # Limits and statistics -----------------------------------------------------------------------
 
 
+UNSCALED = replace(H200, scaled=False)
+GEFORCE = Ceilings(0.9e12, {"float32": 30e12, "tf32": 36e12, "float16": 71e12}, "a test", False)
+
+
 @pytest.mark.parametrize(
-    ("name", "milliseconds", "by"),
+    ("name", "ceilings", "rate"),
     [
-        # 2 * 8*64*512*512 * 64 * 21 operations
-        ("float32", 360.777e9 / (404e12 / 3) * 1e3, "operations"),
-        ("tf32", 360.777e9 / 404e12 * 1e3, "operations"),
-        ("float16", 360.777e9 / 746e12 * 1e3, "operations"),
-        ("bfloat16", 360.777e9 / 776e12 * 1e3, "operations"),
+        ("float32", H200, 746e12 / 2),  # two products of scaled float16 numbers
+        ("float32", UNSCALED, 404e12 / 3),
+        ("float32", GEFORCE, 30e12),  # ordinary multiply-adds beat three TF32 products
+        ("tf32", H200, 746e12),
+        ("tf32", UNSCALED, 404e12),
+        ("tf32", GEFORCE, 36e12),
+        ("float16", H200, 746e12),
+        ("bfloat16", H200, 776e12),
     ],
 )
-def test_limit_by_operations(name: str, milliseconds: float, by: str) -> None:
-    limit = limits.limit(BY_ID["1/65"], PRECISIONS[name], H200)
-    assert limit.ms == pytest.approx(milliseconds, rel=1e-5)
-    assert limit.by == by
+def test_limit_by_operations(name: str, ceilings: Ceilings, rate: float) -> None:
+    """The units that may be used, at their best, take 2 * 8*64*512*512 * 64 * 21 operations."""
+    limit = limits.limit(BY_ID["1/65"], PRECISIONS[name], ceilings)
+    assert limit.ms == pytest.approx(360.777e9 / rate * 1e3, rel=1e-5)
+    assert limit.by == "operations"
 
 
 @pytest.mark.parametrize(("name", "size"), [("float32", 4), ("tf32", 4), ("float16", 2)])
@@ -445,7 +454,7 @@ def test_the_bias_counts() -> None:
 
 def test_limit_of_the_fused_operation() -> None:
     case = BY_ID["2/11"]
-    limit = limits.limit(case, PRECISIONS["tf32"], H200)
+    limit = limits.limit(case, PRECISIONS["tf32"], UNSCALED)
     assert limit.ms == pytest.approx(2 * 512 * 64 * 32 * 32 * 128 * 25 / 404e12 * 1e3)
     assert case.elements == 512 * 64 * 32 * 32 + 64 * 128 * 25 + 4 * 128 + 512 * 128 * 17 * 17
 
@@ -459,7 +468,11 @@ def test_plain_limit_is_float32s_alone() -> None:
 
 
 def test_nominal_rates_are_complete() -> None:
-    assert set(limits.NOMINAL) == set(RATES) >= {p.rate for p in PRECISIONS.values()}
+    assert (
+        set(limits.NOMINAL)
+        == set(RATES)
+        == {way.rate for precision in PRECISIONS.values() for way in precision.ways}
+    )
 
 
 def test_repeats() -> None:
@@ -1064,7 +1077,9 @@ def test_the_whole_report(report: Report) -> None:
     assert "file, float32" in text and "file, float16" in text
     for part in ("GPU", "2026-01-02", "seed 7", "cupyconv 1.2", "4.27 TB/s", "tf32 404.0"):
         assert part in text
-    assert "a third of the TF32 rate" in text
+    assert "a third of the TF32 rate or half of the float16 rate, the larger." in text
+    unscaled = reports.render(replace(report, ceilings=UNSCALED))
+    assert "a third of the TF32 rate." in unscaled
     assert "- a, channels-last: OutOfMemoryError: large" in text
     assert "- c, cupyconv: error 2.0e-02 in norm, above 1.0e-06" in text
     assert "- conv_transpose2d: broken" in text
@@ -1217,6 +1232,59 @@ def test_the_kernel_of_a_run(
     program.main([*arguments, "--beside", "plain", kernel if kernel != "auto" else "direct"])
     assert asked[0].beside == []
     assert asked[1].beside == ["plain", kernel if kernel != "auto" else "direct"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "short"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA GeForce RTX 4090", "geforce-rtx-4090"),
+    ],
+)
+def test_the_name_of_a_record(gpu: str, short: str) -> None:
+    assert program.record_name(gpu, [], False, ["float32"]) == f"{short}-float32.json"
+    named = program.record_name(gpu, ["1/65", "d/*"], True, ["tf32", "float16"])
+    assert named == f"{short}-1-65-d-mine-tf32-float16.json"
+    assert len(program.record_name(gpu, ["1/65"] * 99, False, ["float32"])) <= 125
+
+
+@pytest.mark.usefixtures("numpy_for_cupy")
+def test_a_record_lies_among_the_others_and_says_how_it_was_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By default; charts that show it are drawn again."""
+    monkeypatch.setattr(charts, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(charts, "draw", lambda: [tmp_path / "drawn.svg"])
+    arguments = ["--mine", "conv1d 1x3x100 8x3x5", "--seed", "7"]
+    path = tmp_path / "records" / "gpu-mine-float32.json"
+    for shown in ((), ("gpu-mine-float32",)):
+        monkeypatch.setattr(charts, "SHOWN", shown)
+        assert program.main(arguments) == 0
+        printed = capsys.readouterr().out.splitlines()
+        assert f"record: {path}" in printed
+        assert (f"drawn: {tmp_path / 'drawn.svg'}" in printed) == bool(shown)
+    command = "python -m benchmarks --mine 'conv1d 1x3x100 8x3x5' --seed 7"
+    assert Report.read(path).command == command
+    assert program.main(arguments[:-2]) == 0
+    record = Report.read(path)
+    assert record.command == command.replace("--seed 7", f"--seed {record.seed}")
+
+
+@pytest.mark.parametrize("path", sorted(charts.RECORDS.glob("*.json")), ids=lambda path: path.stem)
+def test_committed_records(path: Path) -> None:
+    """Each says how and when it was made, and no time in it lies below its limit."""
+    record = Report.read(path)
+    assert record.command.startswith("python -m benchmarks ")
+    assert f"--seed {record.seed}" in record.command
+    assert {"cupyconv", "CuPy", "torch", "cudnn", "CUDA driver"} <= set(record.versions)
+    assert record.date and record.gpu and record.rows
+    for row in record.rows:
+        assert row.of_limit is not None and row.of_limit < 1, row.id
+        precision = PRECISIONS[row.precision]
+        limit = limits.limit(BY_ID[row.id], precision, record.ceilings)
+        assert (row.limit_ms, row.limited_by) == (pytest.approx(limit.ms), limit.by)
 
 
 def test_reading_a_record(report: Report, tmp_path: Path) -> None:

@@ -772,20 +772,17 @@ def test_the_benchmark_runs(
     result = json.loads((tmp_path / "cluster.json").read_text())
     # Five slabs: at each of four borders, the two sides read three planes of each other.
     assert result["halo_read"] == 4 * 3 / 30
+    assert result["command"].startswith(f"python -m benchmarks.cluster {small}")
+    assert result["date"] and result["versions"]
     assert [run["speed_up"] for run in result["runs"]] == [1]
     assert "speed-up 1.00" in capsys.readouterr().out
 
 
 def test_the_page_has_the_measured_figures() -> None:
-    docs = Path(__file__).parents[1] / "docs"
-    record = json.loads((docs / "cluster.json").read_text(encoding="utf-8"))
-    page = (docs / "dask.rst").read_text(encoding="utf-8")
+    root = Path(__file__).parents[1]
+    record = json.loads((root / "benchmarks/records/dask/h200.json").read_text(encoding="utf-8"))
+    page = (root / "docs" / "dask.rst").read_text(encoding="utf-8")
     for run in record["runs"]:
-        whole, in_parts = (
-            statistics.median(run[key]) for key in ("seconds", "seconds_without_halo")
-        )
-        figures = run["workers"], f"{whole:.2f}", f"{run['speed_up']:.2f}", f"{in_parts:.2f}"
-        assert re.search(r" +".join(map(str, (*figures, f"{run['halo_time']:.1%}"))), page)
-    alone = [statistics.median(run["seconds_without_halo"]) for run in record["runs"]]
-    assert f"the speed-up is {alone[0] / alone[1]:.2f}" in page
-    assert f"{record['halo_read']:.1%} of the inputs" in page
+        whole, alone = (statistics.median(run[key]) for key in ("seconds", "seconds_without_halo"))
+        figures = run["workers"], f"{whole:.2f}", f"{run['speed_up']:.2f}", f"{alone:.2f}"
+        assert re.search(r" +".join(map(str, figures)), page)

@@ -498,18 +498,17 @@ def test_broadcast_axes_are_read_once() -> None:
     assert explain(cupyconv.conv2d, x[:0], w, target="sm_80").bytes == w.nbytes
 
 
-TABLES = Path(__file__).parents[1] / "docs" / "benchmarks"
+RECORDS = Path(__file__).parents[1] / "benchmarks" / "records"
 
 
 @pytest.mark.parametrize("gpu", ["H200", "H100"])
 @pytest.mark.parametrize("precision", ["float32", "tf32", "float16", "bfloat16"])
 def test_limits_and_times_of_the_benchmark(precision: str, gpu: str) -> None:
-    """No time of the committed tables is below its limit."""
+    """No time of the committed records is below its limit."""
     cases = {case.id: case for case in load() if isinstance(case, Convolution)}
     mode = PRECISIONS[precision]
-    folder = TABLES if gpu == "H200" else TABLES / gpu.lower()
     limits, times = [], []
-    for row in json.loads((folder / f"{precision}.json").read_text())["rows"]:
+    for row in json.loads((RECORDS / f"{gpu.lower()}-{precision}.json").read_text())["rows"]:
         case = cases.get(row["id"])
         if case is None:
             continue

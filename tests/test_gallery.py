@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import scipy.ndimage
 import scipy.signal
+from PIL import Image
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem != "gallery")
@@ -206,6 +207,23 @@ def test_deblurring_brings_decibels_until_it_fits_the_noise(run: Run) -> None:
     assert (np.diff(page.quality) > 0).tolist() == [
         i < page.best for i in range(page.ITERATIONS - 1)
     ]
+
+
+def test_the_readme_shows_the_strip_that_the_script_draws(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the palette, and to the font of the captions."""
+    docs = EXAMPLES.parent / "docs"
+    monkeypatch.syspath_prepend(str(docs))
+    make_strip = importlib.import_module("make_strip")
+    drawn = make_strip.strip(run("deblurring"))
+    with Image.open(make_strip.FILE) as file:
+        committed = file.convert("RGB")
+    assert committed.size == drawn.size
+    panels = (slice(make_strip.CAPTION, None),)
+    difference = np.subtract(*(np.asarray(image, float)[panels] for image in (committed, drawn)))
+    assert abs(difference).mean() < 3
+    assert make_strip.FILE.stat().st_size < 60_000
 
 
 # Sparse coding, layer by layer ---------------------------------------------------------------

@@ -12,14 +12,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from benchmarks import pictures
+from benchmarks import charts, pictures
 from benchmarks.limits import Ceilings
-from benchmarks.report import Report, Row, Timing, render
+from benchmarks.report import Report, Row, Timing
 
 ROOT = Path(__file__).parents[1]
-COMMITTED = ROOT / "docs" / "benchmarks"
-RECORDS = sorted(COMMITTED.glob("*.json"))
-OTHERS = sorted(COMMITTED.glob("*/*.json"))  # of other GPUs, without pictures
+COMMITTED = charts.CHARTS
 SVG = "{http://www.w3.org/2000/svg}"
 PEERS = ("torch", "channels-last", "torch.compile")
 MARKS = ("ours", "bar", *PEERS)
@@ -48,36 +46,50 @@ def words(path: Path) -> list[str]:
 # The committed ones --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "record", [*RECORDS, *OTHERS], ids=lambda path: f"{path.parent.name}-{path.stem}"
-)
-def test_committed_tables_are_those_of_their_record(record: Path) -> None:
-    assert (
-        record.with_suffix(".txt").read_text(encoding="utf-8") == render(Report.read(record)) + "\n"
-    )
-
-
-@pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem)
-def test_committed_pictures_are_those_of_their_record(record: Path, tmp_path: Path) -> None:
-    report = Report.read(record)
-    drawn = pictures.draw(report, tmp_path / f"{record.stem}.svg")
-    assert len(drawn) == 2
+def test_committed_charts_are_those_of_their_records(tmp_path: Path) -> None:
+    drawn = charts.draw(tmp_path)
+    assert {path.name for path in drawn} == {path.name for path in COMMITTED.iterdir()}
     for path in drawn:
         committed = COMMITTED / path.name
         assert words(committed) == words(path)
         shown, expected = marks(committed), marks(path)
-        assert list(shown) == list(expected)
+        assert list(shown) == list(expected) != []
         for id, place in expected.items():
             assert shown[id] == pytest.approx(place, abs=0.01), id
 
 
-def test_pages_show_the_committed_pictures() -> None:
-    page = (ROOT / "docs" / "speed.rst").read_text(encoding="utf-8")
+def test_documents_show_the_committed_charts_and_tables() -> None:
+    """All charts are on the benchmarks page, and the README has one of them."""
+    page = (ROOT / "docs" / "benchmarks.rst").read_text(encoding="utf-8")
     shown = re.findall(r"^\.\. figure:: benchmarks/(\S+)$", page, re.M)
-    assert sorted(shown) == sorted(path.name for path in COMMITTED.glob("*.svg"))
-    assert len(shown) == 2 * len(RECORDS)
+    assert sorted(shown) == sorted(path.name for path in COMMITTED.iterdir())
+    for gpu in charts.GPUS:
+        assert f"\n{charts.page_table(gpu)}\n" in page
+    assert f"\n{charts.fused_table()}\n" in page
+    downloads = re.findall(r"<\.\./benchmarks/records/(\S+)\.json>", page)
+    assert sorted(downloads) == sorted(path.stem for path in charts.RECORDS.glob("*.json"))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"!\[[^]]+\]\((.+)\)", readme) == ["docs/benchmarks/float32-roofline.svg"]
+    assert f"\n{charts.readme_table()}\n" in readme
+    images = re.findall(r"!\[[^]]+\]\((.+)\)", readme)
+    assert images == ["docs/static/deblurring.png", "docs/benchmarks/layers.svg"]
+
+
+def test_layers_have_a_bar_for_each_precision() -> None:
+    found = marks(COMMITTED / "layers.svg")
+    assert len(found) == len(charts.LAYERS_IN) * len(charts.LAYERS) == 16
+    text = words(COMMITTED / "layers.svg")
+    assert set(charts.LAYERS.values()) | set(charts.LAYERS_IN) <= set(text)
+
+
+def test_the_best_layout_is_the_faster_one() -> None:
+    both = {"torch": Timing(2.0), "channels-last": Timing(1.5), "torch.compile": Timing(0.1)}
+    one = row("a", 1.0, 4.0)
+    assert charts.best(one) == 4
+    assert charts.best(replace(one, peers=both)) == 1.5
+    assert charts.best(replace(one, peers={})) is None
+    rows = [one, replace(one, peers={**both, "channels-last": Timing(0.5)})]
+    assert charts.figures(rows) == ["2.83", "2.00", "1.41", "50%"]
+    assert charts.figures([]) == ["–"] * 4
 
 
 # What is drawn -------------------------------------------------------------------------------
@@ -94,7 +106,7 @@ def row(id: str, ours: float, theirs: float | None, section: str = "one") -> Row
 
 def report(*rows: Row) -> Report:
     rates = {"float32": 50e12, "tf32": 300e12, "float16": 800e12, "bfloat16": 800e12}
-    ceilings = Ceilings(4e12, rates, "a test")
+    ceilings = Ceilings(4e12, rates, "a test", scaled=False)
     versions = {"torch": "1.2", "cudnn": "3.4"}
     return Report("2026-01-02T03:04:05+00:00", "GPU", 7, "ones", versions, ceilings, list(rows))
 

@@ -79,7 +79,8 @@ def conv(
     -----
     Along one axis, where positions outside of ``input`` contribute nothing::
 
-        out[o] = bias + sum over c, k of input[c, o*stride - pad_before + k*dilation] * weight[c, k]
+        out[o] = bias + sum over c, k of input[c, i(o, k)] * weight[c, k]
+        i(o, k) = o*stride - pad_before + k*dilation
         size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
 
     The definition is from [1]_.

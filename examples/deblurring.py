@@ -49,7 +49,7 @@ def point_spread():
     return kernel / kernel.sum()
 
 
-psf = xp.asarray(np.tile(point_spread(), (3, 1, 1, 1)))  # (3, 1, 17, 17): one for each colour
+psf = xp.asarray(np.tile(point_spread(), (3, 1, 1, 1)))  # (3, 1, 17, 17), one a colour
 
 # %%
 # The transpose

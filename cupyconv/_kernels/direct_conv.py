@@ -78,9 +78,8 @@ SMALL_TILES = 16
 
 _ANY_RANK: Final = 0  # the RANK of the kernel for any number of axes, with 64-bit coordinates
 # By the tile: the wide, the narrow and the small one. A convolution of fewer axes has further ones
-# of one element. They take hardly any time beside the many products of a wide tile, or while a
-# small one waits for memory.
-_RANKS = ((3, _ANY_RANK), (2, 3), (3,))
+# of one element, which take hardly any time beside the many products of a wide tile.
+_RANKS = ((3, _ANY_RANK), (2, 3), (2, 3))
 
 
 def _element(dtype: np.dtype) -> str:
@@ -186,7 +185,7 @@ def plan(question: Question) -> DirectPlan:
         )
         if blocks(small) <= most * multiprocessors:
             tile = small
-        rank = max(2, geometry.rank) if tile is narrow else 3
+        rank = 3 if tile is wide else max(2, geometry.rank)
     cycles = multiply_adds(geometry) / multiprocessors / rate(geometry)
     launch = Launch(_instance(dtype, rank, tile), min(blocks(tile), MAX_GRID), THREADS)
     return DirectPlan(launch, Layout(rank, phases, *tiles_along(tile), cycles))

@@ -41,7 +41,7 @@ SOURCES = ("max_pool2d.cu",)
 # elements from the caches, but move the maxima of rows through memory and take a second launch.
 _MOST_TAPS = 64
 _RESIDENT_THREADS = 1024  # of a multiprocessor: four blocks
-_PART = 128  # least taps of a thread in a part of a window: it loads several times 16 bytes
+_PART = 4096  # taps of a part of a window, for which a warp loads several times 16 bytes a lane
 _MOST_BETWEEN = 64_000_000  # bytes of workspace, where one sample takes no more
 
 
@@ -108,9 +108,8 @@ def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for; they are the same on each target."""
     unsigned = (name for name in ELEMENTS if name.startswith("uint"))
     for dtype in (*FLOATS, *unsigned, *SIGNED):
-        yield _instance(dtype, 1)
-    for dtype in FLOATS:
-        yield _instance(dtype, WARP)
+        for lanes in (1, WARP):
+            yield _instance(dtype, lanes)
 
 
 def _each(size: int) -> PoolAxis:
@@ -119,19 +118,21 @@ def _each(size: int) -> PoolAxis:
 
 
 def _passes(
-    axes: tuple[PoolAxis, PoolAxis], planes: int, multiprocessors: int, lanes: int
+    axes: tuple[PoolAxis, PoolAxis], planes: int, multiprocessors: int
 ) -> tuple[PoolPass, ...]:
     """Return the passes of a pooling; each keeps the first maximum of a window in row-major order.
 
     - Windows of many taps take two passes: rows first, then columns.
-    - `lanes` threads share long windows where threads would be few, or far apart in memory.
-    - Where even these would be few, windows are cut into parts, which another pass joins.
+    - A warp shares long windows where threads would be few, or far apart in memory.
+    - Where even the warps would be few, windows are cut into parts, which another pass joins.
     """
     height, width = axes
-    rest = planes, multiprocessors, lanes
     if min(height.taps, width.taps) > 1 and height.taps * width.taps > _MOST_TAPS:
         rows, columns = (_each(height.size_in), width), (height, _each(width.size_out))
-        return (*_passes(rows, *rest), *_passes(columns, *rest))
+        return (
+            *_passes(rows, planes, multiprocessors),
+            *_passes(columns, planes, multiprocessors),
+        )
     outputs = planes * height.size_out * width.size_out
     threads = multiprocessors * _RESIDENT_THREADS
     along = 0 if width.taps == 1 else 1
@@ -139,17 +140,17 @@ def _passes(
     far_apart = along == 1 and (width.size_out == 1 or width.stride >= WARP)
     if axis.taps < WARP or not (far_apart or outputs < threads):
         return (PoolPass(axes),)
-    parts = min(threads // lanes // outputs, axis.taps // lanes // _PART)
+    parts = min(threads // WARP // outputs, axis.taps // _PART)
     if parts <= 1:
-        return (PoolPass(axes, lanes, along),)
+        return (PoolPass(axes, WARP, along),)
     # Parts may overlap by less than their number of taps, so that all have the same.
     step = axis.kernel // parts
     part = replace(axis, kernel=axis.kernel - (parts - 1) * step)
     cut = (part, width) if along == 0 else (height, part)
-    first = PoolPass(cut, lanes, along, parts, step * axis.dilation)
+    first = PoolPass(cut, WARP, along, parts, step * axis.dilation)
     wide = PoolAxis(width.size_out * parts, width.size_out, parts, parts, dilation=1, pad=0)
     joined = _each(height.size_out), wide
-    return (first, *_passes(joined, *rest))
+    return (first, *_passes(joined, planes, multiprocessors))
 
 
 @lru_cache(maxsize=4096)
@@ -157,10 +158,7 @@ def plan(geometry: PoolGeometry, dtype: np.dtype, processor: Processor) -> PoolP
     """Return how a max pooling of `dtype` runs; the geometry must have outputs."""
     height, width = geometry.axes
     planes, batch = math.prod(geometry.lead), geometry.lead[0]
-    # Integers, which networks do not pool, have no kernel for windows that threads share.
-    lanes = WARP if dtype.name in FLOATS else 1
-    axes = height.trimmed, width.trimmed
-    passes = _passes(axes, planes, processor.multiprocessors, lanes)
+    passes = _passes((height.trimmed, width.trimmed), planes, processor.multiprocessors)
     sizes = [planes // batch * math.prod(one.out_shape) for one in passes]  # of one sample
     most = sum(sizes[:-1]) * dtype.itemsize
     samples = min(batch, max(1, _MOST_BETWEEN // most)) if most else batch

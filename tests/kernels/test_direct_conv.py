@@ -78,13 +78,13 @@ SUBJECTS = (
 def rank_of(geometry: ConvGeometry, dtype: Any = np.float32) -> int:
     """The RANK of direct_conv.cu: 0 is for any number of axes and for 64-bit coordinates.
 
-    Narrow tiles have a 2 for one axis or two; all others have the 3.
+    Wide tiles have a 3, all others a 2 for one axis or two.
     """
     plan = plan_of(geometry, dtype, kernel="direct")
     assert isinstance(plan, DirectPlan)
     rank, tile = int(dict(plan.launch.instance.defines)["RANK"]), tile_of(plan.launch.instance)
-    narrow = tile == direct_conv._NARROW[4]
-    assert rank in (0, max(2, geometry.rank) if narrow else 3)
+    wide = tile == direct_conv._WIDE[4]
+    assert rank in (0, 3 if wide else max(2, geometry.rank))
     return rank
 
 

@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -54,12 +54,13 @@ class Verdict(NamedTuple):
 last: dict[str, Call] = {}
 
 
-def judge(suite: Suite, patches: dict[str, str]) -> Verdict:
+def judge(suite: Suite, patches: dict[str, str], calls: Iterable[Call] | None = None) -> Verdict:
     """Run a suite's calls on a patched kernel, in a child process, until one of them rejects it.
 
     A mutant may loop, or crash; then the process ends by a signal, which is a rejection.
     """
-    calls = sorted(suite.calls(), key=lambda call: call != last.get(suite.name))
+    calls = suite.calls() if calls is None else calls
+    calls = sorted(calls, key=lambda call: call != last.get(suite.name))
     runtime()  # once for all child processes
     reader, writer = os.pipe()
     with warnings.catch_warnings():
@@ -89,8 +90,12 @@ def judge(suite: Suite, patches: dict[str, str]) -> Verdict:
 
 
 def run(suite: Suite, calls: list[Call], patches: dict[str, str]) -> Iterator[tuple[str, int, str]]:
-    """Yield the state before each call, and the verdict in the end."""
+    """Yield the state before each call, and the verdict in the end.
+
+    An instance may not compile; another one may, and be rejected.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    state, message = SURVIVES, ""
     for number, call in enumerate(calls):
         yield "under way", number, ""
         resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + SECONDS, most))
@@ -98,12 +103,12 @@ def run(suite: Suite, calls: list[Call], patches: dict[str, str]) -> Iterator[tu
             try:
                 found = suite.verdict(EmulatorBackend(call.kernel, patches), call.case)
             except BuildError as error:
-                yield UNCOMPILED, number, str(error)
-                return
+                state, message = UNCOMPILED, str(error)
+                continue
         if found is not None:
             yield REJECTED, number, found
             return
-    yield SURVIVES, len(calls) - 1, ""
+    yield state, len(calls) - 1, message
 
 
 @lru_cache(maxsize=1)

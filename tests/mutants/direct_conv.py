@@ -70,6 +70,7 @@ CASES = {
         "conv_transpose2d", (2, 4, 5, 4), (4, 3, 3, 2), bias=True,
         stride=(2, 3), padding=(1, 0), output_padding=(1, 2), dilation=(3, 2), groups=2,
     ),
+    "few outputs": convolution("conv_transpose2d", (2, 4, 5, 1), (4, 3, 3, 1), stride=(2, 3)),
     "three axes": convolution("conv3d", (2, 3, 4, 5, 6), (4, 3, 2, 3, 1), padding=(1, 0, 1)),
     "large": convolution("conv2d", (3, 40, 17, 13), (70, 40, 3, 3), bias=True, padding=1),
     "phases": convolution("conv_transpose2d", (2, 12, 9, 11), (12, 20, 3, 5), bias=True, stride=2),

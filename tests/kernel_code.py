@@ -12,7 +12,7 @@ HIDDEN = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 HIDDEN_CALLS = re.compile(
-    r"\b(?:static_assert|asm(?: volatile)?|alignas|__align__|__launch_bounds__"
+    r"\b(?:static_assert|asm(?: volatile)?|alignas|__align__|__launch_bounds__|DYNAMIC_SHARED"
     r"|if constexpr|\w*prefetch\w*|\w*registers)\s*(?=\()"
 )
 TEMPLATE = re.compile(r"\btemplate <(?:[^<>()]|\([^()]*\)|<[^<>]*>)*>|\bconstexpr [^;{(]*=[^;]*;")

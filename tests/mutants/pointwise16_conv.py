@@ -15,6 +15,7 @@ CASES = {
     "pairs": convolution("conv1d", (3, 154, 302), (70, 154, 1), "float16", bias=True),
     "across": convolution("conv_transpose1d", (2, 160, 304), (160, 72, 1), "float16"),
     "numbers": convolution("conv1d", (2, 150, 333), (160, 75, 1), "float16", groups=2),
+    "whole chunks": convolution("conv1d", (9, 128, 400), (70, 128, 1), "float16"),
     "many chunks": convolution("conv1d", (1, 900, 304), (60, 900, 1), "float16"),
 }
 

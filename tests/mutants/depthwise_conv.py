@@ -22,12 +22,15 @@ CASES = {
     "odd": depthwise("conv2d", (2, 3, 21, 37), (3, 3), padding=1),
     "even": depthwise("conv2d", (3, 3, 21, 40), (3, 3), 2, padding=1),
     "whole lines": depthwise("conv2d", (2, 3, 21, 72), (3, 3), 2, padding=1),
+    "whole lines, no padding": depthwise("conv2d", (1, 3, 4, 72), (3, 3), padding=(1, 0)),
     "tall": depthwise("conv2d", (1, 3, 200, 76), (3, 3), padding=1),
     "channels": depthwise("conv2d", (2, 70, 7, 7), (3, 3), padding=1),
     "three axes": depthwise("conv3d", (1, 3, 5, 17, 18), (3, 3, 3), padding=1),
     "sections": depthwise("conv1d", (2, 3, 61), (3,), padding=1),
     "steps": depthwise("conv2d", (2, 3, 21, 38), (3, 2), padding=1, stride=2),
+    "dilated": depthwise("conv2d", (2, 3, 21, 38), (3, 3), padding=2, dilation=(2, 1)),
     "phases": depthwise("conv_transpose2d", (2, 3, 9, 14), (3, 4), 2, padding=1, stride=2),
+    "phases of planes": depthwise("conv_transpose3d", (1, 2, 3, 5, 6), (3, 2, 2), stride=2),
     "flipped": depthwise("conv_transpose2d", (2, 3, 9, 14), (3, 3), padding=1),
     "many rows": depthwise("conv1d", (1, 1, 30), (9,), 150),
     "halves": depthwise("conv2d", (2, 3, 21, 72), (3, 5), 2, "float16", padding=(1, 2)),
@@ -43,6 +46,9 @@ CASES["an infinite weight of halves"] = HALVES.with_arrays(
     weight=np.where(ONE, np.float16(np.inf), HALVES["weight"])
 )
 CASES["an infinite half"] = infinite_input(HALVES)
+CASES["an infinite bfloat16"] = infinite_input(
+    depthwise("conv2d", (1, 3, 21, 72), (3, 5), 1, "bfloat16", padding=1)
+)
 
 MUTANTS = {
     "x bound of chunks off by one": Mutant(

@@ -14,7 +14,7 @@ TILE = "matrix_tile.cuh"
 DIVISION = "division.cuh"
 WINDOWS = "windows.cuh"
 ROLES = ("arguments", "consumer", "engine", "exact", "float16", "layout", "outputs", "passes")
-ROLES += ("producer", "schedule", "split_k", "store", "sums", "tile")
+ROLES += ("producer", "schedule", "store", "sums", "tile")
 
 # Sums longer than the rings, rows of two row tiles, several tiles in a block.
 CASES = {

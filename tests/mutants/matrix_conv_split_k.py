@@ -106,4 +106,12 @@ MUTANTS = {
     ),
 }  # fmt: skip
 
-SUITE = Suite("spans", MATRIX_CONV, MUTANTS, CASES, kernels=("spans",))
+SUITE = Suite(
+    "spans",
+    MATRIX_CONV,
+    MUTANTS,
+    CASES,
+    kernels=("spans",),
+    files=("matrix_split_k.cuh",),
+    most=10,
+)

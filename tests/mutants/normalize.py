@@ -94,7 +94,7 @@ SUITE = Suite(
     NORMALIZE,
     MUTANTS,
     CASES,
-    files=(NORMALIZE, "block_sum.cuh", "view.cuh"),
+    files=(NORMALIZE, "block_sum.cuh", "moments.cuh", "view.cuh"),
     search=st.one_of(
         batch_norms(given=False), group_norms(), st.sampled_from([CHANNELS_LAST, ROWS])
     ),

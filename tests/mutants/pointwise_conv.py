@@ -64,5 +64,4 @@ SUITE = Suite(
     CASES,
     kernels=("pointwise",),
     files=(POINTWISE_CONV,),
-    most=15,
 )

@@ -45,6 +45,10 @@ class KernelError(AssertionError):
     """What a kernel did wrong."""
 
 
+class BuildError(KernelError):
+    """What the compiler said of a kernel."""
+
+
 # One for each library, so that none is built twice at once.
 locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -73,7 +77,7 @@ def built(text: str, *flags: str) -> Path:
             ):
                 run = subprocess.run(command, capture_output=True, text=True, check=False)
                 if run.returncode:
-                    raise KernelError(f"{' '.join(command)}\n{run.stderr[-4000:]}")
+                    raise BuildError(f"{' '.join(command)}\n{run.stderr[-4000:]}")
             result.replace(library)
     return library
 

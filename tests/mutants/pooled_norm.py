@@ -53,110 +53,70 @@ CASES = {
         (2, 9, 12, 37), (9, 20, 1, 1), num_groups=4, precision="tf32"
     ).with_arrays(kernel=LOWER_ROWS),
 }
+# The squares of deviations overflow in float.
+HUGE = test_fused.fused_case((2, 9, 12, 37), (9, 20, 1, 1), num_groups=4, precision="tf32")
+CASES["stacked huge"] = HUGE.with_arrays(input=HUGE["input"] * np.float32(2.0**70))
 
 MUTANTS = {
     "the extremum that is not NaN": Mutant(
-        MATRIX_POOL, "flip ^= SIGN;", ";", "wrong", by="portable", case="infinite scales",
+        "flip ^= SIGN;", ";", case="infinite scales", by="portable", file=MATRIX_POOL,
     ),
     "one extremum for both signs": Mutant(
-        MATRIX_POOL, "= scale > 0 ? 0 : scale < 0 ? SIGN : ODD;", "= 0;",
-        "wrong", by="hopper", case="own",
+        "= scale > 0 ? 0 : scale < 0 ? SIGN : ODD;", "= 0;", case="own", by="hopper",
+        file=MATRIX_POOL,
     ),
     "statistics of what is no output": Mutant(
-        MATRIX_POOL, "sums[i] = fmaf(deviation, counts, sums[i]);", "sums[i] += deviation;",
-        "wrong", by="hopper", case="own",
+        "sums[i] = fmaf(deviation, counts, sums[i]);", "sums[i] += deviation;", case="own",
+        by="hopper", file=MATRIX_POOL,
     ),
     "statistics of the last tile": Mutant(
-        MATRIX_POOL, "threadIdx.x % 4 == 0) add(all, own);", "threadIdx.x % 4 == 0) all = own;",
-        "wrong", by="hopper", case="own",
-    ),
-    "statistics of one team": Mutant(
-        MATRIX_POOL, "other < team + COLUMN_TEAMS", "other < team + 1",
-        "wrong", by="hopper", case="own",
+        "threadIdx.x % 4 == 0) add(all, own);", "threadIdx.x % 4 == 0) all = own;", case="own",
+        by="hopper", file=MATRIX_POOL,
     ),
     "statistics of the first block": Mutant(
-        POOLED_NORM, "part < p.parts", "part < 1",
-        "wrong", True, by="hopper", case="own",
+        "part < p.parts", "part < 1", case="own", by="hopper", file=POOLED_NORM, everywhere=True,
     ),
     "the upper row for the lower one": Mutant(
-        MATRIX_CONV, "phase.taps[1].offset_step + stacked;", "phase.taps[1].offset_step;",
-        "wrong|nothing wrote", by="hopper", case="stacked",
-    ),
-    "a row behind the last": Mutant(
-        MATRIX_POOL, "below.second != 0 && row", "row",
-        "out of bounds|another thread|wrong", by="hopper", case="stacked",
+        "phase.taps[1].offset_step + stacked;", "phase.taps[1].offset_step;", case="stacked",
+        by="hopper",
     ),
     "rows of stacked outputs that are not counted": Mutant(
-        MATRIX_CONV, "int(p.taps[1].size_out) - tile.start[2] * STACKED", "tile.size[2] * STACKED",
-        "wrong|out of bounds|another thread", by="hopper", case="stacked",
+        "int(p.taps[1].size_out) - tile.start[2] * STACKED", "tile.size[2] * STACKED",
+        case="stacked", by="hopper",
     ),
     "no mean of a first tile": Mutant(
-        MATRIX_POOL, "int turn = p.partial && uniform(all[0]->count == 0) ? 0 : 1;",
+        "int turn = p.partial && uniform(all[0]->count == 0) ? 0 : 1;",
         "int turn = (found[0].mean = found[1].mean += uniform(all[0]->count == 0) * 1e6, 1);",
-        "wrong", by="hopper", case="stacked",
-    ),
-    "no second look": Mutant(
-        MATRIX_POOL, "is_special(float(found[half].m2)) | (flip[half] == ODD)", "false",
-        "wrong", by="hopper", case="stacked infinite",
+        case="stacked", by="hopper", file=MATRIX_POOL,
     ),
     "a second look at the upper row's sums for both": Mutant(
-        MATRIX_POOL, ".of[half * 2 + i % 2]", ".of[i % 2]",
-        "wrong", by="hopper", case="stacked infinite rows",
+        ".of[half * 2 + i % 2]", ".of[i % 2]", case="stacked infinite rows", by="hopper",
+        file=MATRIX_POOL,
     ),
     "moments of a second look at the other row": Mutant(
-        MATRIX_POOL, "if (again >> half & 1u) found[half] = looked[half];",
-        "if (again) found[half] = looked[half];",
-        "wrong", by="hopper", case="stacked infinite rows",
+        "if (again >> half & 1u) found[half] = looked[half];",
+        "if (again) found[half] = looked[half];", case="stacked infinite rows", by="hopper",
+        file=MATRIX_POOL,
     ),
     "absent inputs between others": Mutant(
-        MATRIX_CONV, "if (element * spread(a) != input) offset = NOWHERE;", "",
-        "wrong", by="hopper", case="spread",
+        "if (element * spread_of(p, a) != input) offset = ABSENT;", "", case="spread",
+        by="hopper",
     ),
     "a first input that is an element": Mutant(
-        MATRIX_CONV, "return offset - element_of(a, offset) * spread(a);", "return 0;",
-        "wrong|out of bounds", by="hopper", case="spread",
+        "return offset - element_of(p, a, offset) * spread_of(p, a);", "return 0;", case="spread",
+        by="hopper",
     ),
     "a turn that nobody gives": Mutant(
-        ENGINE, "o.number >= BEHIND", "o.number > BEHIND",
-        "hangs|waits at the barrier", by="hopper", case="stacked",
-    ),
-    "no barrier behind copies of extrema": Mutant(
-        POOLED_NORM, "copy_async_wait<0>();\n    __syncthreads();", "copy_async_wait<0>();",
-        "race|nothing wrote", by="hopper", case="given",
-    ),
-    "the last values of a group": Mutant(
-        POOLED_NORM, "threadIdx.x < count % 4", "false",
-        "wrong", by="hopper", case="wide",
-    ),
-    "a window of half a column": Mutant(
-        MATRIX_POOL, "place[3] + 1 >= tile.size[3]", "place[3] >= tile.size[3]",
-        "wrong|out of bounds|another thread", by="hopper", case="wide",
-    ),
-    "no barrier before sums are read": Mutant(
-        MATRIX_POOL, "                sync(team);\n                if (E", "                if (E",
-        "race|nothing wrote", by="hopper", case="given",
-    ),
-    "no barrier before sums are written": Mutant(
-        MATRIX_POOL, "sync(team);  // nobody reads the last rows any more", "",
-        "race", by="hopper", case="given",
-    ),
-    "no barrier before rows are new": Mutant(
-        MATRIX_POOL, "sync(team);  // nobody reads what is known of the rows any more", "",
-        "race|wrong", by="hopper", case="groups",
+        "o.number >= BEHIND", "o.number > BEHIND", case="stacked", by="hopper", file=ENGINE,
     ),
     "infinite parameters that nobody sees": Mutant(
-        MATRIX_POOL, "p.mean.data && is_special", "p.mean.data && false && is_special",
-        "wrong", by="hopper", case="infinite",
+        "p.mean.data && is_special", "p.mean.data && false && is_special", case="infinite",
+        by="hopper", file=MATRIX_POOL,
     ),
     "a mean that is off": Mutant(
-        POOLED_NORM, "low(float(value - high))", "low(1e-3f)",
-        "wrong", by="hopper", case="given",
+        "low(float(value - high))", "low(1e-3f)", case="given", by="hopper", file=POOLED_NORM,
     ),
-    "no barrier between sums": Mutant(
-        POOLED_NORM, "    __syncthreads();  // all threads have read the last sum\n", "",
-        "race", by="hopper", case="given",
-    ),
-}  # fmt: skip  # fmt: skip
+}  # fmt: skip
 
 SUITE = Suite(
     "fused",
@@ -164,5 +124,8 @@ SUITE = Suite(
     MUTANTS,
     CASES,
     kernels=("portable", "hopper"),
+    most=15,
+    files=(MATRIX_POOL, POOLED_NORM),
+    decisive=tuple(("hopper", name) for name in CASES) + (("portable", "own"),),
     check=test_fused.check,
 )

@@ -4,6 +4,10 @@
 //     out[n, g, row, o] = bias[g, row]
 //                       + sum over (channel, tap) of in[n, g, channel, i(o, tap)] * w[g, row, channel, tap]
 //
+// The directions, convolution and transposed convolution, differ in i(o, tap) alone (taps.cuh). Outputs of one residue
+// modulo the stride of a transposed convolution have the same taps: they are a "phase", and a block stays in one. Other
+// calls have a single phase, and so has an axis whose phases are packed into rows or pooled.
+//
 // A block computes tiles of ROWS output channels (M) by COLUMNS output positions (N). K runs over channels and taps; a
 // K step is the depth of one instruction, 32 bytes of channels, at one tap. No matrix of windows is ever stored: in
 // shared memory a tap of y and x is a shifted start address of the same inputs. matrix_tile.cuh explains this layout
@@ -27,7 +31,9 @@
 //
 // Warps are specialised. The first TEAMS warpgroups are consumers: of two, each has its 64 rows of the tile or its half
 // of the columns; a single one has all. Of the producer warps after them the first one loads weights, the others load
-// inputs. Two rings of stages lie between them, each stage with an mbarrier for "full" and one for "empty":
+// inputs. With WgmmaEngine a block has four warpgroups in all, and two consumers, both of them at the same tile, take
+// turns at the Tensor Cores, a group of steps at a time. Two rings of stages lie between producers and consumers, each
+// stage with an mbarrier for "full" and one for "empty":
 //
 //     input, NCHW --> producer warps --> ring of `stages`:           --+
 //                     (registers)        a few K blocks of the         |
@@ -36,12 +42,17 @@
 //     packed weights --> producer warp --> ring of `weight_stages`:  --+
 //                        (bulk copies)     up to `group` K steps
 //
-//     all warps            for each tile of the block (Schedule), and for each pass over it (Passes):
+// Inputs pass through registers and not by TMA: in NCHW neighbouring channels lie far apart, but side by side in the
+// ring, and floats are rounded or split on the way. Where all tiles have the same weights, and these fit their ring
+// (`resident`), they are copied once and stay.
+//
+//     all warps            for each sweep over tiles (one; with OPERAND another one of tiles that need more passes),
+//                          for each of its tiles (Schedule), and for each pass over it (Passes):
 //       WeightProducer       for each group of steps: wait until its stage is empty, copy
 //       InputProducer        for each round of K blocks: wait until their stages are empty, convert and store the round
 //                            before, load the next one
-//       Consumer             describe rows and columns (Outputs), then for each stage (mainloop): wait until it is full,
-//                            multiply, give it back; then add up passes (Numbers) and slices (Slicing), and store
+//       Consumer             describe rows and columns (Outputs), then for each stage (mainloop): wait until it is
+//                            full, multiply, give it back; then add up passes (Numbers) and slices (Slicing), and store
 //                            (Epilogue)
 //
 // A stage of inputs consists of 16-byte chunks ("slots": 4 channels of TF32, 8 of 16 bits):
@@ -54,10 +65,20 @@
 //
 //       weights of a group of steps: [step][slab of 64 rows][part][half of K][64 rows][16 bytes]
 //
+// Operands are not swizzled: a core matrix is 8 slots in a row, and any slot may be the first one. The columns of a
+// segment are slots in a row too: those after the end of a row of the tile are multiplied as well, but not stored.
+//
 // Where a slot holds all channels, half 1 is another tap of x: the same slots, from another distance on.
 //
-// The order of a sum is that of `Steps` in matrix_tile.cuh, whatever the tile, the grid or the batch. Split-K sums are
+// The order of a sum is that of `Steps` in matrix_tile.cuh, whatever the tile, the grid or the batch: taps of z (the
+// outermost loop), K blocks of channels, taps of y, taps of x; then the bias. For float32 accuracy (PARTS = 2) a float
+// is split into a high and a low part, and the three products of parts of a few steps form chains, which are added to
+// the sum with rounding (matrix_engine.cuh). Tile, grid and batch do not change the chains either. Split-K sums are
 // sums of slices, in order, wherever these are computed.
+//
+// Absent inputs, and weights that a row does not have, are zeros that are multiplied, and an infinite float splits into
+// infinity and NaN. So infinities and NaN may reach outputs that should not have them, and the epilogue computes each
+// output that is not finite again (matrix_exact.cuh).
 //
 // Macros, with those of matrix_tile.cuh and matrix_engine.cuh:
 //     ENGINE       WgmmaEngine or MmaEngine
@@ -95,6 +116,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
     Schedule schedule(p, shared, taps, z_taps);
 
     // Tables. With EARLY, producers of inputs begin as soon as theirs are described, while consumers describe the rest.
+    // Emulation needs no named barriers here: find_weight_windows is a barrier of all threads. The warp that loads
+    // weights reads no table.
     constexpr bool EARLY = ENGINE::EARLY;
     const bool consumes = threadIdx.x < CONSUMER_THREADS;
     const bool loads_weights = !consumes && threadIdx.x < CONSUMER_THREADS + 32;
@@ -120,6 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
         schedule.find_weight_windows();
     }
 
+    // Producers give registers to the consumers (setmaxnreg, WgmmaEngine alone).
     const int warpgroup = uniform(threadIdx.x / WARPGROUP);
     if (warpgroup >= TEAMS) {
         ENGINE::give();

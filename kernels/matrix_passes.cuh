@@ -6,6 +6,8 @@
 //     sweep 0   all tiles of the block, the first window alone; producers note which tiles have other windows
 //     sweep 1   these tiles again, in all windows:  pass  = window of weights * WINDOWS + window of inputs
 //
+// The first window is window 0. Inputs of the windows 0, 1, 2 and -1 have the passes 0, 1, 2 and 3, in this order.
+//
 // Passes of other windows leave out the stages whose numbers all lie in the first one. With one product, the first such
 // tile has its sums kept, if it has no numbers above the first window, and goes on with the other passes: mostly a
 // block has no more than that, for a number that is nearly zero by chance. Where weights lie in two windows, each pass

@@ -5,7 +5,9 @@
 //     in turn   a block has all slices of a tile, one after the other, and keeps the sum so far: in registers, or, with
 //               three products for each, in memory
 //
-// Both give the same bits. matrix_schedule.cuh has the order of the slices.
+// All slices have equally many K blocks of channels, with all taps of these. The host chooses by a model of the time
+// (_kernels/matrix_tiles.py): slices are apart where tiles are too few for all multiprocessors. Both give the same
+// bits. matrix_schedule.cuh has the order of the slices.
 #pragma once
 #include "matrix_float16.cuh"
 

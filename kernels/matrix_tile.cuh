@@ -8,8 +8,11 @@
 //     slot(plane, y, x) = plane * plane_pitch + y * row_pitch + x
 //
 // so that a tap of y and x is a distance in slots, the same for all outputs. (A tap of z is another stage of the
-// pipeline, with inputs of its own.) If outputs are several inputs apart, as with strides, the inputs are stored as
-// polyphase components, "lattices": all inputs of one residue modulo that step are neighbours.
+// pipeline, with inputs of its own.) The columns of an instruction are neighbouring slots: those between the end of a
+// row of the tile and the next row are multiplied as well, but are no outputs.
+//
+// If outputs are several inputs apart, as with strides, the inputs are stored as polyphase components, "lattices": all
+// inputs of one residue modulo that step are neighbours.
 //
 //     step 2, taps 0 .. 4    lattice 0: inputs 0 2 4 6 8 ...    taps 0, 2, 4 at distances 0, 1, 2
 //                            lattice 1: inputs 1 3 5 7 9 ...    taps 1, 3    at distances 0, 1
@@ -214,14 +217,15 @@ struct Fold {
     }
 };
 
-// The order of a sum: taps of z, then K blocks of channels, then taps of y, then of x. A K block at a tap is a K step;
-// `depth` K blocks at one tap of z are a pipeline stage. A slot that holds all channels leaves the other half of K
-// empty: then that half is the next tap of x in the same lattice, which is the same slots at another distance.
+// The order of a sum, from the outermost loop on: taps of z, K blocks of channels, taps of y, taps of x. With split-K
+// it is the order in each slice, which has all taps of its own K blocks. A K block at a tap is a K step; `depth` K
+// blocks at one tap of z are a pipeline stage. A slot that holds all channels leaves the other half of K empty: then
+// that half is the next tap of x in the same lattice, which is the same slots at another distance.
 //
 //     step 2, taps 0 .. 4    steps: 0 and 2, 1 and 3, 4 and none
 struct Steps {
     int64 channels;
-    int64 blocks;  // K blocks of channels
+    int64 blocks;  // K blocks of channels; with split-K, those of a slice
     int64 depth;   // K blocks of a stage; the last stage may have fewer
     int64 halves;  // halves of K that are channels: 2, or 1 where a step has two taps of x
     int64 apart;   // from a tap to the next one in the same lattice

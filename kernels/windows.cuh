@@ -48,6 +48,8 @@ struct PowerOfTwo {
     __device__ float times(float value) const { return value * first * second; }
 };
 
+// The least and the greatest number of a window. "The first window", in all comments, is not FIRST_WINDOW but window 0,
+// that of a tile's first pass.
 constexpr int FIRST_WINDOW = -1, LAST_WINDOW = 2, WINDOWS = LAST_WINDOW - FIRST_WINDOW + 1;
 
 // Ranks magnitudes. Zeros and subnormal numbers, which count as zeros, come after all others.

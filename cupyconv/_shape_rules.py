@@ -71,7 +71,7 @@ def check_kernel_and_bias(
 
 def _channel_advice(input_shape: Shape, rank: int, channels: int) -> str:
     """Return how an input gets its `channels` if they are its last axis or have no axis, or ""."""
-    before = len(input_shape) - rank - 1  # axes before that of the channels
+    before = len(input_shape) - rank - 1  # axes before the channel axis
     if input_shape[-1] == channels:
         axes = range(len(input_shape))
         order = (*axes[:before], axes[-1], *axes[before:-1])

@@ -37,8 +37,7 @@ _FUNCTION = re.compile(
     r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
     re.DOTALL,
 )
-# Comments, empty lines, and the directives that say where a line is from.
-_NO_CODE = re.compile(r"[ \t]*//[^\n]*|^#line[^\n]*\n|^\s*\n", re.MULTILINE)
+_COMMENT = re.compile(r"[ \t]*//.*")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
 
@@ -131,7 +130,8 @@ def compiled(source: str, options: tuple[str, ...], target: str) -> dict[str, Re
 
 def digest(instance: Instance) -> str:
     """Of all that the compiler is given for an instance, but the target, comments and layout."""
-    code = _NO_CODE.sub("", _NO_CODE.sub("", _compile.code(instance)))
+    lines = (_COMMENT.sub("", line) for line in _compile.code(instance).splitlines())
+    code = "".join(f"{line}\n" for line in lines if line.strip() and not line.startswith("#line"))
     text = "\0".join((version(), code, *_compile.options(instance)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given
@@ -191,7 +192,8 @@ def test_lists_and_their_like() -> None:
 
 def test_lists_beside_cupy_arrays() -> None:
     """They become arrays of the library that the others are of."""
-    cupy = pytest.importorskip("cupy")
+    import cupy
+
     memory = np.ones((1, 1, 3))
     pointer = cupy.cuda.UnownedMemory(memory.ctypes.data, memory.nbytes, memory, device_id=0)
     x = cupy.ndarray(memory.shape, memory.dtype, memptr=cupy.cuda.MemoryPointer(pointer, 0))
@@ -206,8 +208,7 @@ def test_masked_arrays() -> None:
 
 
 def test_dask_arrays() -> None:
-    dask = pytest.importorskip("dask.array")
     x, w = values(1, 1, 5), values(1, 1, 2)
-    lazy = dask.from_array(x)
-    for call in ((lazy, w), (x, dask.from_array(w))):
+    lazy = da.from_array(x)
+    for call in ((lazy, w), (x, da.from_array(w))):
         assert refused("conv1d", *call) == "the functions of cupyconv.dask take Dask arrays"

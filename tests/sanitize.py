@@ -9,7 +9,8 @@
 
 CuPy's memory pool is off meanwhile, so that arrays do not lie in one large allocation in which an
 access beyond the end of one goes unnoticed. initcheck does not see what cp.async.bulk stores, so
-for it calls are planned as for a GPU without bulk copies.
+for it calls are planned as for a GPU without bulk copies. Two tools do not know the order that the
+dense kernel keeps, so its launches are not theirs to check; docs/testing.rst has the reasons.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ import sys
 from pathlib import Path
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+# racecheck: mbarriers on which one lane arrives for its warp. synccheck: one named barrier that
+# warps of several roles reach, each from its own branch.
+NOT_CHECKED = {"racecheck": "matrix_conv", "synccheck": "matrix_conv"}
 # Every kernel, convolutions by each one that can take them, and every instruction; the bitwise
 # promises and the layouts go through them as well.
 SELECTION = (
@@ -45,6 +49,11 @@ def sanitize(tool: str) -> int:
         f"--tool={tool}",
         "--error-exitcode=3",
         "--print-limit=10",
+        *(
+            [f"--kernel-name-exclude=kernel_name={NOT_CHECKED[tool]}"]
+            if tool in NOT_CHECKED
+            else []
+        ),
         sys.executable,
         *("-m", "pytest", "-q", "-m", "gpu and not large", "-p", "no:cacheprovider"),
         *("-k", " and ".join(f"not {name}" for name in left_out)),

@@ -40,6 +40,9 @@ ArrayT = TypeVar("ArrayT", NDArray[Any], CupyArray)
 Array: TypeAlias = Any
 # A function that convolves input, weight and bias and writes the result to its last argument.
 Convolution: TypeAlias = "Callable[[Array, Array, Array | None, Array], None]"
+# A function that writes the gradient of a weight. Its arguments are input, gradient of the output,
+# and the gradient.
+WeightGradient: TypeAlias = "Callable[[Array, Array, Array], None]"
 # A function that runs the fused operation. Its arguments are input, kernel, (mean, var), the
 # weights and biases of the norms, and the output.
 Fused: TypeAlias = "Callable[[Array, Array, Sequence[Array | None], Sequence[Array], Array], None]"

@@ -46,7 +46,27 @@ from ._packing import Arguments
 from ._pooling import max_pool2d
 from ._signatures import readable
 from ._strides import ConvStrides
+from .grad import (
+    conv1d_input,
+    conv1d_weight,
+    conv2d_input,
+    conv2d_weight,
+    conv3d_input,
+    conv3d_weight,
+    conv_input,
+    conv_weight,
+)
 
+_GRADIENTS: tuple[Callable[..., Array], ...] = (
+    conv1d_input,
+    conv1d_weight,
+    conv2d_input,
+    conv2d_weight,
+    conv3d_input,
+    conv3d_weight,
+    conv_input,
+    conv_weight,
+)
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
     batch_norm,
     conv,
@@ -61,6 +81,7 @@ FUNCTIONS: tuple[Callable[..., Array], ...] = (
     depthwise_conv2d,
     group_norm,
     max_pool2d,
+    *_GRADIENTS,
 )
 
 Shape: TypeAlias = tuple[int, ...]
@@ -193,7 +214,7 @@ _MOST_AXES = 64  # NumPy's limit
 
 # How the functions call their arrays.
 _ARRAYS = frozenset(
-    "input weight bias kernel mean var bn_weight bn_bias gn_weight gn_bias out".split()
+    "input weight bias kernel grad_output mean var bn_weight bn_bias gn_weight gn_bias out".split()
 )
 
 

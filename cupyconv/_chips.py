@@ -103,13 +103,16 @@ class Chip:
         if dtype.kind in "iu":
             return None
         rates, tensor_cores = self._rates, 0.0
-        if dtype.name == "float32":
+        if dtype.name in ("float32", "complex64"):
             # float32 accuracy takes three TF32 products. On GPUs with wgmma, inputs may be scaled
-            # to float16 numbers: to one for TF32, to pairs with two products for float32.
-            full = precision == "float32"
+            # to float16 numbers: to one for TF32, to pairs with two products for float32. A complex
+            # product takes four real ones, always in float32 accuracy.
+            full = precision == "float32" or dtype.kind == "c"
             tensor_cores = rates.tf32 / (3 if full else 1)
             if self.processor.has_wgmma:
                 tensor_cores = max(tensor_cores, rates.half / (2 if full else 1))
+            if dtype.kind == "c":
+                tensor_cores /= 4
         elif dtype.itemsize == 2 and (dtype.name == "float16" or rates.tf32):
             tensor_cores = rates.half
         cycles = self.processor.multiprocessors * self.clock

@@ -32,6 +32,12 @@ class Device(Protocol):
     def cast(self, array: Array, dtype: np.dtype) -> Array:
         """Return `array` itself if it has `dtype`, else a cast copy in C order in workspace."""
 
+    def split(self, array: Array, real: Array, imag: Array, conjugate: bool = False) -> None:
+        """Write the parts of the numbers of `array`, or of their conjugates, to float32 arrays.
+
+        `array` is complex64, or of a real dtype that is cast to it.
+        """
+
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         """Return a function that launches a kernel with packed arguments on the current stream.
 
@@ -75,6 +81,12 @@ class CupyDevice:
         from cupy.cuda.function import CPointer
 
         self._cupy, self._runtime, self._pointer = cupy, cupy.cuda.runtime, CPointer
+        self._split = cupy.ElementwiseKernel(
+            "complex64 number, bool conjugate",
+            "float32 real_part, float32 imag_part",
+            "real_part = number.real(); imag_part = conjugate ? -number.imag() : number.imag();",
+            "cupyconv_split",
+        )
 
     def processor(self) -> Processor:
         """Return the properties of the device that plans depend on."""
@@ -105,6 +117,18 @@ class CupyDevice:
         copy = self.workspace(array.shape, dtype)
         copy[...] = array
         return copy
+
+    def split(self, array: Array, real: Array, imag: Array, conjugate: bool = False) -> None:
+        """Write the parts of the numbers of `array`, or of their conjugates, to float32 arrays.
+
+        `array` is complex64, or of a real dtype that is cast to it. One kernel reads each complex
+        number once and writes both of its parts.
+        """
+        if array.dtype.kind == "c":
+            self._split(array, conjugate, real, imag)
+        else:
+            real[...] = array
+            imag[...] = -0.0 if conjugate else 0.0
 
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         """Return a function that launches a kernel with packed arguments on the current stream.

@@ -226,6 +226,8 @@ class _Notebook:
         self.launches: list[Launch] = []
         self.workspaces = 0  # bytes
         self.most = 0
+        self.copies = 0  # of the parts of complex numbers
+        self.copied = 0  # bytes that they read and write
 
     def processor(self) -> Processor:
         """Return what plans know of the device."""
@@ -250,6 +252,11 @@ class _Notebook:
         """Return `array` in `dtype`: itself, or a copy in C order in workspace."""
         return array if array.dtype == dtype else self.workspace(array.shape, dtype)
 
+    def split(self, array: Array, real: Array, imag: Array, conjugate: bool = False) -> None:
+        """Note the copy of the parts of complex numbers."""
+        self.copies += 1
+        self.copied += array.nbytes + real.nbytes + imag.nbytes
+
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         """Return what notes a launch."""
         return lambda arguments: self.launches.append(launch)
@@ -268,13 +275,14 @@ class _NotingPath(KernelPath):
         self.products = 0.0  # multiply-adds, as they are usually counted
         self.needed = 0  # multiply-adds that the result needs
         self.shares: dict[int, float] = {}  # fractions of arrays that must be read, by their ids
-        self.nbytes = 0  # of the arrays of a convolution
+        self.nbytes = 0.0  # of the arrays of a convolution, or of a chunk of its samples
+        self.times = 1  # that a call runs it
         self.seconds = 0.0
 
-    def _note(self, kernel: str, tiles: object, nbytes: int, cycles: float = 0) -> None:
+    def _note(self, kernel: str, tiles: object, nbytes: float, cycles: float = 0) -> None:
         self.kernels.append(kernel)
         self.plans.append(str(tiles))
-        self.seconds += max(nbytes / self.chip.copy_rate, self.chip.seconds(cycles))
+        self.seconds += self.times * max(nbytes / self.chip.copy_rate, self.chip.seconds(cycles))
 
     def _count(self, geometry: ConvGeometry) -> LeastWork:
         """Count the work of a convolution, and return the least of it."""
@@ -304,7 +312,34 @@ class _NotingPath(KernelPath):
         least = self._count(geometry)
         self.shares |= {id(data): least.input_share, id(weight): least.weight_share}
         self.nbytes = sum(map(_bytes, (data, weight, out)))
-        return super().prepare(geometry, data, weight, bias, out, precision)
+        self.batch, known = geometry.batch, len(self.kernels)
+        convolve = super().prepare(geometry, data, weight, bias, out, precision)
+        # Chunks of samples of different sizes run by one kernel.
+        self.kernels[known:] = dict.fromkeys(self.kernels[known:])
+        return convolve
+
+    def _refuse_parts(self, geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:
+        """Note why a complex convolution does not run as a real one."""
+        refusal = super()._refuse_parts(geometry, dtype)
+        if refusal and dtype.name == "complex64":
+            self.refused["parts"] = refusal
+        return refusal
+
+    def _bind(
+        self,
+        geometry: ConvGeometry,
+        strides: ConvStrides,
+        dtype: np.dtype,
+        precision: str,
+        bias: Array | None,
+        times: int = 1,
+    ) -> Convolution:
+        """Note how often a call runs a convolution, and of how many of its samples."""
+        self.times, whole = times, self.nbytes
+        self.nbytes = whole * geometry.batch / self.batch
+        convolve = super()._bind(geometry, strides, dtype, precision, bias, times)
+        self.times, self.nbytes = 1, whole
+        return convolve
 
     def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:
         """Note the plan of a convolution, and why other kernels have none."""
@@ -487,6 +522,8 @@ def explain(
     limited_by = max(seconds, key=seconds.__getitem__)
     limit = seconds[limited_by]
     notebook = path.notebook
+    launched = (len(notebook.launches) + notebook.copies) * _LAUNCH
+    work = max(path.seconds + notebook.copied / chip.copy_rate, limit)
     return Explanation(
         function=function.__name__,
         shapes={name: array.shape for name, array in prints.items()},
@@ -503,7 +540,7 @@ def explain(
         bytes=sum(map(_bytes, (*prints.values(), result))),
         limit_ms=1e3 * limit,
         limited_by=limited_by,
-        expected_ms=1e3 * (max(path.seconds, limit) + len(notebook.launches) * _LAUNCH),
+        expected_ms=1e3 * (work + launched),
         workspace=notebook.most,
         verbose=verbose,
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from . import _complex
 from ._arrays import Array, Convolution, Fused, WeightGradient, floating
 from ._device import Device
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
@@ -21,8 +22,7 @@ from ._kernels.question import Plan, Question, Refusal
 from ._kernels.views import placed
 from ._kernels.weight_gradient import WeightGradientPlan
 from ._packing import strides_of
-from ._strides import ConvStrides, laid_out
-from ._weight_gradient import as_convolution
+from ._strides import ConvStrides, arranged, conv_strides
 
 
 class KernelPath:
@@ -52,10 +52,10 @@ class KernelPath:
 
         The function holds no address, and nothing that comes from the contents of an array.
         """
-        geometry, strides = laid_out(geometry, data, weight, out)
-        question = Question(geometry, out.dtype, precision, self.device.processor())
-        plan = self._plan_conv(question, strides)
-        convolve = choice.kernel_of(plan).bind(plan, question, strides, bias, self.device)
+        if self._refuse_parts(geometry, out.dtype) is None:
+            return _complex.prepare(geometry, bias, out, self.device, self._bind)
+        strides = conv_strides(geometry, data, weight, out)
+        convolve = self._bind(geometry, strides, out.dtype, precision, bias)
         dtype, cast = out.dtype, self.device.cast
         if data.dtype == weight.dtype == dtype:
             return convolve
@@ -73,13 +73,31 @@ class KernelPath:
 
         It takes any input, gradient of the output and result with such shapes, strides and dtypes.
         """
-        geometry, strides = as_convolution(geometry, data, grad_output, out)
+        geometry, strides = weight_gradient.as_convolution(geometry, data, grad_output, out)
         question = Question(geometry, out.dtype, precision, self.device.processor())
         plan = self._plan_weight_gradient(question)
         return weight_gradient.bind(plan, question, strides, self.device)
 
     def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:
         return choice.plan_weight_gradient(question)
+
+    def _refuse_parts(self, geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:
+        return choice.refuse_parts(geometry, dtype, self.device.processor())
+
+    def _bind(
+        self,
+        geometry: ConvGeometry,
+        strides: ConvStrides,
+        dtype: np.dtype,
+        precision: str,
+        bias: Array | None,
+        times: int = 1,
+    ) -> Convolution:
+        """Return the convolution by the kernel that is chosen for it; a call runs it `times`."""
+        geometry, strides = arranged(geometry, strides)
+        question = Question(geometry, dtype, precision, self.device.processor())
+        plan = self._plan_conv(question, strides)
+        return choice.kernel_of(plan).bind(plan, question, strides, bias, self.device)
 
     def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:
         return choice.plan_conv(

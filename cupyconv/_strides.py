@@ -36,6 +36,15 @@ class ConvStrides(NamedTuple):
     weight_axes: list[int]
     out_axes: list[int]
 
+    @property
+    def share_inputs(self) -> bool:
+        """Return whether all groups read the same input channels.
+
+        The parts of a complex result do. In any other convolution with such a stride of groups, the
+        stride of channels is 0 as well.
+        """
+        return self.input[1] == 0 != self.input[2]
+
     def lie_as_one(self, axis: int, width: int) -> bool:
         """Return whether an axis and the next one, of `width` positions, lie as one.
 
@@ -117,8 +126,6 @@ def _raised(geometry: ConvGeometry, strides: ConvStrides) -> tuple[ConvGeometry,
     )
 
 
-def laid_out(
-    geometry: ConvGeometry, data: Array, weight: Array, out: Array
-) -> tuple[ConvGeometry, ConvStrides]:
+def arranged(geometry: ConvGeometry, strides: ConvStrides) -> tuple[ConvGeometry, ConvStrides]:
     """Return a convolution as the planner is asked for it, and the strides of its arrays."""
-    return _raised(*merged(geometry, conv_strides(geometry, data, weight, out)))
+    return _raised(*merged(geometry, strides))

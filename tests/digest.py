@@ -58,6 +58,10 @@ class Notes:
     def cast(self, array: Any, dtype: np.dtype[Any]) -> Any:
         return array if array.dtype == dtype else self.workspace(array.shape, dtype)
 
+    def split(self, array: Any, real: Any, imag: Any, conjugate: bool = False) -> None:
+        layouts = [(a.shape, a.strides, a.dtype.name) for a in (array, real, imag)]
+        self.digest.update(f"{layouts} {conjugate}".encode())
+
     def launcher(self, launch: Launch) -> Callable[[Any], None]:
         def run(arguments: Any) -> None:
             self.digest.update(f"{launch} {launch.unit} {launch.early}".encode())

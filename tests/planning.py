@@ -98,6 +98,7 @@ class Recorder:
 
     def __init__(self, processor: Processor) -> None:
         self.launches: list[Launch] = []
+        self.splits: list[Shape] = []  # of the numbers whose parts were copied
         self._processor = processor
 
     def processor(self) -> Processor:
@@ -111,6 +112,10 @@ class Recorder:
 
     def cast(self, array: Array, dtype: np.dtype[Any]) -> Array:
         return array if array.dtype == dtype else array.astype(dtype, order="C")
+
+    def split(self, array: Array, real: Array, imag: Array, conjugate: bool = False) -> None:
+        assert array.shape == real.shape == imag.shape
+        self.splits.append(array.shape)
 
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         def run(arguments: Arguments) -> None:

@@ -73,6 +73,9 @@ class Device:
     def cast(self, array: Array, dtype: np.dtype[Any]) -> Array:
         return array if array.dtype == dtype else array.astype(dtype, order="C")
 
+    def split(self, array: Array, real: Array, imag: Array, conjugate: bool = False) -> None:
+        pass
+
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         return lambda arguments: self.launches.append((launch, arguments.tolist()))
 

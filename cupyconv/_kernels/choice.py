@@ -461,6 +461,68 @@ def _dense_cycles(
     return tiled.cycles if tiled else plan.layout.cycles
 
 
+# Complex numbers -------------------------------------------------------------------------------
+
+# Targets whose Tensor Cores take less time for a float32 product than the FMA units. The others
+# multiply TF32 numbers at a quarter of the rate or less, and a float32 product takes three.
+_FAST_TENSOR_CORES = ("sm_80", "sm_90a", "sm_100")
+# Complex convolutions are compared for a batch of this many samples: between a single sample, for
+# which the launches of copies take most of the time, and a large batch.
+_COMPLEX_BATCH = 4
+# Bytes that a multiprocessor of an H100 moves in a cycle; and bytes beside those of the real
+# convolution, for each complex number of the input (read and written by the planar copy) and of
+# the result (stored as two halves of a sector at different times, so that memory merges them).
+_COMPLEX_RATE, _COMPLEX_BYTES = 12, 16
+# Cycles of the launches of copies, their call overhead included.
+_COMPLEX_BEGINS = 60_000
+
+
+def parts_geometry(geometry: ConvGeometry) -> ConvGeometry:
+    """Return the real convolution that computes a complex one, or one part of it.
+
+    Its channels are the parts of the complex ones. If the complex convolution has one group, the
+    real one has two, which read the same channels: the parts of the result. Otherwise it has the
+    same groups, and computes one part.
+    """
+    groups = 2 if geometry.groups == 1 else geometry.groups
+    return replace(geometry, groups=groups, channels=2 * geometry.channels)
+
+
+def refuse_parts(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Refusal | None:
+    """Return why a convolution does not run as a real one of its parts, None where it does.
+
+    It does where the real one runs on Tensor Cores, and takes less time together with the copies.
+    """
+    if dtype.name != "complex64":
+        return f"Tensor Cores do not multiply the parts of {dtype}"
+    if _is_empty(geometry):
+        return "its input has no elements"
+    typical = replace(nominal(geometry), batch=_COMPLEX_BATCH)
+    return _refuse_parts(typical, processor, forced_kernel())
+
+
+@lru_cache(maxsize=4096)
+def _refuse_parts(
+    geometry: ConvGeometry, processor: Processor, kernel: str | None
+) -> Refusal | None:
+    if kernel is None and processor.target not in _FAST_TENSOR_CORES:
+        return f"Tensor Cores of {processor.target} multiply float32 no faster than FMA units"
+    plan = _plan_conv(parts_geometry(geometry), np.dtype(np.float32), "float32", processor, kernel)
+    if kernel_of(plan).UNIT != "Tensor Core":
+        return "the real convolution of its parts does not run on Tensor Cores"
+    if kernel is not None:
+        return None
+    outputs = geometry.batch * _outputs(geometry)
+    inputs = math.prod(axis.size_in for axis in geometry.axes)
+    inputs *= geometry.batch * geometry.groups * geometry.channels
+    copied = _COMPLEX_BYTES * (inputs + outputs) / _COMPLEX_RATE / processor.multiprocessors
+    runs = 1 if geometry.groups == 1 else 2
+    direct = direct_conv.plan(Question(geometry, np.dtype(np.complex64), "float32", processor))
+    if 4 * direct.cycles <= runs * plan.cycles + copied + _COMPLEX_BEGINS:
+        return "copies of its parts take more time than Tensor Cores save"
+    return None
+
+
 # The kernels in the order in which they are asked, each with the rule that stands before it.
 _Rule = Callable[[Question], "Refusal | None"]
 IN_TURN: dict[str, _Rule | None] = {

@@ -114,11 +114,12 @@ def template(
 
 def _judged(geometry: ConvGeometry, summation: Sum, strides: ConvStrides) -> Members:
     """Return the members that describe the inputs, whose range decides their scale."""
+    groups = 1 if strides.share_inputs else geometry.groups
     return {
         "row_shifts": CALL,
         "sample_shifts": CALL,
         "batch": max(1, geometry.batch),
-        "input_channels": geometry.groups * geometry.channels,
+        "input_channels": groups * geometry.channels,
         "input_size": [axis.size_in for axis in summation.taps],
         "input_batch": strides.input[0],
         "input_channel": strides.input[2],

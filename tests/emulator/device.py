@@ -146,11 +146,21 @@ class Memory:
         self.state = np.zeros(self.size, np.uint8)
         self.writer = np.zeros(self.size, np.uint32)
         if self.size:
-            start = array.__array_interface__["data"][0] - self.low
-            elements = as_strided(
-                self.state[start:], (*array.shape, array.itemsize), (*array.strides, 1)
-            )
-            elements[...] = VALID | (WRITTEN if written else 0)
+            self._elements(array)[...] = VALID | (WRITTEN if written else 0)
+
+    def _elements(self, array: np.ndarray) -> np.ndarray:
+        """Return the states of the elements of an array that lies in this memory."""
+        start = array.__array_interface__["data"][0] - self.low
+        return as_strided(self.state[start:], (*array.shape, array.itemsize), (*array.strides, 1))
+
+    def write(self, array: np.ndarray) -> None:
+        """Note that all elements of an array that lies in this memory were written."""
+        self._elements(array)[...] |= WRITTEN
+
+    def holds(self, array: np.ndarray) -> bool:
+        """Return whether an array lies between the first and the last byte of this memory."""
+        low, high = byte_bounds(array)
+        return self.low <= low and high <= self.low + self.size
 
 
 def poison(array: np.ndarray) -> None:
@@ -169,7 +179,7 @@ class EmulatedDevice:
         self.multiprocessors = multiprocessors
         self.kept: dict[int, Memory] = {}  # of workspaces, whose contents outlive a launch
         self.arrays: list[Memory] = []  # of the launches of one call
-        self.outputs: dict[int, Memory] = {}
+        self.outputs: list[tuple[np.ndarray, Memory]] = []
         self.unpoisoned: list[np.ndarray] = []  # until the first launch: a call may yet fail
 
     def processor(self) -> Processor:
@@ -178,9 +188,18 @@ class EmulatedDevice:
 
     def address(self, array: np.ndarray) -> int:
         """Return the address of the first element; launches may use the array from now on."""
-        memory = self.kept.get(id(array)) or self.outputs.get(id(array))
-        self.arrays.append(memory or Memory(array, written=True))
+        self.arrays.append(self._memory(array) or Memory(array, written=True))
         return int(array.__array_interface__["data"][0])
+
+    def _memory(self, array: np.ndarray) -> Memory | None:
+        """Return the memory of a workspace or an output, or of a view of one."""
+        for output, memory in self.outputs:  # between whose elements inputs may lie
+            if array is output or (memory.holds(array) and np.shares_memory(array, output)):
+                return memory
+        if id(array) in self.kept:
+            return self.kept[id(array)]
+        views = () if array.base is None else self.kept.values()
+        return next((memory for memory in views if memory.holds(array)), None)
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """Return memory that nothing wrote yet."""
@@ -193,6 +212,17 @@ class EmulatedDevice:
     def cast(self, array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         """Return `array` in `dtype`: itself, or a copy in C order."""
         return array if array.dtype == dtype else array.astype(dtype, order="C")
+
+    def split(
+        self, array: np.ndarray, real: np.ndarray, imag: np.ndarray, conjugate: bool = False
+    ) -> None:
+        """Copy the parts of complex numbers to two views of workspaces."""
+        numbers = array.astype(np.complex64)
+        real[...], imag[...] = numbers.real, -numbers.imag if conjugate else numbers.imag
+        for part in (real, imag):
+            memory = self._memory(part)
+            assert memory is not None
+            memory.write(part)
 
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         """Return what runs a kernel."""
@@ -253,7 +283,7 @@ class EmulatedDevice:
         """Hold the arrays of one call, which writes to each element of `output`."""
         known = self.kept.get(id(output))  # workspace may be an input and an output at once
         memory = known or Memory(output, written=False)
-        self.outputs = {id(output): memory}
+        self.outputs = [(output, memory)]
         self.unpoisoned = [] if known else [output]
         try:
             yield
@@ -263,7 +293,7 @@ class EmulatedDevice:
                     f"{np.count_nonzero(missing)} bytes of the output: nobody wrote them"
                 )
         finally:
-            self.arrays, self.outputs = [], {}
+            self.arrays, self.outputs = [], []
 
 
 class EmulatedPath(KernelPath):

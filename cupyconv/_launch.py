@@ -73,8 +73,9 @@ class KernelPath:
 
         It takes any input, gradient of the output and result with such shapes, strides and dtypes.
         """
-        geometry, strides = weight_gradient.as_convolution(geometry, data, grad_output, out)
-        question = Question(geometry, out.dtype, precision, self.device.processor())
+        convolution = weight_gradient.as_convolution(geometry)
+        strides = weight_gradient.strides_for(geometry, convolution, data, grad_output, out)
+        question = Question(convolution, out.dtype, precision, self.device.processor())
         plan = self._plan_weight_gradient(question)
         return weight_gradient.bind(plan, question, strides, self.device)
 

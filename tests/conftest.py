@@ -29,7 +29,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 examples = 0
 set_aside = 0
-small_tiles = direct_conv.SMALL_TILES
+small_tiles, fewest_steps = direct_conv.SMALL_TILES, direct_conv.FEWEST_STEPS
 
 if os.environ.get("CUPYCONV_NO_POOL"):  # tests/sanitize.py
     import cupy
@@ -138,9 +138,12 @@ def steer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steering]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let calls be as small for the emulator as tests draw them, and others not.
 
-    Else the direct kernel would take all of them by the tile that it has for small ones.
+    Else the direct kernel would take all of them by the tile that it has for small ones, and would
+    split no sum.
     """
-    direct_conv.SMALL_TILES = 2 if item.get_closest_marker("emulator") else small_tiles
+    emulated = item.get_closest_marker("emulator")
+    direct_conv.SMALL_TILES = 2 if emulated else small_tiles
+    direct_conv.FEWEST_STEPS = 128 if emulated else fewest_steps
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

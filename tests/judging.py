@@ -171,7 +171,7 @@ def main() -> None:
     share, shares = map(int, options.share.split("/"))
     chosen_suites = [suite for suite in SUITES if suite.name in options.suite]
     jobs.extend([(suite, mutation) for suite in chosen_suites for mutation in picks(suite)])
-    direct_conv.SMALL_TILES = 2  # as for all tests on the emulator
+    direct_conv.SMALL_TILES, direct_conv.FEWEST_STEPS = 2, 128  # as for all tests on the emulator
     runtime()  # once for all processes
     with multiprocessing.get_context("fork").Pool(options.workers) as pool:
         for line in pool.imap_unordered(report, range(len(jobs))[share::shares]):

@@ -206,7 +206,7 @@ def plan(question: Question) -> DirectPlan:
 
 PLANS = {"direct": plan}
 
-_FEWEST_STEPS = 512  # of a range, so that the partial sums are few beside the products
+FEWEST_STEPS = 512  # of a range, so that the partial sums are few beside the products
 _SEGMENT = 128  # K steps; SEGMENT of direct_conv.cu, of which a range has a whole number
 
 
@@ -235,7 +235,7 @@ def plan_split(question: Question, most: int) -> DirectPlan:
     phases = math.prod(len(axis.used_phases) for axis in geometry.axes)
     blocks = phases * math.prod(tiles_along(tile)) * geometry.groups
     room = tile.resident * multiprocessors // blocks
-    ranges = max(1, min(room, steps // _FEWEST_STEPS, most))
+    ranges = max(1, min(room, steps // FEWEST_STEPS, most))
     split_steps = max(1, -(-steps // (ranges * _SEGMENT))) * _SEGMENT
     splits = max(1, -(-steps // split_steps))
     layout = Layout(

@@ -49,48 +49,51 @@ def _axis(forward: AxisTaps) -> AxisTaps:
     )
 
 
-def as_convolution(
-    forward: ConvGeometry, data: Array, grad_output: Array, out: Array
-) -> tuple[ConvGeometry, ConvStrides]:
-    """Return the convolution that gives the gradient of the weight of `forward`, and its strides.
+def as_convolution(forward: ConvGeometry) -> ConvGeometry:
+    """Return the convolution that gives the gradient of the weight of `forward`.
 
     With one or two axes the samples are one more axis, the first, with a tap for each sample. The
     sums then run along the last axis first, and neighbouring products find their operands together
     in memory. With more axes they are channels, since the kernels have no fourth axis.
     """
-    lead: tuple[int, ...] = () if forward.batched else (0,)
-    data_batch, data_channel, *data_axes = (*lead, *cast_strides(data, out.dtype))
-    grad_batch, grad_row, *grad_axes = (*lead, *cast_strides(grad_output, out.dtype))
-    out_row, out_channel, *out_axes = strides_of(out)
-    axes = tuple(map(_axis, forward.axes))
     geometry = replace(
         forward,
         batched=True,
         batch=forward.channels,
         channels=forward.batch,
-        axes=axes,
+        axes=tuple(map(_axis, forward.axes)),
         stride=forward.dilation,
         dilation=forward.stride,
     )
-    if forward.batch and len(axes) < 3:
-        samples = conv_taps(forward.batch, 1, forward.batch, 1, 1, 0)
-        geometry = replace(
-            geometry,
-            channels=1,
-            axes=(samples, *axes),
-            stride=(1, *forward.dilation),
-            dilation=(1, *forward.stride),
-            pads_before=(0, *forward.pads_before),
-        )
-        data_axes, grad_axes = [data_batch, *data_axes], [grad_batch, *grad_axes]
-        out_axes = [0, *out_axes]
-    return geometry, ConvStrides(
+    if not forward.batch or geometry.rank > 2:
+        return geometry
+    samples = conv_taps(forward.batch, 1, forward.batch, 1, 1, 0)
+    return replace(
+        geometry,
+        channels=1,
+        axes=(samples, *geometry.axes),
+        stride=(1, *geometry.stride),
+        dilation=(1, *geometry.dilation),
+        pads_before=(0, *geometry.pads_before),
+    )
+
+
+def strides_for(
+    forward: ConvGeometry, convolution: ConvGeometry, data: Array, grad_output: Array, out: Array
+) -> ConvStrides:
+    """Return the strides of that `convolution`: input channels are samples, samples channels."""
+    lead: tuple[int, ...] = () if forward.batched else (0,)
+    data_batch, data_channel, *data_axes = (*lead, *cast_strides(data, out.dtype))
+    grad_batch, grad_row, *grad_axes = (*lead, *cast_strides(grad_output, out.dtype))
+    out_row, out_channel, *out_axes = strides_of(out)
+    samples = convolution.rank > forward.rank  # they are an axis
+    return ConvStrides(
         input=(data_channel, forward.channels * data_channel, data_batch),
         weight=(forward.rows * grad_row, grad_row, grad_batch),
         out=(out_channel, forward.rows * out_row, out_row),
-        input_axes=data_axes,
-        weight_axes=grad_axes,
-        out_axes=out_axes,
+        input_axes=[data_batch] * samples + data_axes,
+        weight_axes=[grad_batch] * samples + grad_axes,
+        out_axes=[0] * samples + out_axes,
     )
 
 

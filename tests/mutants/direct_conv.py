@@ -27,7 +27,7 @@ MUTANTS = {
         "const int64 offset = shared.out_offset[(worker.tx & ~1) + c * POSITION_THREADS];",
     ),
     "an output that nobody writes": Mutant(
-        "if (offset != NOWHERE) out[offset]", "if (offset > 0) out[offset]",
+        "if (offset == NOWHERE) continue;", "if (offset <= 0) continue;",
     ),
     # Misunderstandings.
     "output_padding in the index": Mutant(

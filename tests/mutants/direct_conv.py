@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+import test_convolution
+import test_grad
+from backends import EmulatorBackend
+from gradients import Gradient, gradient
 from mutants import Mutant, Suite, infinite
-from strategies import convolution, convolutions
+from strategies import Case, convolution, convolutions
 
 DIRECT_CONV = "direct_conv.cu"
 TAPS = "taps.cuh"
@@ -77,9 +81,20 @@ CASES = {
     "long": convolution("conv1d", (2, 150, 5), (9, 150, 5), bias=True),
     "infinite": infinite(convolution("conv2d", (1, 4, 6, 7), (20, 4, 3, 3), padding=1)),
     "infinite, few rows": infinite(convolution("conv2d", (1, 4, 6, 7), (5, 4, 3, 3), padding=1)),
+    "split sums": gradient("weight", (2, 5, 700), (9, 5, 3), stride=2),
+    "split sums of groups": gradient("weight", (3, 4, 13, 14), (6, 2, 3, 2), groups=2, padding=1),
     "many axes": convolution("conv", (1, 2, 2, 3, 2, 3, 4), (3, 2, 1, 2, 2, 1, 3)),
 }  # fmt: skip
 LARGE = list(CASES.values())
+
+
+def check(backend: EmulatorBackend, case: Case) -> None:
+    """Check a convolution, or the gradient of a weight, whose sums are split."""
+    if isinstance(case, Gradient):
+        test_grad.check(backend, case)
+    else:
+        test_convolution.check(backend, case)
+
 
 # One dtype, so that few instances are built.
 DTYPE = np.dtype(np.float32)
@@ -94,4 +109,5 @@ SUITE = Suite(
     CASES,
     files=(DIRECT_CONV, TAPS),
     search=st.one_of(DRAWN, st.sampled_from(LARGE)),
+    check=check,
 )

@@ -37,6 +37,56 @@ __device__ inline Value sum_over(Value value) {
     return value;
 }
 
+// The number with some bits flipped, which turn the order of sums around or leave it.
+__device__ inline float flipped(unsigned bits, unsigned flip) { return __uint_as_float(bits ^ flip); }
+__device__ inline float flipped(float value, unsigned flip) { return flipped(__float_as_uint(value), flip); }
+
+// The moments of a row in this tile, whose columns four lanes share, by deviations from the mean of the tiles so
+// far. The difference between the tile's mean and this one is part of the total variance, so that little cancels
+// compared to that.
+struct Deviations {
+    float mean;
+    float sums[2] = {0, 0}, squares[2] = {0, 0};  // two independent chains of additions each
+
+    __device__ explicit Deviations(float mean) : mean(mean) {}
+    // Adds two sums of a thread; `present` is 1 for a sum that is an output, else 0.
+    __device__ __forceinline__ void add(const Neighbours& values, const Neighbours& present) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const float deviation = (i ? values.second : values.first) - mean;
+            const float counts = i ? present.second : present.first;
+            sums[i] = fmaf(deviation, counts, sums[i]);
+            squares[i] = fmaf(deviation * counts, deviation, squares[i]);
+        }
+    }
+    __device__ __forceinline__ Moments moments(float count) const {
+        const float sum = sum_over<4>(sums[0] + sums[1]);
+        const float apart = count > 0 ? sum / count : 0;
+        const float rest = sum_over<4>(squares[0] + squares[1]) - sum * apart;
+        return {count, double(mean) + apart, rest < 0 ? 0 : rest};
+    }
+};
+
+// Adds moments whose errors are those of floats.
+__device__ inline void add(Moments& all, const Moments& own) {
+    const double count = all.count + own.count, delta = own.mean - all.mean;
+    const double share = own.count > 0 ? float(own.count) / float(count) : 0;
+    all = {count, all.mean + delta * share, all.m2 + own.m2 + delta * delta * all.count * share};
+}
+// The moments of a row of the buffer, in double, where floats overflow or no mean is known.
+__device__ __noinline__ Moments plain_moments(const float* row, const float* present) {
+    constexpr int WIDTH = ENGINE::COLUMNS * 8;
+    const int first = ENGINE::first_column(0);
+    double count = 0, sum = 0, squares = 0;
+    for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
+        if (present[c] != 0) sum += row[c], count += 1;
+    count = sum_over<4>(count);
+    const double mean = sum_over<4>(sum) / (count > 0 ? count : 1);
+    for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
+        if (present[c] != 0) squares += (row[c] - mean) * (row[c] - mean);
+    return {count, mean, sum_over<4>(squares)};
+}
+
 __device__ __noinline__ void recompute_values(const Arguments& p, Shared& shared, int index, int warpgroup,
                                               int border, int first_row, int first_pass);
 __device__ __noinline__ void look_again(const Arguments& p, Shared& shared, Four* all, Moments* found, int index,
@@ -224,32 +274,6 @@ struct Pool {
         }
     }
 
-    // The moments of a row in this tile, whose columns four lanes share, by deviations from the mean of the tiles so
-    // far. The difference between the tile's mean and this one is part of the total variance, so that little cancels
-    // compared to that.
-    struct Deviations {
-        float mean;
-        float sums[2] = {0, 0}, squares[2] = {0, 0};  // two independent chains of additions each
-
-        __device__ explicit Deviations(float mean) : mean(mean) {}
-        // Adds two sums of a thread; `present` is 1 for a sum that is an output, else 0.
-        __device__ __forceinline__ void add(const Neighbours& values, const Neighbours& present) {
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const float deviation = (i ? values.second : values.first) - mean;
-                const float counts = i ? present.second : present.first;
-                sums[i] = fmaf(deviation, counts, sums[i]);
-                squares[i] = fmaf(deviation * counts, deviation, squares[i]);
-            }
-        }
-        __device__ __forceinline__ Moments moments(float count) const {
-            const float sum = sum_over<4>(sums[0] + sums[1]);
-            const float apart = count > 0 ? sum / count : 0;
-            const float rest = sum_over<4>(squares[0] + squares[1]) - sum * apart;
-            return {count, double(mean) + apart, rest < 0 ? 0 : rest};
-        }
-    };
-
     // A tile whose rows are stacked, from a thread's own sums of two channels. If sums are not finite, or rows are odd,
     // the warp looks at them again.
     __device__ __forceinline__ static void keep(const Schedule& schedule, ENGINE& engine, const Tile& tile, float count,
@@ -318,26 +342,6 @@ struct Pool {
                        flip);
     }
 
-    // Adds moments whose errors are those of floats.
-    __device__ static void add(Moments& all, const Moments& own) {
-        const double count = all.count + own.count, delta = own.mean - all.mean;
-        const double share = own.count > 0 ? float(own.count) / float(count) : 0;
-        all = {count, all.mean + delta * share, all.m2 + own.m2 + delta * delta * all.count * share};
-    }
-    // The moments of a row of the buffer, in double, where floats overflow or no mean is known.
-    __device__ __noinline__ static Moments plain_moments(const float* row, const float* present) {
-        constexpr int WIDTH = ENGINE::COLUMNS * 8;
-        const int first = ENGINE::first_column(0);
-        double count = 0, sum = 0, squares = 0;
-        for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
-            if (present[c] != 0) sum += row[c], count += 1;
-        count = sum_over<4>(count);
-        const double mean = sum_over<4>(sum) / (count > 0 ? count : 1);
-        for (int c = first + threadIdx.x % 4; c < first + WIDTH; c += 4)
-            if (present[c] != 0) squares += (row[c] - mean) * (row[c] - mean);
-        return {count, mean, sum_over<4>(squares)};
-    }
-
     // Stores the extrema of the buffer's rows, which are consecutive channels: each warp has a few of them, and its
     // lanes run along the windows of two rows at a time.
     __device__ __forceinline__ static void pool(const Schedule& schedule, const Tile& tile, int warpgroup, int r,
@@ -386,8 +390,6 @@ struct Pool {
                                                    int half) {
         pool(schedule, tile, warpgroup, r, half);
     }
-    __device__ static float flipped(unsigned bits, unsigned flip) { return __uint_as_float(bits ^ flip); }
-    __device__ static float flipped(float value, unsigned flip) { return flipped(__float_as_uint(value), flip); }
 };
 
 // The exact sum at a column of a tile.

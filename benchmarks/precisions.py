@@ -71,8 +71,9 @@ class Precision:
 # The matrix rates that are measured; float32 is the rate without TF32.
 RATES = ("float32", "tf32", "float16", "bfloat16")
 
-# float32 accuracy takes three TF32 products or two of scaled float16 numbers. Where Tensor Cores
-# are slow, one product without them is faster.
+# float32 accuracy takes three TF32 products, or at least two of scaled float16 numbers (the fewest
+# that read both parts of both factors; the kernels compute three). Where Tensor Cores are slow, one
+# product without them is faster.
 _FLOAT32 = (Way("tf32", 3), Way("float16", 2, scaled=True), Way("float32"))
 _TF32 = (Way("tf32"), Way("float16", scaled=True), Way("float32"))
 PRECISIONS = {

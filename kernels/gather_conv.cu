@@ -350,7 +350,7 @@ struct Worker {
         }
     }
 
-    // Strips of outputs. A thread has one at a time, in all channels of its team.
+    // Strips of outputs. A thread has one at a time, in every `teams`-th channel.
     template <int HIGH>
     __device__ __forceinline__ void convolve_strips() const {
         constexpr int READ = (LINES - 1) * STEP + HIGH;  // lines of inputs

@@ -9,7 +9,7 @@
 //                                outputs that belong to no window
 //
 // Tiles begin with even outputs along y and x, and have even sizes, so that no window lies in two tiles. Where its two
-// rows are STACKED in the two segments of a warpgroup, a thread has all of a window:
+// rows are STACKED in the two column tiles of a warpgroup, a thread has all of a window:
 //
 //     columns   0   1   2   3   ...   SEGMENT
 //     row k     a   a   b   b         a   a   b   b       windows a, b

@@ -25,7 +25,7 @@ MAX_STEPS = 2048  # K steps of a stage in the kernel's table of distances
 _REACHES = (32, 32, 1024, 4096)
 _COUNTED = 2**16  # chunks that the kernel numbers in a plane or a stage stay below
 _OF_CHUNK, _OF_PAIR = 12, 4  # bytes of shared memory that describe a chunk, or place a pair
-_MOST_WIDE = 32  # tiles in the kernel's list of those that need another pass
+_MOST_WIDE = 32  # tiles in the kernel's list for another pass
 _AHEAD = 8  # distances after the stage's own, which are read but not used
 
 

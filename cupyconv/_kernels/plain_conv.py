@@ -55,7 +55,7 @@ class PlainPlan(PackedPlan[Layout]):
     layout : Layout
         How outputs are divided into tiles.
     slabs : int
-        Groups of `ROWS` output channels whose weights are packed, over all groups of the
+        Row tiles of `ROWS` output channels whose weights are packed, over all groups of the
         convolution and phases of z and y.
     """
 
@@ -68,7 +68,7 @@ class PlainPlan(PackedPlan[Layout]):
 
     @property
     def workspace(self) -> int:
-        """Bytes of the packed weights, and of a mark for each slab that has special ones."""
+        """Bytes of the packed weights, and of a mark for each row tile with infinities or NaN."""
         return self.packed + 4 * self.slabs
 
 

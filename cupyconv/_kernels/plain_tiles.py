@@ -19,14 +19,14 @@ from .launches import RESERVED, SECTOR, Processor
 from .question import LARGE, Refusal
 
 THREADS, WARPS = 128, 4
-ROWS = 8  # output channels of a thread, which are a slab
+ROWS = 8  # output channels of a thread: a row tile
 MAX_PHASES = 8
 CHUNK = 4  # inputs that are copied together
 STORED = 16  # bytes that are stored together
 _SHIFT = CHUNK - 1  # elements by which a pitch may exceed what it is for
 BLOCK_START = 1500  # instructions that it takes to begin a block
 MAX_SUM = 384  # products of a sum, so that rounding does not drift
-_PARTS = (1, 2, 4, 8, 16)  # sizes of tiles along z and y, and their slabs
+_PARTS = (1, 2, 4, 8, 16)  # sizes of tiles along z and y, and their row tiles
 _MOST_PASSES = 8
 _SHARED, _LINE = 144, 16  # bytes of ``Shared`` and of a ``Line`` in plain_conv.cu
 _COUNTED = 2**16  # what the kernel counts in a line stays below
@@ -74,7 +74,7 @@ class Layout:
     tile, tiles : tuple of int
         Positions of a tile in each phase, and how many tiles there are.
     slabs, slabs_of_tile : int
-        Slabs of eight output channels in a group, and in a tile.
+        Row tiles, of eight output channels, in a group and in a tile.
     lines : int
         Lines of a tile that are computed together.
     steps : int
@@ -223,7 +223,7 @@ class _Problem:
 
 @dataclass(frozen=True)
 class _Tile:
-    """What a block computes at a time: a box of positions, for some slabs.
+    """What a block computes at a time: a box of positions, for some row tiles.
 
     `lines` of the box are computed together.
     """
@@ -261,7 +261,7 @@ def candidates(problem: _Problem) -> Iterator[Layout]:
 def _tiles(problem: _Problem, shape: Shape) -> Iterator[_Tile]:
     """Yield the tiles that the threads of a block can have, and that are no larger than they need.
 
-    None of them could be half as large along z, y or the slabs and still be a single one.
+    None of them could be half as large along z, y or the row tiles and still be a single one.
     """
     together = THREADS // shape.columns  # lines that threads have at a time
     z, y, _ = problem.axes

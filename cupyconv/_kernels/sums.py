@@ -39,7 +39,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis as matrix_conv.cu sees it; a lattice is a polyphase component of the input.
+    """An axis as matrix_conv.cu sees it; its lattices are the polyphase components of the input.
 
     Attributes
     ----------

@@ -153,7 +153,7 @@ class Worker:
         return describe(t.seed, self.number, drawn, (), error)
 
     def successor(self) -> Worker:
-        """One that goes on with the number behind."""
+        """The worker that goes on with the next number."""
         return Worker(self.work, replace(self.task, first=self.number + self.task.step))
 
 

@@ -28,7 +28,7 @@ FLOATS = [np.dtype(t) for t in ("float32", "float64", "float16", BFLOAT16)]
 COMPLEX = [np.dtype(t) for t in ("complex64", "complex128")]
 INTEGERS = [np.dtype(f"{kind}int{bits}") for bits in (8, 16, 32, 64) for kind in ("", "u")]
 DTYPES = FLOATS + COMPLEX + INTEGERS
-# What matrix units multiply: a dtype and, for float32, a precision.
+# What Tensor Cores multiply: a dtype and, for float32, a precision.
 MODES = [
     (np.dtype(np.float32), "float32"),
     (np.dtype(np.float32), "tf32"),
@@ -429,7 +429,7 @@ def twice(dtypes: Sequence[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
     return st.sampled_from([(dtype, dtype) for dtype in dtypes])
 
 
-# Half of the calls and more are those that matrix units can take.
+# Half of the calls and more are those that Tensor Cores can take.
 matrix_pairs = twice([dtype for dtype, _ in MODES])
 dtype_pairs = st.one_of(pairs_of(DTYPES), *[matrix_pairs] * 3)
 # Numbers of samples and of channels; zero is drawn, but not often.
@@ -550,7 +550,7 @@ def drawn_convolution(
     kernel: Sequence[int],
     options: dict[str, Any],
 ) -> Convolution:
-    """A call for matrix units, of so many samples, groups, and channels and rows of a group."""
+    """A call for Tensor Cores, of so many samples, groups, and channels and rows of a group."""
     samples, groups, channels, rows = sizes
     dtype, precision = draw(st.sampled_from(MODES))
     weight = (groups * channels, rows) if transposed else (groups * rows, channels)

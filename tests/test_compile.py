@@ -80,7 +80,7 @@ def test_line_numbers_lead_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS + HEADERS)
 def test_includes_stand_outside_of_conditions(name: str) -> None:
-    """In a group that is skipped, the line number behind a header would be skipped with it."""
+    """In a group that is skipped, the line number after a header would be skipped with it."""
     depth = 0
     for line in lines_of(name):
         depth += line.startswith("#if") - line.startswith("#endif")

@@ -387,7 +387,7 @@ def test_workspace_is_the_most_at_a_time() -> None:
     dense = explain(cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3), target="sm_90a")
     # The packed weights, in two parts and two windows, and the shifts of rows and samples.
     assert dense.workspace == 2 * 2 * 2 * 64 * 64 * 9 + 8 * 64 + 4 * 8
-    # The same in eight slabs and five phases of y, of which each has room for 32 x 3 steps; a flag.
+    # The same in eight row tiles and five phases of y, each with 32 x 3 steps at most; a flag.
     few = explain(
         cupyconv.conv_transpose2d, (16, 32, 64, 128), (32, 64, 3, 3),
         stride=5, padding=1, dilation=2, target="sm_90a",

@@ -182,7 +182,7 @@ def test_a_failure_is_told_with_all_that_replays_it(monkeypatch: pytest.MonkeyPa
 
 
 def scripted(task: fuzz.Task, state: Any, parent: Any) -> None:
-    """A worker that fails at 1, ends its process at 3, hangs at 5 and is done behind 7."""
+    """A worker that fails at 1, ends its process at 3, hangs at 5 and is done after 7."""
     for number in range(task.first, 8, task.step):
         state[0], state[1] = number, time.time()
         if number == 1:

@@ -465,7 +465,7 @@ def added_to_one(run: Any, name: str, *products: float) -> np.ndarray:
 
 
 def fraction(run: Any, name: str) -> int:
-    """The bits behind 1 that are left of each product that is added to it."""
+    """The bits after 1 that are left of each product that is added to it."""
     products = {bit: (2.0**-bit,) * 2 ** (bit - 23) for bit in (23, 24, 25, 26)}
     return max(bit for bit, own in products.items() if (added_to_one(run, name, *own) > 1).all())
 
@@ -509,7 +509,7 @@ MISTAKES = {
         "copy_async_wait<1>();",
         "reads shared memory that nothing wrote",
     ),
-    "no barrier behind the wait": (
+    "no barrier after the wait": (
         "asynchronous_copies",
         "copy_async_wait<1>();\n    __syncthreads();",
         "copy_async_wait<1>();",
@@ -533,13 +533,13 @@ MISTAKES = {
         "",
         "hangs",
     ),
-    "no order in front of a count": (
+    "no order before a count": (
         "counts",
         "    __syncwarp();\n    unsigned before = 0;",
         "    unsigned before = 0;",
         "reads what another thread wrote",
     ),
-    "no order behind a count": (
+    "no order after a count": (
         "counts",
         "!= 3) return;\n    __syncwarp();",
         "!= 3) return;",
@@ -624,7 +624,7 @@ MISTAKES = {
         "",
         "without a fence of the proxy",
     ),
-    "a fence of the proxy in front of the last writes": (
+    "a fence of the proxy before the last writes": (
         "warpgroup_tf32",
         "    for (int i = thread; i < N * WORDS; i += 128) {",
         "    async_proxy_fence();\n#define async_proxy_fence() ((void)0)\n"
@@ -647,7 +647,7 @@ MISTAKES = {
         "warpgroup_float16",
         "    wgmma_fence();\n    for",
         "    for",
-        "without a fence in front",
+        "without a fence before",
     ),
     "accumulators touched between products": (
         "warpgroup_float16",
@@ -679,7 +679,7 @@ MISTAKES = {
         "",
         "touched before the wait",
     ),
-    "no fence of the proxy in front of rows across": (
+    "no fence of the proxy before rows across": (
         "warpgroup_across_float16",
         "    async_proxy_fence();\n",
         "",

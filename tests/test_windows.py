@@ -1,4 +1,4 @@
-"""Numbers of all magnitudes in one sum: floats that matrix units multiply as float16 numbers.
+"""Numbers of all magnitudes in one sum: floats that Tensor Cores multiply as float16 numbers.
 
 float16 has few exponents, so such sums are computed window by window (kernels/windows.cuh). What a
 result may be off by does not depend on how far its terms lie apart.
@@ -19,8 +19,8 @@ from reference import Array, Shape
 from strategies import Convolution, convolution
 
 PRECISIONS = ("float32", "tf32")
-# Function, input and weight, and options: one tile, several samples in a tile, rows of two slabs,
-# folds, phases, two taps a step, groups.
+# Function, input and weight, and options: one tile, several samples in a tile, rows of two row
+# tiles, packed outputs, phases, two taps a step, groups.
 CALLS: dict[str, tuple[str, Shape, Shape, dict[str, Any]]] = {
     "plain": ("conv2d", (2, 20, 6, 9), (11, 20, 3, 3), {"padding": 1}),
     "samples": ("conv2d", (5, 9, 4, 4), (70, 9, 2, 3), {}),

@@ -166,7 +166,7 @@ def test_loads_are_those_of_the_kernel(engine: str) -> None:
 
 
 def furthest(axis: sums.Axis) -> int:
-    """How far, in slots, any tap is from the first input that is staged."""
+    """How far, in 16-byte chunks, any tap is from the first input that is staged."""
     shifts = (tap * abs(axis.taps.offset_step) + axis.skew for tap in range(axis.read_taps))
     return max((shift // axis.taps.step for shift in shifts), default=0)
 
@@ -179,7 +179,7 @@ def test_matrix_plans(
     processor = Processor(target, data.draw(st.sampled_from([1, 2, 30, 132])))
     plan = checked_plan_of(geometry, *mode, processor, kernel)
     if isinstance(plan, DirectPlan):
-        return  # there is no room for its inputs in shared memory, or there are no spans
+        return  # its inputs do not fit shared memory, or there are no split-K slices
     sum, tiling = plan.summation, plan.layout
     shape = tiling.shape
     # The tiles cover all rows of a group and all outputs of the largest phase.
@@ -212,7 +212,7 @@ def test_matrix_plans(
                 segment, column = divmod(slot, tiling.segment_pitch)
                 assert column < shape.segment or tiling.segment_pitch == shape.segment
                 assert segment * shape.segment + column < shape.columns
-    # What outputs of a tile read of a lattice is its own, and what any column reads is the stage's.
+    # Outputs of a tile read within a polyphase component, and any column reads within the stage.
     _, along_y, along_x = sum.axes
     last = (samples * depth - 1) * tiling.plane_pitch
     last += (height - 1 + furthest(along_y)) * tiling.row_pitch + width - 1 + furthest(along_x)
@@ -331,7 +331,7 @@ def test_tiles_that_are_not_looked_at_take_longer(
 def test_folds_have_the_taps_of_their_outputs(
     transposed: bool, stride: int, dilation: int, kernel: int, pad: int, size: int, places: int
 ) -> None:
-    """Of a convolution without strides, or of a transposed one whose phases are folds."""
+    """A convolution without strides, or a transposed one whose phases are packed into rows."""
     if not transposed:
         stride = 1
     if places > 1 or not transposed:
@@ -421,7 +421,7 @@ def test_as_many_steps_as_are_divided(rows: int, share: float) -> None:
     [
         (16, 128, True),
         (1, 128, False),  # too few tiles for blocks to fall far behind
-        (16, 16, False),  # folded: products take longer than stores
+        (16, 16, False),  # packed outputs: products take longer than stores
     ],
 )
 def test_the_ends_of_rows_belong_to_all_blocks(

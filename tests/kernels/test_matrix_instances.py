@@ -40,7 +40,7 @@ LINES = [
 
 
 # What the dense kernel tells apart, each by the length n of the last axis of the output (or of one
-# of its phases, or folded), by the input channels c of a group, and by its rows r.
+# of its phases, or packed), by the input channels c of a group, and by its rows r.
 KINDS: dict[str, Any] = {
     "lattices": lambda n, c, r: (
         "conv2d", (1, 2 * c, 4, 2 * n), (2 * r, c, 2, 2), {"stride": (1, 2)},
@@ -87,7 +87,7 @@ FOLDS = {
 
 
 def kind_of(instance: Instance) -> str:
-    """All of them in turn, for each mode; the largest shapes have no room for a fold's lattices."""
+    """All of them in turn, for each mode; the largest shapes cannot pack outputs with strides."""
     before = 0
     for _, same in itertools.groupby(MATRIX, lambda other: parts_of(other)[:4]):
         own = list(same)

@@ -220,8 +220,8 @@ def test_axes_without_taps_are_joined(geometry: ConvGeometry, axis: int) -> None
     assert longer.step == longer.phases == 1
 
 
-# What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs
-# of rows, of which the second is ragged.
+# What the FMA kernel tells apart, by the width n of its tiles. Groups have two row tiles; the
+# second one is ragged.
 PLAIN_KINDS: dict[str, Any] = {
     "neighbours": lambda n: (
         "conv2d", (2, 6, 19, n + n // 2 + 1), (22, 3, 2, 3), {"padding": (1, 2)},

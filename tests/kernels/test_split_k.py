@@ -37,7 +37,7 @@ BACKENDS = forced_backends("spans", wgmma=True)
 SPANS = [i for i in instances_of("matrix_conv.cu") if ("SPANS", "1") in i.defines]
 
 
-# Many channels on small images: sums of several spans, whose samples alone have few tiles.
+# Many channels on small images: sums of several slices, whose samples alone have few tiles.
 DEEP = [
     convolution(function, input_shape, weight_shape, dtype, precision=precision, bias=True, **more)
     for dtype, precision in MODES
@@ -98,7 +98,7 @@ def test_spans_are_compared_in_all_batches() -> None:
 
 
 def test_phases_without_taps_have_no_spans() -> None:
-    """There a team may be any number of tiles ahead of the other one."""
+    """There a warpgroup may be any number of tiles ahead of the other one."""
     sizes = (4, 140, 5, 6), (140, 73, 1, 2)
     for stride, dilation, kind in ((3, 3, DirectPlan), (1, 3, MatrixPlan)):
         geometry = conv_transpose(*sizes, stride=stride, dilation=dilation, groups=2)
@@ -127,7 +127,7 @@ def test_special_values_in_spans(
 
 @st.composite
 def deep_calls(draw: st.DrawFn) -> Convolution:
-    """Calls of which a range of channels is spread, or one of samples: what one span sees."""
+    """Calls of which a range of channels is spread, or one of samples: what one slice sees."""
     samples = draw(st.sampled_from([1, 2, 5]))
     case = convolution(
         "conv2d", (samples, 70, 5, 7), (70, 70, 3, 3), padding=1,
@@ -155,7 +155,7 @@ def test_magnitudes_in_spans(backend: NumpyBackend, case: Convolution) -> None:
     assert_same_bits(alone, result[-1:])
 
 
-# What sums of several spans tell apart, by the channels c and the rows r of a group.
+# What sums of several slices tell apart, by the channels c and the rows r of a group.
 SPAN_KINDS: dict[str, Any] = {
     "apart": lambda c, r: ("conv2d", (1, 2 * c, 5, 9), (2 * r, c, 3, 2), {"padding": 1}),
     "together": lambda c, r: (
@@ -168,7 +168,7 @@ SPAN_KINDS: dict[str, Any] = {
 @on_the_emulator("instance", cases=SPANS)
 @pytest.mark.parametrize("kind", SPAN_KINDS)
 def test_spans_instance(instance: Instance, kind: str, steer: Steering) -> None:
-    """Two groups, and three spans, the last one with a ragged block of channels."""
+    """Two groups, and three slices, the last one with a ragged block of channels."""
     _, _, precision, mode, shape = parts_of(instance)
     apart, candidates = kind != "together", matrix_tiles.candidates
 

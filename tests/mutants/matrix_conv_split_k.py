@@ -54,7 +54,7 @@ MUTANTS = {
         "turns = phase.taps[0].count * weights.turns", "turns = weights.turns", case="three axes",
         file=PACK,
     ),
-    "no order of a warp in front of a count": Mutant(
+    "no order of a warp before a count": Mutant(
         "        __syncwarp();\n        unsigned before = 0;", "        unsigned before = 0;",
         case="rows apart",
     ),

@@ -132,7 +132,7 @@ class Convolution:
 class Fused:
     """Transposed convolution, batch norm, tanh, max pool and group norm in one call.
 
-    The statistics of the batch norm are those of the ``"batch"``, or ``"given"``.
+    The statistics of the batch norm are computed from the ``"batch"``, or ``"given"``.
     """
 
     section: str

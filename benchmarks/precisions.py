@@ -39,8 +39,7 @@ class Precision:
     itemsize : int
         Its bytes.
     ways : tuple
-        How a product of a sum may be made: by so many products of a type, of which the matrix rate
-        is known.
+        How a product of a sum may be made: by so many products of a type with a known matrix rate.
     error : float
         The most that ``‖result - exact‖ / ‖exact‖`` of a convolution may be.
     unit, smallest : float

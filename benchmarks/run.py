@@ -201,7 +201,7 @@ def _on(kernel: str, call: Call) -> Call:
 def _add_peers(
     peer: peers.Torch, job: Job, compiled: bool, calls: dict[str, Call], timings: dict[str, Timing]
 ) -> None:
-    """Run each peer once, which lets cuDNN search, and add those that run to the calls."""
+    """Run each peer once, which lets cuDNN search, and add each that runs to the calls."""
     for name, ready in peer.contenders(job, compiled).items():
         try:
             call = ready()

@@ -159,8 +159,8 @@ __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots, int
 }
 #endif
 
-// Adds biases to the sums of a pass, and stores the rows from `row` on, of which `rows` exist. If outputs are
-// recomputed exactly, it returns true if a stored one may not be finite, and misses none, whatever else a warp has.
+// Adds biases to the sums of a pass, and stores `rows` rows from `row` on. If outputs are recomputed exactly, it
+// returns true if a stored one may not be finite, and misses none, whatever else a warp has.
 template <bool TOGETHER>
 __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHER ? 1 : PLACES], const float* biases,
                                       int row, int rows, int64 out_row) {

@@ -41,13 +41,13 @@ constexpr int MOST_FOLDS = 32;    // of a column, as many as a word has bits
 constexpr int MOST_ORDERED = 32;  // phases
 constexpr int64 ABSENT = -0x7fffffffffffffffll - 1;  // the offset of an input that does not exist
 
-// Named barriers, beside those of the engine (TURN_BARRIER).
+// Named barriers, beside the engine's (TURN_BARRIER).
 constexpr int WARPGROUP_BARRIER = 1;  // and the next one: of each consumer warpgroup
 constexpr int POOL_BARRIER = 6;       // of two consumer warpgroups that share rows
 constexpr int ALL_THREADS = 7, INPUTS_DESCRIBED = 8, OUTPUTS_DESCRIBED = 9;
 
 // Float16 emulation of float32.
-constexpr int MOST_TILES = 4 * MAX_STAGES;  // tiles whose windows are known at a time: those of all stages, and more
+constexpr int MOST_TILES = 4 * MAX_STAGES;  // tiles whose windows are known at a time: of all stages, and more
 constexpr int MOST_WIDE = 32;               // tiles that the second sweep finds in a list
 
 // ---- parameters ----
@@ -111,7 +111,7 @@ struct Arguments {
 
 // ---- shared memory ----
 //
-// `Shared` is a chain of structs, of which variants choose the links: a struct with several bases would test its
+// `Shared` is a chain of structs, whose links the variants choose: a struct with several bases would test its
 // address at each access. _kernels/matrix_tiles.py counts its bytes (_declared).
 
 template <bool FIRST, typename A, typename B>
@@ -141,7 +141,7 @@ struct EmulationState : CommonState {
     // others.
     unsigned windows[MOST_TILES];
     int shifts[2][TEAMS][WARPGROUP_ROWS];  // of rows, for either window of weights
-    // Factors of columns for the least shift of a tile's samples: 1, and those of the present tile.
+    // Factors of columns for the least shift of a tile's samples: 1, and the factors of the present tile.
     __align__(8) float powers[2][TEAMS][BUFFERED_COLUMNS];
     // Tiles that the second sweep computes again, or more than the list holds: all tiles then. The union of their
     // windows, whether the sums of the first such tile have been kept, and whether a warp has lost its part of these.

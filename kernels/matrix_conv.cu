@@ -70,7 +70,7 @@
 //
 // Where a chunk holds all channels, half 1 is another tap of x: the same chunks, from another distance on.
 //
-// The order of a sum is that of `Steps` in matrix_tile.cuh, whatever the tile, the grid or the batch: taps of z (the
+// `Steps` in matrix_tile.cuh defines the order of a sum, whatever the tile, the grid or the batch: taps of z (the
 // outermost loop), K blocks of channels, taps of y, taps of x; then the bias. For float32 accuracy (PARTS = 2) a float
 // is split into a high and a low part, and the three products of parts of a few steps form chains, which are added to
 // the sum with rounding (matrix_engine.cuh). Tile, grid and batch do not change the chains either. Split-K sums are
@@ -80,7 +80,7 @@
 // infinity and NaN. So infinities and NaN may reach outputs that should not have them, and the epilogue computes each
 // output that is not finite again (matrix_exact.cuh).
 //
-// Macros, with those of matrix_tile.cuh and matrix_engine.cuh:
+// Macros, beside the ones in matrix_tile.cuh and matrix_engine.cuh:
 //     ENGINE       WgmmaEngine or MmaEngine
 //     TEAMS        consumer warpgroups: 2, or 1 where tiles are small and mostly wait for their inputs
 //     SLABS        row tiles (64 rows) of a block: 1, which its warpgroups share, or 2, one for each of two warpgroups

@@ -298,8 +298,8 @@ struct InputProducer {
 
     // ---- stores ----
 
-    // Waits until the stages up to that of a K block of the chunk are empty. In rounds of one K block it is the stage
-    // that is stored: to wait for it again takes less than to know about it.
+    // Waits until all stages up to a K block of the chunk are empty. In rounds of one K block it is the stage that is
+    // stored: to wait for it again takes less than to know about it.
     __device__ __forceinline__ void enter(int own) {
         if (ROUND == 1) {
             mbarrier_wait(&shared.inputs_empty[turn.stage], turn.parity ^ 1);

@@ -84,7 +84,7 @@ __device__ inline unsigned pixel_of(unsigned bits, int) { return bits; }
 __device__ inline unsigned pixel_of(const Bits64& bits, int pixel) { return pixel ? bits.second : bits.first; }
 
 // Fills a chunk, of each part, with channels as the Tensor Cores read them. Each channel has been loaded at one or two
-// positions, of which it takes one.
+// positions, and `pixel` says which one to take.
 template <typename Element, typename Operand>
 struct Channels {  // 16-bit numbers as they are
     template <int SWEEP, typename Loads>
@@ -225,7 +225,7 @@ struct Fold {
 //     step 2, taps 0 .. 4    steps: 0 and 2, 1 and 3, 4 and none
 struct Steps {
     int64 channels;
-    int64 blocks;  // K blocks of channels; with split-K, those of a slice
+    int64 blocks;  // K blocks of channels; with split-K, of a slice
     int64 depth;   // K blocks of a stage; the last stage may have fewer
     int64 halves;  // halves of K that are channels: 2, or 1 where a step has two taps of x
     int64 apart;   // from a tap to the next one in the same component
@@ -234,7 +234,7 @@ struct Steps {
         const int first = int(apart), both = taps / (2 * first) * first, rest = taps - 2 * both;
         return halves == 1 ? both + (rest < first ? rest : first) : taps;
     }
-    // The tap of a step, and that of its other half.
+    // The tap of a half of a step.
     __device__ int tap_of(int step, int half) const {
         const int first = int(apart);
         return halves == 1 ? step / first * 2 * first + step % first + half * first : step;

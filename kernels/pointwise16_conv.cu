@@ -10,7 +10,7 @@
 //
 //     a block of inputs              one of weights                64 numbers of a row are 128 bytes, eight words of 16.
 //                 64 positions                   64 channels       Word i of row r lies at i ^ (r % 8), so that neither
-//     channel 0   # # # # # # #      row 0       # # # # # # #     those of a row nor those of a column meet in a bank
+//     channel 0   # # # # # # #      row 0       # # # # # # #     words of a row nor words of a column share a bank
 //     channel 1   # # # # # # #      row 1       # # # # # # #
 //     ...                            ...
 //

@@ -15,7 +15,7 @@
 //
 // A producer warpgroup fills the stages. It runs ahead of the consumer warpgroups, also from one tile to the next. The
 // consumers have the same rows, and each multiplies its own positions. It loads them to registers (from_registers.cuh),
-// those of the next chunk while the products of this chunk are under way.
+// and the inputs of the next chunk while the products of this chunk are under way.
 //
 // The inputs of a channel are one bulk copy if they are aligned to 16 bytes and a block has several tiles, else pieces
 // of 16 or 8 bytes. Where neighbouring positions do not lie TOGETHER, the consumers load their inputs from global

@@ -160,7 +160,7 @@ class Worker:
 def supervise(
     tasks: Sequence[Task], work: Callable[..., None] = work, limit: float = HANGS
 ) -> Summary:
-    """Run the tasks, each in a process of its own, and replace those that hang or die."""
+    """Run the tasks, each in a process of its own, and replace workers that hang or die."""
     summary = Summary()
     workers = [Worker(work, task) for task in tasks]
     told = time.time()

@@ -30,7 +30,7 @@ def lines_of(name: str) -> list[str]:
 
 
 def included(name: str) -> set[str]:
-    """The headers that a file includes, and those that they include."""
+    """The headers that a file includes, directly or through other headers."""
     direct = re.findall(r'^\s*#\s*include\s*"([^"]+)"', text_of(name), re.MULTILINE)
     return set(direct).union(*map(included, direct))
 

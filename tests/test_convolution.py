@@ -96,7 +96,7 @@ EXAMPLES = [
     convolution("conv1d", (1, 1, 2), (65_537, 1, 1)),
     convolution("conv1d", (1, 65_537, 1), (1, 65_537, 1)),
     convolution("depthwise_conv2d", (1, 3, 5, 6), (6, 1, 2, 3), stride=2, padding=1),
-    # Steps of three and five, with pairs of inputs, of which one begins before the first.
+    # Steps of three and five, with pairs of inputs, one of which begins before the first input.
     convolution("conv1d", (2, 9, 70), (70, 9, 3), stride=3, dilation=4),
     convolution("conv2d", (1, 9, 13, 60), (18, 9, 3, 5), stride=(2, 5), padding=(1, 3)),
     # Taps so far apart that only in 64 bits is there a number of the elements between them.
@@ -122,7 +122,7 @@ EXAMPLES = [
     # A first input that is odd, and after all that a tile reads of the row before it.
     convolution("conv_transpose2d", (1, 8, 22, 1), (8, 24, 1, 1), padding=((0, 2), (1, 0)),
                 dilation=(1, 3), output_padding=(0, 2)),
-    # Few products, of which each instruction of a Tensor Core truncates what it can.
+    # Few products: each instruction of a Tensor Core truncates as much as it can.
     convolution("conv_transpose3d", (2, 1, 6, 7, 9), (1, 16, 2, 3, 5), style="uneven", stride=2,
                 padding=((0, 0), (2, 0), (2, 0)), output_padding=(0, 1, 1)),
     convolution("conv_transpose2d", (2, 4, 10, 12), (4, 3, 5, 5), style="uneven", stride=(5, 2),

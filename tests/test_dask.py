@@ -1,4 +1,4 @@
-"""Dask arrays: a result is that of the whole array's call, whatever the chunks."""
+"""Dask arrays: a result equals the whole array's, whatever the chunks."""
 
 from __future__ import annotations
 

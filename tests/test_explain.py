@@ -1,4 +1,4 @@
-"""Explanations: they are those of the call itself, and cost neither memory nor a GPU."""
+"""Explanations: they tell what the call itself does, and cost neither memory nor a GPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def explained(case: Case, target: str, **more: Any) -> Explanation:
 
 @given(case=any_case, target=st.sampled_from(tuple(CHIPS)))
 def test_what_is_explained_is_what_is_done(case: Case, target: str) -> None:
-    """The launches are those of the call on such a GPU, the result is that of the call."""
+    """Launches and result are the same as in the call on such a GPU."""
     found = explained(case, target)
     assert list(found.launches) == launches_of(case, CHIPS[target].processor)
     result = getattr(cupyconv, case.function)(**case.arrays, **case.options)
@@ -290,7 +290,7 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kernel_of(*args: Any, **options: Any) -> tuple[str, dict[str, str]]:
-    """The kernel of a call, and the reasons of those that are asked before it."""
+    """The kernel of a call, and the reasons of the kernels that are asked before it."""
     found = explain(*args, **{"target": "sm_90a", **options})
     engine = "hopper" if found.target == "sm_90a" else "portable"
     if found.kernel not in choice.IN_TURN or choice.forced_kernel():
@@ -441,7 +441,7 @@ def test_work() -> None:
 
 
 def test_limits_follow_from_the_rates() -> None:
-    """By operations, in units of those of one float16 product."""
+    """By operations, in units of one float16 product."""
 
     def limit(**options: Any) -> float:
         shapes = (8, 4096, 56, 56), (4096, 4096, 3, 3)

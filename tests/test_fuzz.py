@@ -35,7 +35,7 @@ numbers = st.integers(0, 2**32 - 1)
 @given(number=numbers)
 @example(number=1_546_029_070)
 def test_definition_tap_by_tap(number: int) -> None:
-    """The sums that results are compared with on a GPU are those of the reference."""
+    """The sums that results are compared with on a GPU equal the reference's."""
     drawn = fuzz_cases.example(0, number, ON_EMULATOR)
     case = drawn.case
     if case.function == "max_pool2d":

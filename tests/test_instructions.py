@@ -452,7 +452,7 @@ def test_gpu_agrees(name: str) -> None:
 
 
 def added_to_one(run: Any, name: str, *products: float) -> np.ndarray:
-    """1 and some products, the first ones of an instruction, of which the others are zero."""
+    """1 and some products, the first ones of an instruction; its other products are zero."""
     kind, group = name.split("_")[1], "warpgroup" in name
     rows, words = (64, 16) if group else (16, 8)
     columns = {"tf32": 16, "float16": 64, "bfloat16": 8}[kind] if group else 8

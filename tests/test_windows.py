@@ -127,7 +127,7 @@ def nearly_zero(
     """A call of many tiles, in which single numbers count, of one power of two in each sample.
 
     As if they were zero by chance, and a tile is summed up again for each. All numbers are
-    multiplied by the powers of two `levels`, those of the input and those of the weight.
+    multiplied by the powers of two `levels`, one list for the input and one for the weight.
     """
     shapes = (max(4, len(powers) + 1), 96, 9, 11), (70, 96, 3, 3)
     case = convolution("conv2d", *shapes, padding=1, precision=precision)

@@ -80,7 +80,7 @@ def forced(kernel: str | None) -> Iterator[None]:
 def instances(target: str) -> tuple[Instance, ...]:
     """Return the kernel instances that plans ask for on `target`, such as ``"sm_90a"``.
 
-    Where the kernel is `forced`, plans for Hopper may ask for further ones: those of ``"sm_80"``.
+    Where the kernel is `forced`, plans for Hopper may ask for instances of ``"sm_80"``, too.
     """
     if target not in TARGETS:
         raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
@@ -334,8 +334,8 @@ def _refuse_pointwise(question: Question) -> Refusal | None:
 
 # With one tap the few-channel kernel is taken without a comparison up to this many channels (by the
 # Tensor Core products of a K step). Above, the dense kernel's packed weights may be better, as this
-# kernel loads its weights again for each row tile or two. With several taps, each of which loads
-# its inputs, the limit is low.
+# kernel loads its weights again for each row tile or two. Each of several taps loads its inputs,
+# so there the limit is low.
 _MANY_CHANNELS = {1: 512, 3: 256}
 _MANY_CHANNELS_WITH_TAPS = 16
 # The few-channel kernel is chosen up to these ratios of its cycles to the dense kernel's: with one

@@ -282,7 +282,7 @@ def _row_pitch(summation: Sum, width: int) -> int:
 class _Box(NamedTuple):
     """The positions of a tile, and how its inputs lie in shared memory.
 
-    The first two fields, `extent` and `row_pitch` are those of `Tiling`; `x_extent` counts the
+    `Tiling` describes the first two fields, `extent` and `row_pitch`; `x_extent` counts the
     chunks of a row, and `by_rows` says whether each row is a column tile.
     """
 

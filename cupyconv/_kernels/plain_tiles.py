@@ -194,7 +194,7 @@ class _Problem:
 
     @cached_property
     def slabs(self) -> int:
-        """Slabs of a group."""
+        """Row tiles of a group."""
         return -(-self.geometry.rows // ROWS)
 
     @cached_property

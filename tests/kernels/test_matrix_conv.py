@@ -227,11 +227,11 @@ def test_matrix_plans(
         assert not any(columns % 4 for columns in (width, *pitches))
     # Stages of a chunk are whole ones.
     assert tiling.chunk % sum.depth == 0
-    # The packed weights are those of all phases, rows and steps; as float16 numbers they lie in two
-    # windows, and each row has two shifts and each sample one.
-    # Spans are whole blocks of channels. Their sums are kept, a tile's or a block's, and counted by
-    # each warp, unless a block in turn keeps them in registers; how many there are does not depend
-    # on the batch.
+    # All phases, rows and steps have packed weights; as float16 numbers they lie in two windows.
+    # Each row has two shifts and each sample one.
+    # Split-K slices are whole blocks of channels. Their sums are kept, a tile's or a block's, and
+    # counted by each warp, unless a block in turn keeps them in registers; the batch does not
+    # change their number.
     blocks = -(-geometry.channels // sum.mode.block)
     assert sum.spans == tiling.spans and sum.spans * sum.blocks == blocks
     assert (sum.spans > 1) == (kernel == "spans") and tiling.apart <= (sum.spans > 1)
@@ -296,7 +296,7 @@ def test_blocks_of_phases(
 def test_phases_beside_each_other(
     input: Shape, weight: Shape, options: dict[str, int], dtype: str, by_phase: bool
 ) -> None:
-    """Blocks begin with those of most taps, where others would wait for them."""
+    """Blocks begin with the phases of most taps, where others would wait for them."""
     geometry = conv_transpose(input, weight, stride=2, **options)
     plan = plan_of(geometry, np.dtype(dtype), processor=HOPPER, kernel="hopper")
     assert isinstance(plan, MatrixPlan)

@@ -1,4 +1,4 @@
-"""The dense kernel: each of its instances on the emulator, but for those that pool."""
+"""The dense kernel: each of its instances on the emulator that does not pool."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_plain_plans(
     assert layout.channel_pitch >= layout.extents[0] * plane
     inputs = (layout.places[5] - layout.places[4]) // 4
     assert inputs >= geometry.channels * layout.channel_pitch + room // 2
-    # A line of outputs begins anywhere among those of 16 bytes, wherever its row lies.
+    # A line of outputs begins anywhere within 16 bytes, wherever its row lies.
     together = 16 // dtype.itemsize
     if x.phases > 1:
         assert layout.buffer_line % together == 0

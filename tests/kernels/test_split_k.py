@@ -61,7 +61,7 @@ EXAMPLE = Example(
 
 
 def test_spans_are_compared_in_all_batches() -> None:
-    """Also those that large ones alone tell are not worth it."""
+    """Also for sums that only large batches show not to be worth it."""
     chosen = []
     for channels, size in (128, 16), (192, 12), (256, 7), (256, 14), (256, 20), (512, 16), (512, 7):
         geometry = conv((1, channels, size, size), (channels, channels, 3, 3))
@@ -127,7 +127,7 @@ def test_special_values_in_spans(
 
 @st.composite
 def deep_calls(draw: st.DrawFn) -> Convolution:
-    """Calls of which a range of channels is spread, or one of samples: what one slice sees."""
+    """Calls in which a range of channels, or of samples, is spread: what one slice sees."""
     samples = draw(st.sampled_from([1, 2, 5]))
     case = convolution(
         "conv2d", (samples, 70, 5, 7), (70, 70, 3, 3), padding=1,

@@ -73,7 +73,7 @@ MUTANTS = {
     "a span's sums are not added": Mutant(
         "if (in_turn && slice > 0)", "if (in_turn && slice > 1)", case="together in memory",
     ),
-    "inputs of the next span are those of the last one": Mutant(
+    "inputs of the next slice are the last one's": Mutant(
         "input += (before - last) * BLOCK * p.input_channel;", "{}", case="together",
     ),
     "spans apart are taken for those in turn": Mutant(

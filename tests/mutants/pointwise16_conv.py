@@ -61,7 +61,7 @@ MUTANTS = {
     "16 bits: positions of the first block": Mutant(
         "matrix_descriptor(stage, BLOCK_BYTES,", "matrix_descriptor(stage, 0,", case="words",
     ),
-    "16 bits: steps of weights as far as those of inputs": Mutant(
+    "16 bits: steps of weights as far as steps of inputs": Mutant(
         "OWN_STEP = ACROSS ? STEP : BLOCK * 2 / 16", "OWN_STEP = STEP", case="words",
     ),
     "16 bits: sums of the upper rows for both": Mutant(

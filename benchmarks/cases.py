@@ -78,7 +78,7 @@ class Convolution:
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions, those with the padding included."""
+        """Multiplications and additions, products with the padding included."""
         taps = math.prod(self.weight[2:])
         if self.transposed:
             return 2 * math.prod(self.input) * self.rows * taps
@@ -202,7 +202,7 @@ def _times(shape: Shape) -> str:
     return "×".join(map(str, shape))
 
 
-# What the host time of a call is measured on.
+# Cases for measuring the call overhead.
 SMALL = tuple(
     Convolution(
         section=HOST,

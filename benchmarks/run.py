@@ -215,7 +215,7 @@ def _add_peers(
 
 
 def small_calls(stopwatch: Stopwatch, peer: peers.Torch | None, options: Options) -> list[HostRow]:
-    """Check small float32 calls, and time what they take of the host, beside the peer's."""
+    """Check small float32 calls, and time their call overhead beside the peer's."""
     rows = []
     for case in SMALL:
         text = f"{case.function}, float32, {case}"

@@ -48,7 +48,7 @@ __device__ inline int team_place(int i) {
     return warp * 8 * PLACES + (TOGETHER ? own * PLACES + i : i * 8 + own);
 }
 
-// Of a thread: its inputs as they are loaded, the same inputs as operands of wgmma, and its accumulators.
+// A thread's inputs as they are loaded, the same inputs as operands of wgmma, and its accumulators.
 #if TAPS
 typedef Bits Own[PLACES];
 #else

@@ -96,7 +96,7 @@ struct Arguments {
 #if POOLS
     float* pooled;
     PartMoments* partial;  // null: no statistics
-    // Of each channel. If statistics are given, it counts only whether the normalized values are finite.
+    // Parameters of each channel. If statistics are given, only whether the normalized values are finite counts.
     Parameter scale, shift, mean, var;
     double eps;
     int64 pooled_batch, pooled_row, pooled_pitch;
@@ -128,7 +128,7 @@ struct CommonState {
     mbarrier inputs_full[MAX_STAGES], inputs_empty[MAX_STAGES];
     mbarrier weights_full[MAX_STAGES], weights_empty[MAX_STAGES];
     Phase phase;
-    // Of each column: its offset from the tile's first output on, its coordinates in the tile (PackedPlace), and a bit
+    // For each column its offset from the tile's first output, its coordinates in the tile (PackedPlace), and a bit
     // for each packed output that exists, in tiles inside of the output (0) and in the present one at its border (1).
     int64 column_offset[TEAMS][BUFFERED_COLUMNS];
     unsigned column_place[TEAMS][BUFFERED_COLUMNS];
@@ -137,8 +137,8 @@ struct CommonState {
 };
 
 struct EmulationState : CommonState {
-    // Of the latest tiles: bits of the windows of their inputs, if not the first one alone, and of K blocks that have
-    // others.
+    // For each of the latest tiles, bits of the windows of its inputs, if there are others than the first one, and
+    // bits of the K blocks that have them.
     unsigned windows[MOST_TILES];
     int shifts[2][TEAMS][WARPGROUP_ROWS];  // of rows, for either window of weights
     // Factors of columns for the least shift of a tile's samples: 1, and the factors of the present tile.

@@ -344,7 +344,7 @@ struct InputProducer {
         if (SWEEP == 0)
             Numbers::note_windows<PIXELS>(shared, values, range, placing.shift, tile, own);
     }
-    // Stores a round that begins with unit `own`, of a chunk with so many units and K blocks.
+    // Stores a round that begins with unit `own`, of a chunk with `units` units and `blocks` K blocks.
     __device__ __forceinline__ void store(const Values (&values)[ROUND], const int (&shifts)[ROUND], int pass, int tile,
                                           int own, int units, int blocks) {
         int block = 0, left = 0;

@@ -129,8 +129,8 @@ struct Store {
     }
 
     // Stores the contents of the warp's buffer, from a column of the tile on, in rows that begin at `out`. Lanes run
-    // along its rows, by units of one, two or four outputs. Each lane has its columns and all rows, or, of packed outputs
-    // side by side, the rows of one of them.
+    // along its rows, by units of one, two or four outputs. Each lane has its columns and all rows, or, of packed
+    // outputs side by side, the rows of one of them.
     template <bool ACROSS, typename Unit>
     __device__ __forceinline__ void empty(const Unit* buffer, Bits* out, const FragmentRows& rows, int column0) const {
         constexpr int SIZE = sizeof(Unit) / sizeof(Bits);  // outputs of a unit

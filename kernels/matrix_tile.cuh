@@ -8,8 +8,8 @@
 //     chunk(plane, y, x) = plane * plane_pitch + y * row_pitch + x
 //
 // so that a tap of y and x is a distance in chunks, the same for all outputs. (A tap of z is another stage of the
-// pipeline, with inputs of its own.) The columns of an instruction are neighbouring chunks: those between the end of a
-// row of the tile and the next row are multiplied as well, but are no outputs.
+// pipeline, with inputs of its own.) The columns of an instruction are neighbouring chunks: columns between the end
+// of a row of the tile and the next row are multiplied as well, but are no outputs.
 //
 // If outputs are several inputs apart, as with strides, the inputs are stored as polyphase components (`lattice` in
 // names): all inputs of one residue modulo that step are neighbours.

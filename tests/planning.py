@@ -297,7 +297,7 @@ def conv_transpose(shape: Shape, kernel: Shape, **options: Any) -> ConvGeometry:
     return _geometry.conv_transpose("f", shape, kernel, None, **{**arguments, **options}, rank=rank)
 
 
-# Of growing size, each in another respect; n is the largest number that is formed of it.
+# Geometries of growing size, each in another respect; n is the largest number that a plan forms.
 GROWING = {
     "input": lambda n: conv((1, 1, n), (1, 1, 1)),
     "input of 2 axes": lambda n: conv((1, 1, 3, n), (1, 1, 1, 1)),

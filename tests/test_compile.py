@@ -215,7 +215,7 @@ def test_kernel() -> None:
         assert kernel.options == _compile.options(instance)
 
 
-# Of the shapes of a kernel for an element, the last one that is listed.
+# Compiles the last listed shape of each kernel for an element.
 COMPILE = """
 import time
 import cupy

@@ -128,7 +128,7 @@ def product(
 
 
 def warp_matrix(kind: str, depth: int | None = None) -> Callable[[np.random.Generator], Case]:
-    """A product of which the first operands count, so many of them."""
+    """A product in which the first `depth` operands count, or all of them."""
 
     def make(rng: np.random.Generator, summation: Summation = AMPERE) -> Case:
         a = operands(rng, kind, 16, 8)

@@ -177,7 +177,7 @@ def odd_numbers(dtype: Any, position: int, kind: str, *shape: int) -> Array:
     return bits.astype(unsigned).view(dtype).reshape(shape)
 
 
-# Of one thread, rows and columns, a warp for each of these, and parts; and windows that overlap.
+# Windows for one thread, by rows and columns, for a warp each, and in parts; and overlapping ones.
 WINDOWS = [
     ((1, 1, 6, 7), (6, 7), 1),
     ((1, 1, 12, 13), (12, 13), 1),

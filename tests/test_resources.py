@@ -19,8 +19,8 @@ from subjects import threads
 
 TABLE: dict[str, Any] = json.loads(resources.TABLE.read_text(encoding="utf-8"))
 
-# Of all targets: registers of a thread, and of a multiprocessor; shared memory that a block has
-# without asking for more.
+# Limits of all targets: registers of a thread, and of a multiprocessor; shared memory that a block
+# has without asking for more.
 THREAD_REGISTERS = 255
 REGISTERS = 65536
 SHARED_UNASKED = 48 * 1024

@@ -176,7 +176,7 @@ def _refusal(geometry: ConvGeometry, processor: Processor, engine: str) -> Refus
 
 # Sums -----------------------------------------------------------------------------------------
 
-# A sum has at most this many split-K slices, each of at least so many K steps: shorter slices do
+# A sum has at most this many split-K slices, each of at least this many K steps: shorter slices do
 # not pay for the partial sums that are handed over.
 _MOST_SPANS, _LEAST_STEPS = 16, 32
 # Numbers of slices are compared for these batches, as they must not depend on a call's batch, and

@@ -118,7 +118,7 @@ def _plan(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Plai
 def plan_joined(
     question: Question, lie_as_one: tuple[bool, ...]
 ) -> tuple[tuple[int, ...], PlainPlan | Refusal]:
-    """Return axes to join with the next one, in this order, and the plan of what they make.
+    """Return axes to join with the next one, in this order, and the plan of the joined geometry.
 
     An axis without taps makes longer lines as a part of the axis before it, where the two
     `lie_as_one`. The sums stay the same.
@@ -310,7 +310,7 @@ def _axes(layout: Layout, strides: ConvStrides, pitches: tuple[int, int, int]) -
     ]
 
 
-# What the kernel finds in the place of a phase beyond the last one, and never reads.
+# Fills the struct members of phases beyond the last one, which the kernel never reads.
 _BEYOND = dict.fromkeys(("first", "count", "offset", "before", "positions"), 0)
 
 

@@ -23,7 +23,7 @@ ROWS = 8  # output channels of a thread: a row tile
 MAX_PHASES = 8
 CHUNK = 4  # inputs that are copied together
 STORED = 16  # bytes that are stored together
-_SHIFT = CHUNK - 1  # elements by which a pitch may exceed what it is for
+_SHIFT = CHUNK - 1  # elements by which a pitch may exceed the line
 BLOCK_START = 1500  # instructions that it takes to begin a block
 MAX_SUM = 384  # products of a sum, so that rounding does not drift
 _PARTS = (1, 2, 4, 8, 16)  # sizes of tiles along z and y, and their row tiles
@@ -361,8 +361,8 @@ def _layout(problem: _Problem, tile: _Tile) -> Layout | None:
     turns = -(-count * units // processor.multiprocessors)
     resident = min(tile.shape.resident, (processor.shared + RESERVED) // (shared + RESERVED))
     instructions = _instructions(problem, tile, staged)
-    # Of n tiles that a place for a block has to take, b by each block, blocks begin n / b times,
-    # and the last ones wait b / 2 tiles for each other: least in total for this b.
+    # If each block takes b of n tiles, n / b blocks begin in turn, and the last ones wait for each
+    # other for b / 2 tiles. This b has the least sum of both costs.
     best = math.sqrt(2 * BLOCK_START / instructions * turns / resident)
     alone = 1 + _ALONE / min(resident, max(1, turns))
     return Layout(
@@ -390,12 +390,12 @@ def _layout(problem: _Problem, tile: _Tile) -> Layout | None:
     )
 
 
-# What a thread does, in instructions: at a step beside its products, to stage a piece of a line,
-# for an output that it stores itself or puts into the buffer, and for a line without products.
+# Instructions of a thread: at a step beside its products, to stage a piece of a line, for an output
+# that it stores itself or puts into the buffer, and for a line without products.
 _STEP, _STAGED, _OUTPUT, _BUFFERED, _FILLED = 6, 70, 7, 5, 70
-_TILE = 300  # to find out where a tile lies, and to wait for its inputs
-_ALONE = 1.2  # how much longer a block takes by itself: what few blocks wait for, many hide
-_BYTES = 12  # that a multiprocessor moves in a cycle, while it does little else
+_TILE = 300  # instructions to find out where a tile lies, and to wait for its inputs
+_ALONE = 1.2  # how much longer a block takes by itself: several blocks hide each other's waits
+_BYTES = 12  # bytes that a multiprocessor moves in a cycle, while it does little else
 
 
 def _instructions(problem: _Problem, tile: _Tile, staged: _StagedInputs) -> float:

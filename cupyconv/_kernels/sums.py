@@ -142,7 +142,7 @@ def _axis(taps: AxisTaps, last: bool) -> Axis:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of an output, and what it is a sum over: the same in any batch.
+    """The sum of an output: its terms and their order, the same in any batch.
 
     Attributes
     ----------

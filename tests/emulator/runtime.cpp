@@ -447,7 +447,7 @@ void check_shared(Shared& shared, uintptr_t address, size_t size, bool write) {
 
 #define TOUCHED "the accumulators of a product were touched before the wait for it"
 
-// Of memory that is not the thread's own.
+// Checks an access to memory that is not the thread's own.
 __attribute__((noinline)) void check_memory(uintptr_t address, size_t size, bool write) {
     const uintptr_t end = address + size;
     for (Shared& shared : launch.shared)
@@ -455,7 +455,7 @@ __attribute__((noinline)) void check_memory(uintptr_t address, size_t size, bool
     bool touches = false;
     for (Array& array : launch.arrays) {
         if (address >= array.low && end <= array.high) {
-            // Of two views into one buffer, the one whose elements these are.
+            // There may be two views into one buffer: the access belongs to the view that has these elements.
             touches = true;
             if (array.state[address - array.low] & VALID) return check_array(array, address, size, write);
         }

@@ -227,13 +227,13 @@ def test_padding_is_absence(backend: NumpyBackend, mode: Mode) -> None:
 # Cases that kernels on Tensor Cores treat apart: function, shapes and options.
 MATRIX: dict[str, tuple[str, Shape, Shape, dict[str, Any]]] = {
     "one axis": ("conv1d", (5, 19, 37), (9, 19, 4), {"padding": (1,)}),
-    "lattices": (
+    "polyphase components": (
         "conv2d", (5, 11, 9, 17), (70, 11, 3, 5),
         {"stride": (2, 3), "dilation": (3, 2), "padding": ((0, 2), (5, 1))},
     ),
-    "a folded axis": ("conv2d", (5, 9, 3, 23), (5, 9, 3, 3), {"padding": 1}),
-    "a folded axis, transposed": ("conv_transpose2d", (5, 9, 3, 23), (9, 5, 2, 4), {"padding": 1}),
-    "a folded stride": (
+    "a packed axis": ("conv2d", (5, 9, 3, 23), (5, 9, 3, 3), {"padding": 1}),
+    "a packed axis, transposed": ("conv_transpose2d", (5, 9, 3, 23), (9, 5, 2, 4), {"padding": 1}),
+    "a packed stride": (
         "conv_transpose2d", (5, 18, 3, 9), (18, 10, 2, 7),
         {"stride": (1, 4), "padding": ((0, 0), (3, 0)), "output_padding": (0, 2)},
     ),

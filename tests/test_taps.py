@@ -150,7 +150,7 @@ def test_residues_below(limit: int, count: int, step: int, start: int, divisor: 
     size_out=st.integers(1, 12), kernel=st.integers(1, 40), stride=st.integers(1, 12),
     dilation=st.integers(1, 12), size_in=st.integers(1, 9), pad=st.integers(0, 9),
 )  # fmt: skip
-def test_lattices_hold_all_taps(
+def test_components_hold_all_taps(
     size_out: int, kernel: int, stride: int, dilation: int, size_in: int, pad: int
 ) -> None:
     axis = conv_taps(size_in, size_out, kernel, stride, dilation, pad)

@@ -200,7 +200,7 @@ def _plan_fused(
         strides = math.prod(axis.phases for axis in convolution.axes)
         if strides > 1 and strides * mode.products > _MOST_PRODUCTS_WITH_ZEROS:
             return "with such strides, most products of a convolution that pools would be zero"
-        if strides == 1 and sums.folds_of(convolution, mode)[0] != (1, 1, 1):
+        if strides == 1 and sums.packings_of(convolution, mode)[0] != (1, 1, 1):
             return "packing neighbouring outputs into rows saves more than pooling in the epilogue"
     return fused.plan(question, mode, engine, pooled, num_groups)
 
@@ -369,7 +369,7 @@ def _refuse_few_channel(question: Question) -> Refusal | None:
     if one_tap and channels <= _MANY_CHANNELS[mode.products]:
         return None
     if one_tap:
-        split = _refuse_split_k(typical) or matrix_conv.plan_spans(typical)
+        split = _refuse_split_k(typical) or matrix_conv.plan_split_k(typical)
         if not isinstance(split, str):
             return "split-K sums take less time"
     dense_mode = matrix_conv.mode_of(typical, "hopper")
@@ -416,7 +416,7 @@ def _refuse_tensor_cores(
     small = _refuse_small_sample(geometry.groups * place * size)
     if small:
         return small
-    folds = sums.folds_of(geometry, mode)
+    folds = sums.packings_of(geometry, mode)
     found = (sums.sum_of(geometry, mode, processor.shared, counts) for counts in folds)
     useful = max(one.efficiency for one in found)
     if useful * mode.rate / mode.products < direct_conv.rate(geometry):
@@ -443,7 +443,7 @@ def _dense_cycles(
     plan = matrix_conv.plan_in_mode(geometry, mode, processor, engine)
     if isinstance(plan, str):
         return None
-    folds = sums.folds_of(geometry, mode)[0]
+    folds = sums.packings_of(geometry, mode)[0]
     phased = any(axis.phases > 1 for axis in geometry.axes)
     if phased or tuple(fold.count for fold in plan.summation.fold) == folds:
         return plan.layout.cycles

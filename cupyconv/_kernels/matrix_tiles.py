@@ -519,7 +519,7 @@ def _cycles(work: _Work, weights: float) -> tuple[float, bool]:
     spans, slices = summation.spans, tiles * summation.spans
     apart = -(-slices // multiprocessors) * (computed(slices) + passed(slices))
     apart += waves * (spans * passed(tiles) + stores)
-    kept = 0 if summation.mode.keeps_spans else 2 * passed(tiles)
+    kept = 0 if summation.mode.keeps_slices else 2 * passed(tiles)
     together = waves * (spans * (computed(tiles) + kept) + stores)
     if apart < together and slices * shape.partial_bytes <= MOST_PARTIAL:
         return apart * slower, True

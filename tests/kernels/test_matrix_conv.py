@@ -161,7 +161,7 @@ def test_loads_are_those_of_the_kernel(engine: str) -> None:
             if engine == "portable":
                 assert shape.staging_teams(mode, engine, 1) == (2 if sums <= few else 1), shape
                 assert shape.staging_teams(mode, engine, 2) == 1
-        if mode.keeps_spans:  # as many sums beside them
+        if mode.keeps_slices:  # as many sums beside them
             assert all(shape.sums(mode) <= least for shape in matrix_shapes.span_shapes(mode))
 
 
@@ -235,7 +235,7 @@ def test_matrix_plans(
     blocks = -(-geometry.channels // sum.mode.block)
     assert sum.spans == tiling.spans and sum.spans * sum.blocks == blocks
     assert (sum.spans > 1) == (kernel == "spans") and tiling.apart <= (sum.spans > 1)
-    in_turn = sum.spans > 1 and not sum.mode.keeps_spans
+    in_turn = sum.spans > 1 and not sum.mode.keeps_slices
     kept = numbered if tiling.apart else plan.launch.grid if in_turn else 0
     assert plan.partial == 4 * kept * shape.rows * shape.columns <= 2**25
     assert plan.arrived == (tiles * plan.launch.block // 32 if tiling.apart else 0)
@@ -344,16 +344,16 @@ def test_folds_have_the_taps_of_their_outputs(
         size_out, taps_of = (size + 2 * pad - reach - 1) // stride + 1, _taps.conv_taps
     assume(size_out > 0)
     taps = taps_of(size, size_out, kernel, stride, dilation, pad)
-    found = sums._folded(taps, transposed, stride, dilation, count)
+    found = sums._packed_taps(taps, transposed, stride, dilation, count)
     assert found
-    folded, fold = found
+    packed, fold = found
     for output in range(size_out):
         phase, place = output % taps.phases, output // taps.phases
         own = {(tap, place * taps.step + offset) for tap, offset in taps.table(phase)}
         column, row = divmod(output, count)
         numerators = (
-            (fold.start + j * fold.step + row * fold.apart, column * folded.step + offset)
-            for j, offset in folded.table(0)
+            (fold.start + j * fold.step + row * fold.apart, column * packed.step + offset)
+            for j, offset in packed.table(0)
         )
         assert own == {
             (tap // fold.divisor, input)
@@ -374,7 +374,7 @@ def test_phases_of_all_axes_are_folds_where_a_block_has_their_rows() -> None:
             2,
         ] and plan.summation.phases == 1
     rows = conv_transpose((8, 32, 24, 48), (32, 40, 3, 3), stride=2)
-    for counts in sums.folds_of(rows, modes._TF32["tf32"]):
+    for counts in sums.packings_of(rows, modes._TF32["tf32"]):
         assert counts[:2] == (1, 1), "a block has no room for them"
 
 

@@ -76,7 +76,7 @@ MUTANTS = {
     "inputs of the next slice are the last one's": Mutant(
         "input += (before - last) * BLOCK * p.input_channel;", "{}", case="together",
     ),
-    "spans apart are taken for those in turn": Mutant(
+    "slices apart are taken for slices in turn": Mutant(
         "other && schedule.z_taps == 1 && Slices::apart(p) == 1 &&",
         "other && schedule.z_taps == 1 &&",
         case="rows apart",

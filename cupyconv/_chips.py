@@ -105,8 +105,7 @@ class Chip:
         rates, tensor_cores = self._rates, 0.0
         if dtype.name == "float32":
             # float32 accuracy takes three TF32 products. On GPUs with wgmma, inputs may be scaled
-            # to float16 numbers: to one for TF32, to pairs for float32. Two products are the
-            # fewest that read both parts of both factors; the kernels compute three.
+            # to float16 numbers: to one for TF32, to pairs with two products for float32.
             full = precision == "float32"
             tensor_cores = rates.tf32 / (3 if full else 1)
             if self.processor.has_wgmma:

@@ -452,7 +452,7 @@ def test_limits_follow_from_the_rates() -> None:
     def products(target: str, **options: Any) -> float:
         return limit(target=target, **options) / limit(target=target, dtype="float16")
 
-    # On Hopper a float32 product takes two float16 ones, and a TF32 one is a float16 one.
+    # On Hopper a float32 product counts as two float16 ones, and a TF32 one as a float16 one.
     assert products("H200") == pytest.approx(2)
     assert products("H200", precision="tf32") == pytest.approx(1)
     # Elsewhere a TF32 product takes two, and float32 three TF32 ones, or its own units.

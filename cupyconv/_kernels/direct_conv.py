@@ -209,7 +209,7 @@ def bind(
     return one_launch(device, plan.launch, template)
 
 
-# Fills the struct members of axes beyond the last one, which the kernel never reads.
+# What the kernel finds in the place of an axis beyond the last one, and never reads.
 _BEYOND = AxisTaps(*(0 for _ in fields(AxisTaps)))
 
 

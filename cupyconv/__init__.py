@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0.dev0"
 
+from . import grad as grad
 from ._config import show_config
 from ._convolution import (
     conv,

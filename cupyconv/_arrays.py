@@ -40,6 +40,9 @@ ArrayT = TypeVar("ArrayT", NDArray[Any], CupyArray)
 Array: TypeAlias = Any
 # A function that convolves input, weight and bias and writes the result to its last argument.
 Convolution: TypeAlias = "Callable[[Array, Array, Array | None, Array], None]"
+# A function that writes the gradient with respect to the weight; it takes input, grad_output and
+# the array for the gradient.
+WeightGradient: TypeAlias = "Callable[[Array, Array, Array], None]"
 # A function that runs the fused operation. Its arguments are input, kernel, (mean, var), the
 # weights and biases of the norms, and the output.
 Fused: TypeAlias = "Callable[[Array, Array, Sequence[Array | None], Sequence[Array], Array], None]"
@@ -227,21 +230,23 @@ def _check_alignment(name: str, argument: str, array: Array) -> None:
 
 @lru_cache(maxsize=1024)
 def _result_dtype(
-    name: str, input_dtype: np.dtype, weight_dtype: np.dtype, weight: str
+    name: str, first_dtype: np.dtype, second_dtype: np.dtype, second: str, first: str
 ) -> np.dtype:
     try:
-        dtype = np.result_type(input_dtype, weight_dtype)
+        dtype = np.result_type(first_dtype, second_dtype)
     except TypeError as error:
         raise TypeError(
-            f"{name}: input and {weight} must have a common dtype, got {input_dtype} and "
-            f"{weight_dtype}"
+            f"{name}: {first} and {second} must have a common dtype, got {first_dtype} and "
+            f"{second_dtype}"
         ) from error
     return dtype
 
 
-def result_dtype(name: str, data: Array, weight: Array, weight_name: str = "weight") -> np.dtype:
-    """Return NumPy's result type of input and weight; errors call the weight `weight_name`."""
-    return _result_dtype(name, data.dtype, weight.dtype, weight_name)
+def result_dtype(
+    name: str, data: Array, weight: Array, weight_name: str = "weight", data_name: str = "input"
+) -> np.dtype:
+    """Return NumPy's result type of two arrays, which errors call `data_name` and `weight_name`."""
+    return _result_dtype(name, data.dtype, weight.dtype, weight_name, data_name)
 
 
 def named(name: str, dtype: Any) -> np.dtype:

@@ -1,9 +1,10 @@
-"""A call of any convolution, of either direction and any number of axes: check, prepare, run."""
+"""A call of any convolution or gradient, of any number of axes: check, prepare, run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,7 +12,52 @@ from . import _arrays as arrays
 from . import _calls, _precision
 from ._arrays import Array, ArrayT, Convolution
 from ._geometry import ConvGeometry
-from ._paths import path_of
+from ._gradient_geometry import weight_shape
+from ._paths import Path, path_of
+
+Operands: TypeAlias = "tuple[Array, Array, Array | None]"
+
+
+def _prepare_convolution(
+    path: Path, geometry: ConvGeometry, operands: Operands, out: Array, precision: str
+) -> Convolution:
+    return path.prepare(geometry, *operands, out, precision)
+
+
+def _prepare_weight_gradient(
+    path: Path, geometry: ConvGeometry, operands: Operands, out: Array, precision: str
+) -> Convolution:
+    data, grad_output, _ = operands
+    gradient = path.prepare_weight_gradient(geometry, data, grad_output, out, precision)
+    return lambda data, grad_output, _, out: gradient(data, grad_output, out)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What calls of one kind have in common.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The names that errors give to the two operands.
+    out_shape : callable
+        Takes the geometry of a call and returns the shape of its result.
+    prepare : callable
+        Lets a path prepare the call.
+    """
+
+    names: tuple[str, str]
+    out_shape: Callable[[ConvGeometry], tuple[int, ...]]
+    prepare: Callable[[Path, ConvGeometry, Operands, Array, str], Convolution]
+
+
+def _out_shape(geometry: ConvGeometry) -> tuple[int, ...]:
+    return geometry.out_shape
+
+
+CONVOLUTION = Operation(("input", "weight"), _out_shape, _prepare_convolution)
+INPUT_GRADIENT = Operation(("grad_output", "weight"), _out_shape, _prepare_convolution)
+WEIGHT_GRADIENT = Operation(("input", "grad_output"), weight_shape, _prepare_weight_gradient)
 
 
 @dataclass
@@ -20,6 +66,7 @@ class _Call:
 
     geometry: ConvGeometry
     kind: Callable[[tuple[int, ...], np.dtype], Array]  # array class of the result
+    shape: tuple[int, ...]
     dtype: np.dtype
     precision: str
     convolve: Convolution | None = None  # None until the first call prepares it
@@ -27,20 +74,28 @@ class _Call:
 
 def _checked(
     name: str,
+    operation: Operation,
     describe: Callable[..., ConvGeometry],
-    operands: tuple[Array, Array, Array | None],
+    operands: Operands,
     options: tuple[object, ...],
     precision: str | None,
     out: Array | None,
 ) -> _Call:
     """Check all arguments, except that the shape, dtype and memory of `out` come later."""
-    data, weight, bias = operands
-    arrays.check(name, {"input": data, "weight": weight}, {"bias": bias, "out": out})
+    first, second, bias = operands
+    names = operation.names
+    arrays.check(name, dict(zip(names, operands, strict=False)), {"bias": bias, "out": out})
     bias_shape = None if bias is None else bias.shape
-    geometry = describe(name, data.shape, weight.shape, bias_shape, *options)
-    dtype = arrays.result_dtype(name, data, weight)
+    geometry = describe(name, first.shape, second.shape, bias_shape, *options)
+    dtype = arrays.result_dtype(name, first, second, names[1], names[0])
     arrays.check_bias(name, bias, dtype)
-    return _Call(geometry, arrays.kind_of(data), dtype, _precision.resolve(name, precision))
+    return _Call(
+        geometry,
+        arrays.kind_of(first),
+        operation.out_shape(geometry),
+        dtype,
+        _precision.resolve(name, precision),
+    )
 
 
 def convolve(
@@ -50,29 +105,34 @@ def convolve(
     options: tuple[object, ...],
     precision: str | None,
     out: Array | None,
+    operation: Operation = CONVOLUTION,
 ) -> ArrayT:
-    """Return the result of a convolution. `describe` turns shapes and `options` into a geometry."""
-    data, weight, bias = operands
-    path = path_of(data)
+    """Return the result of a convolution or of one of its gradients.
+
+    `describe` turns the name, the shapes of the operands and `options` into a geometry.
+    """
+    first, second, bias = operands
+    path = path_of(first)
     layouts = (
-        arrays.layout(data),
-        arrays.layout(weight),
+        arrays.layout(first),
+        arrays.layout(second),
         () if bias is None else arrays.layout(bias),
         () if out is None else arrays.layout(out),
     )
     key = _calls.key(name, path, layouts, (*options, precision))
     call: _Call = _calls.kept.get(key) or _checked(
-        name, describe, operands, options, precision, out
+        name, operation, describe, operands, options, precision, out
     )
-    shape = call.geometry.out_shape
     if out is not None:
-        inputs = {"input": data, "weight": weight, "bias": bias}
-        arrays.check_out(name, out, shape, call.dtype, inputs)
-    with arrays.on_device(data):
-        result: ArrayT = call.kind(shape, call.dtype) if out is None else out
+        inputs = dict(zip((*operation.names, "bias"), operands, strict=True))
+        arrays.check_out(name, out, call.shape, call.dtype, inputs)
+    with arrays.on_device(first):
+        result: ArrayT = call.kind(call.shape, call.dtype) if out is None else out
         if result.size:
             if call.convolve is None:
-                call.convolve = path.prepare(call.geometry, *operands, result, call.precision)
+                call.convolve = operation.prepare(
+                    path, call.geometry, operands, result, call.precision
+                )
                 _calls.keep(key, call)
-            call.convolve(data, weight, bias, result)
+            call.convolve(first, second, bias, result)
     return result

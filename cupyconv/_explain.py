@@ -46,7 +46,27 @@ from ._packing import Arguments
 from ._pooling import max_pool2d
 from ._signatures import readable
 from ._strides import ConvStrides
+from .grad import (
+    conv1d_input,
+    conv1d_weight,
+    conv2d_input,
+    conv2d_weight,
+    conv3d_input,
+    conv3d_weight,
+    conv_input,
+    conv_weight,
+)
 
+_GRADIENTS: tuple[Callable[..., Array], ...] = (
+    conv1d_input,
+    conv1d_weight,
+    conv2d_input,
+    conv2d_weight,
+    conv3d_input,
+    conv3d_weight,
+    conv_input,
+    conv_weight,
+)
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
     batch_norm,
     conv,
@@ -61,6 +81,7 @@ FUNCTIONS: tuple[Callable[..., Array], ...] = (
     depthwise_conv2d,
     group_norm,
     max_pool2d,
+    *_GRADIENTS,
 )
 
 Shape: TypeAlias = tuple[int, ...]
@@ -193,7 +214,7 @@ _MOST_AXES = 64  # NumPy's limit
 
 # How the functions call their arrays.
 _ARRAYS = frozenset(
-    "input weight bias kernel mean var bn_weight bn_bias gn_weight gn_bias out".split()
+    "input weight bias kernel grad_output mean var bn_weight bn_bias gn_weight gn_bias out".split()
 )
 
 
@@ -490,8 +511,8 @@ def explain(
 
 def _not_a_function(value: object) -> str:
     """Return the text of the error for what is none of `FUNCTIONS`."""
-    known = sorted(one.__name__ for one in FUNCTIONS)
-    text = f"explain: function must be one of cupyconv's {', '.join(known)}, got "
+    known = {one.__name__: _public_name(one) for one in FUNCTIONS}
+    text = f"explain: function must be one of cupyconv's {', '.join(sorted(known.values()))}, got "
     if arrays.is_cupy(value) or arrays.is_numpy(value):
         array: Array = value
         return (
@@ -499,8 +520,13 @@ def _not_a_function(value: object) -> str:
             "in explain(cupyconv.conv2d, input, weight)"
         )
     name = value if isinstance(value, str) else getattr(value, "__name__", None)
-    advice = f"; cupyconv.{name} is one" if name in known else ""
+    advice = f"; cupyconv.{known[name]} is one" if isinstance(name, str) and name in known else ""
     return f"{text}{shown(value)}{advice}"
+
+
+def _public_name(function: Callable[..., Array]) -> str:
+    """Return the name of one of `FUNCTIONS` in the package."""
+    return f"grad.{function.__name__}" if function in _GRADIENTS else function.__name__
 
 
 def _blueprint(name: str, value: object, dtype: np.dtype) -> Blueprint:

@@ -5,25 +5,25 @@ A convolution and its transposed convolution pair the same positions. Along each
 dilation`` of the other array (the long side). The long side is the input of a convolution and the
 output of a transposed convolution. So one loop over the taps serves both directions: for each tap
 it multiplies the tap's matrix by a strided slice of the input and adds the product to a slice of
-the output. Real filters of one channel have faster ways (`_numpy_filters`).
+the output. Real filters of one channel have faster ways (`_numpy_filters`). The gradient with
+respect to the weight pairs the same positions (`_numpy_gradients`).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ._arrays import Convolution, accumulator
+from ._arrays import Convolution, WeightGradient, accumulator
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._numpy_filters import PARTIAL_TAPS, Axis, add_filtered
-
-# Overflow, infinities and signalling NaN cause no warnings, as on a GPU.
-_quiet = np.errstate(all="ignore")
+from ._numpy_gradients import write_weight_gradient
+from ._numpy_products import by_parts, quiet
 
 
 def _pairs(taps: Sequence[int], axes: Sequence[Axis]) -> tuple[Any, Any]:
@@ -43,10 +43,10 @@ def _product(matrix: np.ndarray, values: np.ndarray) -> Any:
     groups, rows, channels = matrix.shape
     space = values.shape[3:]
     if channels == 1:  # complex: real channels are filtered tile by tile
-        return _by_parts(np.multiply, matrix.reshape(groups, rows, *(1,) * len(space)), values)
+        return by_parts(np.multiply, matrix.reshape(groups, rows, *(1,) * len(space)), values)
     batch = values.shape[0]
     flat = np.ascontiguousarray(values).reshape(batch, groups, channels, math.prod(space))
-    result = _by_parts(np.matmul, np.ascontiguousarray(matrix), flat)
+    result = by_parts(np.matmul, np.ascontiguousarray(matrix), flat)
     return result.reshape(batch, groups, rows, *space)
 
 
@@ -69,24 +69,6 @@ def _add_products(
             partial_sum[...] = 0
     if partial_sum is not total:
         total += partial_sum
-
-
-def _by_parts(multiply: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Any:
-    """Return ``multiply(a, b)``; complex arrays are multiplied by real and imaginary parts.
-
-    BLAS multiplies a complex matrix product by 1 + 0j at the end, which turns infinities into NaN.
-    NumPy's elementwise complex product rounds equal products differently, since its vector
-    instructions use fused multiply-adds and the remaining elements do not.
-    """
-    if a.dtype.kind != "c":
-        return multiply(a, b)
-    a_real, a_imag = map(np.ascontiguousarray, (a.real, a.imag))
-    b_real, b_imag = map(np.ascontiguousarray, (b.real, b.imag))
-    real = multiply(a_real, b_real) - multiply(a_imag, b_imag)
-    result = np.empty(real.shape, a.dtype)
-    result.real = real
-    result.imag = multiply(a_real, b_imag) + multiply(a_imag, b_real)
-    return result
 
 
 def _statistics(values: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -142,7 +124,7 @@ class NumpyPath:
         """Return uninitialised memory for one call."""
         return np.empty(shape, dtype)
 
-    @_quiet
+    @quiet
     def cast(self, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return `array` itself if it has `dtype`, else a cast copy."""
         return array.astype(dtype, copy=False)
@@ -159,7 +141,7 @@ class NumpyPath:
         """Return a function that convolves with full accuracy, whatever the `precision`."""
         return partial(self._convolve, geometry)
 
-    @_quiet
+    @quiet
     def _convolve(
         self,
         geometry: ConvGeometry,
@@ -199,10 +181,21 @@ class NumpyPath:
         if not direct:
             out[...] = total.reshape(out.shape)
 
+    def prepare_weight_gradient(
+        self,
+        geometry: ConvGeometry,
+        data: np.ndarray,
+        grad_output: np.ndarray,
+        out: np.ndarray,
+        precision: str,
+    ) -> WeightGradient:
+        """Return a function that writes a weight gradient, whatever the `precision`."""
+        return partial(write_weight_gradient, geometry)
+
     def fused(self, *_: Any) -> None:
         """Return None: the fused operation is composed of its parts."""
 
-    @_quiet
+    @quiet
     def normalize(
         self,
         geometry: NormGeometry,
@@ -241,7 +234,7 @@ class NumpyPath:
         values = np.tanh(values) if tanh else values
         out[...] = _to_odd(values) if out.dtype.name == "bfloat16" else values
 
-    @_quiet
+    @quiet
     def max_pool2d(self, geometry: PoolGeometry, data: np.ndarray, out: np.ndarray) -> None:
         """Write the maximum of each window to `out`; it is NaN if the window has a NaN."""
         height, width = geometry.axes

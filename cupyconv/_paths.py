@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from . import _numpy_path
-from ._arrays import Array, Blueprint, Convolution, Fused, is_cupy
+from ._arrays import Array, Blueprint, Convolution, Fused, WeightGradient, is_cupy
 from ._device import CupyDevice
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import KernelPath
@@ -27,6 +27,19 @@ class Path(Protocol):
         precision: str,
     ) -> Convolution:
         """Return a function that convolves arrays with the layouts of these arrays."""
+
+    def prepare_weight_gradient(
+        self,
+        geometry: ConvGeometry,
+        data: Array,
+        grad_output: Array,
+        out: Array,
+        precision: str,
+    ) -> WeightGradient:
+        """Return a function that writes the gradient with respect to the weight of a convolution.
+
+        `geometry` is the convolution itself. The function takes arrays with the layouts of these.
+        """
 
     def normalize(
         self,
@@ -75,7 +88,7 @@ numpy_path: Path = _numpy_path.NumpyPath()
 @lru_cache(maxsize=1)
 def _cupy_path() -> Path:
     """Return the path of CuPy arrays, which imports CuPy."""
-    return KernelPath(CupyDevice())
+    return KernelPath(CupyDevice())  # type: ignore[return-value]
 
 
 def path_of(array: Array) -> Path:

@@ -14,7 +14,7 @@ import cupyconv
 import cupyconv.dask
 import cupyconv.grad
 
-MODULES = {"dask": cupyconv.dask, "grad": cupyconv.grad}
+MODULES = {"dask": cupyconv.dask, "dask.grad": cupyconv.dask.grad, "grad": cupyconv.grad}
 NAMES = (
     *cupyconv.__all__,
     *(f"{module}.{name}" for module, contents in MODULES.items() for name in contents.__all__),

@@ -18,23 +18,21 @@ import cupyconv
 import cupyconv.grad
 import identities
 import reference
-from backends import BACKENDS, NumpyBackend, marked
+from backends import BACKENDS, NumpyBackend, every_backend, marked
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import _geometry, _gradient_geometry
-from gradients import Gradient, gradient, gradients
+from gradients import KINDS, Gradient, gradient, gradients
 from planning import launches_of
 from reference import Shape
 from strategies import MODES, conv_geometries, poison
 from test_promises import VIEWS, contiguous
 
-# The kernels take gradients with respect to the input, as transposed convolutions.
-PLACES = {"input": BACKENDS, "weight": [place for place in BACKENDS if place.id == "numpy"]}
 every_gradient = pytest.mark.parametrize(
     ("kind", "backend"),
     [
         pytest.param(kind, *place.values, id=f"{kind}-{place.id}", marks=place.marks)
-        for kind, places in PLACES.items()
-        for place in places
+        for kind in KINDS
+        for place in BACKENDS
     ],
 )
 
@@ -66,8 +64,10 @@ EXAMPLES: list[tuple[Shape, Shape, Any, dict[str, Any]]] = [
     ((2, 3, 6), (4, 3, 2), "uint64", {"stride": 5, "padding": "same"}),
     # One output position or tap, many, and more of them than a partial sum has.
     ((1, 1, 2_005), (1, 1, 2_000), "float32", {}),
-    ((1, 1, 9_005), (1, 1, 6), "float32", {}),
-    ((2, 1, 300), (2, 1, 200), "float32", {}),
+    ((1, 1, 9_005), (1, 1, 6), "int64", {}),
+    ((3, 2, 60), (3, 2, 40), "float16", {}),
+    ((3, 2, 60), (3, 2, 40), ml_dtypes.bfloat16, {}),
+    ((2, 1, 300), (2, 1, 200), "int32", {}),
     ((1, 2, 20, 20), (3, 2, 19, 2), "float32", {}),
     # Groups: depthwise, more than one row for each channel, and more than a grid's second axis has.
     ((2, 6, 9, 9), (6, 1, 3, 3), "float16", {"groups": 6, "padding": 1}),
@@ -111,7 +111,7 @@ def test_definition_on_examples(
     check(backend, gradient(kind, input_shape, weight_shape, dtype, **options))
 
 
-@pytest.mark.parametrize("backend", PLACES["weight"])
+@every_backend
 @pytest.mark.large
 def test_a_kernel_of_any_length(backend: NumpyBackend) -> None:
     check(backend, gradient("weight", (1, 1, 100_005), (1, 1, 100_000)))
@@ -130,7 +130,7 @@ def test_padding_is_absence(kind: str, backend: NumpyBackend, mode: Any) -> None
     check(backend, infinite)
 
 
-@pytest.mark.parametrize("backend", PLACES["weight"])
+@every_backend
 @pytest.mark.large
 @pytest.mark.parametrize("style", ["signed", "positive"])
 @pytest.mark.parametrize("shapes", [((4, 2, 130, 130), (3, 2, 3, 3)), ((1, 1, 65_540), (1, 1, 5))])
@@ -183,7 +183,7 @@ def test_precision(kind: str, backend: NumpyBackend) -> None:
 # Identities ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", PLACES["weight"])
+@every_backend
 def test_identities(backend: NumpyBackend) -> None:
     """<conv(x, w), y> = <x, conv_input(y)> = <w, conv_weight(y)>, exactly, in int64."""
     for number in range(300 if backend.name == "numpy" else 30):
@@ -245,7 +245,7 @@ def test_bits_depend_on_values_alone(
         assert_same_bits(backend.to_numpy(array), case[name])
 
 
-@pytest.mark.parametrize("backend", PLACES["input"])
+@every_backend
 @given(case=gradients(kinds=["input"], samples=st.sampled_from([2, 3, 5]), unbatched=False))
 def test_a_sample_alone_or_in_a_batch(backend: NumpyBackend, case: Gradient) -> None:
     last = backend.compute(case)[-1:]
@@ -256,7 +256,7 @@ def test_a_sample_alone_or_in_a_batch(backend: NumpyBackend, case: Gradient) -> 
     assert_same_bits(backend.compute(unbatched), last[0])
 
 
-@pytest.mark.parametrize("backend", PLACES["weight"])
+@every_backend
 @given(case=gradients(kinds=["weight"], samples=st.just(1), unbatched=False))
 def test_a_sample_without_a_batch_axis(backend: NumpyBackend, case: Gradient) -> None:
     alone = case.map(lambda a: a[0])
@@ -393,10 +393,12 @@ def test_every_public_name_is_listed() -> None:
         assert signature == [*first, "grad_output", *rest]
 
 
-@given(case=gradients(kinds=["input"]))
+@given(case=gradients())
 def test_an_explanation_is_that_of_the_call(case: Gradient) -> None:
     function = getattr(cupyconv.grad, case.function.removeprefix("grad."))
     found = cupyconv.explain(function, **case.arrays, **case.options, target="sm_90a")
     assert list(found.launches) == launches_of(case)
-    assert found.out_shape == case.options["input_size"]
+    assert found.out_shape == case.options[f"{case.kind}_size"]
     assert found.dtype == case.dtype
+    assert (found.kernel == "none") == (0 in found.out_shape) == (not found.launches)
+    assert 0 <= found.limit_ms <= found.expected_ms

@@ -5,6 +5,8 @@ An array may be divided into chunks along its batch and its spatial axes, but no
 computed block by block: each block reads the inputs that its outputs need, from one or several
 chunks, and is padded only at the ends of the undivided array. Computation starts when the result is
 asked for, as usual in Dask.
+
+Gradients of convolutions are in `cupyconv.dask.grad`.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from . import _blocks, _convolution, _geometry
-from ._arguments import IntOrSequence, Padding
-from ._arrays import Array
-from ._blocks import ArrayOrDask
-from ._dask_norms import batch_norm, group_norm, max_pool2d
-from ._signatures import readable
+from .. import _blocks, _convolution, _geometry
+from .._arguments import IntOrSequence, Padding
+from .._arrays import Array
+from .._blocks import ArrayOrDask
+from .._dask_norms import batch_norm, group_norm, max_pool2d
+from .._signatures import readable
+from . import grad as grad
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -256,7 +259,7 @@ def _transposed(
     precision: str | None,
 ) -> da.Array:
     """Return a transposed convolution; `values` are its options in the order of the signature."""
-    names = ("stride", "padding", "output_padding", "groups", "dilation")
+    names = ("stride", "padding", "output_padding", "groups", "dilation", "output_size")
     options = dict(zip(names, values, strict=True))
     describe = _geometry.conv_transpose
     return _blocks.convolve(function, describe, operands, options, rank, precision)
@@ -273,6 +276,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """N-dimensional transposed convolution of a Dask array.
@@ -286,7 +290,7 @@ def conv_transpose(
         As in `cupyconv.conv_transpose`. Each block of the result needs the whole kernel.
     bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
         As in `cupyconv.conv_transpose`.
-    stride, padding, output_padding, groups, dilation : optional
+    stride, padding, output_padding, groups, dilation, output_size : optional
         As in `cupyconv.conv_transpose`.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv_transpose`. The `cupyconv.precision` block that counts is the one
@@ -321,7 +325,7 @@ def conv_transpose(
     >>> y.compute()
     array([[1., 1., 3., 2., 5., 3., 3.]])
     """
-    values = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation, output_size
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose, None, operands, values, precision)
 
@@ -337,6 +341,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """1-D transposed convolution of a Dask array: `conv_transpose` with one spatial axis.
@@ -347,7 +352,9 @@ def conv_transpose1d(
         As in `conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, K)``
         As in `conv_transpose`.
-    bias, stride, padding, output_padding, groups, dilation, precision : optional
+    bias, stride, padding, output_padding, groups, dilation : optional
+        As in `conv_transpose`.
+    output_size, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -372,7 +379,7 @@ def conv_transpose1d(
     ... ).compute()
     array([[ 10., 102.,  20., 203.,  30., 300.]])
     """
-    values = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation, output_size
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose1d, 1, operands, values, precision)
 
@@ -388,6 +395,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """2-D transposed convolution of a Dask array: `conv_transpose` with two spatial axes.
@@ -398,7 +406,9 @@ def conv_transpose2d(
         As in `conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, K_h, K_w)``
         As in `conv_transpose`.
-    bias, stride, padding, output_padding, groups, dilation, precision : optional
+    bias, stride, padding, output_padding, groups, dilation : optional
+        As in `conv_transpose`.
+    output_size, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -425,7 +435,7 @@ def conv_transpose2d(
     >>> float(y[0, 0, 255, 255])
     64.0
     """
-    values = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation, output_size
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose2d, 2, operands, values, precision)
 
@@ -441,6 +451,7 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """3-D transposed convolution of a Dask array: `conv_transpose` with three spatial axes.
@@ -451,7 +462,9 @@ def conv_transpose3d(
         As in `conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, K_d, K_h, K_w)``
         As in `conv_transpose`.
-    bias, stride, padding, output_padding, groups, dilation, precision : optional
+    bias, stride, padding, output_padding, groups, dilation : optional
+        As in `conv_transpose`.
+    output_size, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -474,7 +487,7 @@ def conv_transpose3d(
     >>> y.chunks
     ((1,), (20, 20, 20), (20, 20), (40,))
     """
-    values = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation, output_size
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose3d, 3, operands, values, precision)
 

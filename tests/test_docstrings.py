@@ -11,9 +11,14 @@ import pytest
 from numpydoc.validate import validate
 
 import cupyconv
+import cupyconv.cudnn
 import cupyconv.dask
 
-NAMES = (*cupyconv.__all__, *(f"dask.{name}" for name in cupyconv.dask.__all__))
+NAMES = (
+    *cupyconv.__all__,
+    *(f"dask.{name}" for name in cupyconv.dask.__all__),
+    *(f"cudnn.{name}" for name in cupyconv.cudnn.__all__),
+)
 
 # What numpydoc checks and this library does otherwise.
 OTHERWISE = {

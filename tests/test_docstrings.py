@@ -11,10 +11,16 @@ import pytest
 from numpydoc.validate import validate
 
 import cupyconv
+import cupyconv.cudnn
 import cupyconv.dask
 import cupyconv.grad
 
-MODULES = {"dask": cupyconv.dask, "dask.grad": cupyconv.dask.grad, "grad": cupyconv.grad}
+MODULES = {
+    "cudnn": cupyconv.cudnn,
+    "dask": cupyconv.dask,
+    "dask.grad": cupyconv.dask.grad,
+    "grad": cupyconv.grad,
+}
 NAMES = (
     *cupyconv.__all__,
     *(f"{module}.{name}" for module, contents in MODULES.items() for name in contents.__all__),

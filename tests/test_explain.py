@@ -465,6 +465,7 @@ def test_limits_follow_from_the_rates() -> None:
     assert products("L40S") == pytest.approx(4)
     for target in ("H200", "A100", "RTX 4090"):
         assert products(target, dtype="bfloat16") == products(target, dtype=BFLOAT16) == 1
+        assert products(target, dtype="complex64") == pytest.approx(4 * products(target))
         assert products(target, dtype="complex128") == 4 * products(target, dtype="float64")
     assert products("H200", dtype="float64") == pytest.approx(32)
     assert products("RTX 4090", dtype="float64") == pytest.approx(128)

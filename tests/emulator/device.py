@@ -206,8 +206,13 @@ class EmulatedDevice:
         array = np.empty(shape, dtype)
         poison(array)
         self.kept[id(array)] = Memory(array, written=False)
-        weakref.finalize(array, self.kept.pop, id(array), None)
+        weakref.finalize(array, self._release, id(array))
         return array
+
+    def _release(self, key: int) -> None:
+        """Forget a workspace that is gone: a later one of the same call may lie at its place."""
+        memory = self.kept.pop(key, None)
+        self.arrays = [other for other in self.arrays if other is not memory]
 
     def cast(self, array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
         """Return `array` in `dtype`: itself, or a copy in C order."""

@@ -166,7 +166,17 @@ def _fused(
     stride, padding, output_padding, dilation = steps.values()
     groups, num_groups = options.get("groups", 1), options["num_groups"]
     convolved = _geometry.conv_transpose(
-        name, input, weight, None, stride, padding, output_padding, groups, dilation, 2, "kernel"
+        name,
+        input,
+        weight,
+        None,
+        stride,
+        padding,
+        output_padding,
+        groups,
+        dilation,
+        2,
+        weight="kernel",
     ).out_shape
     pooled = _geometry.max_pool2d(
         name, convolved, 2, None, 0, 1, False, subject="a convolution result"

@@ -151,6 +151,19 @@ def per_axis(
     return result
 
 
+def sizes(function: str, argument: str, value: object, rank: int) -> tuple[int, ...] | None:
+    """Return one positive size for each of `rank` axes, or None if `value` is None."""
+    if value is None:
+        return None
+    advice = ""
+    plain = _plain(value)
+    # Some functions elsewhere take the whole shape here, with one or two axes before the spatial.
+    items = tuple(islice(plain, rank + 3)) if _is_sequence(plain) else ()
+    if len(items) in (rank + 1, rank + 2):
+        advice = f"; without the batch and channel axes it is {argument}={shown(items[-rank:])}"
+    return per_axis(function, argument, value, rank, minimum=1, limit=SIZE_LIMIT, advice=advice)
+
+
 def pads(function: str, value: object, rank: int) -> Pads:
     """Return ``(before, after)`` for each axis from an integer, a flat or a nested sequence."""
     plain = _plain(value)

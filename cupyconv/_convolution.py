@@ -253,6 +253,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -282,13 +283,16 @@ def conv_transpose(
         ``size * stride``.
     output_padding : int or sequence of int, default 0
         Positions by which the output is longer at its end, smaller than the stride or the dilation.
-        It chooses among the input sizes that a strided `conv` maps to one output size, and never
-        enters an index.
+        It never enters an index. It must be 0 with ``padding="same"`` or an `output_size`.
     groups : int, default 1
         Number of groups that the channels are divided into. Each group is convolved separately.
     dilation : int or sequence of int, default 1
         Output positions between neighbouring taps of the kernel: one number for all axes, or one
         for each.
+    output_size : int or sequence of int, optional
+        Spatial sizes of the output: one number for all axes, or one for each. A strided `conv` maps
+        several sizes to one, and the result is its exact transpose for an input of this size. By
+        default `output_padding` determines the size.
     precision : {"float32", "tf32"}, optional
         Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
         block sets it; outside of any block it is ``"float32"``. Other dtypes ignore it.
@@ -306,7 +310,8 @@ def conv_transpose(
     Raises
     ------
     ValueError
-        If a value is out of range, or if shapes do not fit each other. Nothing is written then.
+        If a value is out of range, or if shapes do not fit each other. Nothing is written then. The
+        error for an `output_size` names the sizes that are possible.
     TypeError
         If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
         supported.
@@ -324,7 +329,10 @@ def conv_transpose(
         size_out = (size_in - 1)*stride - pad_before - pad_after
                    + dilation*(kernel - 1) + output_padding + 1
 
-    Contributions outside of the output are dropped. The definition is from [1]_.
+    Contributions outside of the output are dropped. An `output_size` is from ``size_out`` without
+    output padding to ``stride - 1`` more. With ``padding="same"`` it is from
+    ``(size_in - 1)*stride + 1`` to ``size_in*stride``, and the padding is the one that `conv` takes
+    for an input of that size. The definition is from [1]_.
 
     References
     ----------
@@ -338,8 +346,13 @@ def conv_transpose(
     >>> x = np.array([[1.0, 2.0, 3.0]])
     >>> cupyconv.conv_transpose(x, np.array([[[1.0, 1.0, 1.0]]]), stride=2)
     array([[1., 1., 3., 2., 5., 3., 3.]])
+
+    A stride of 2 maps an input of size 8 to the same size as one of size 7:
+
+    >>> cupyconv.conv_transpose(x, np.array([[[1.0, 1.0, 1.0]]]), stride=2, output_size=8)
+    array([[1., 1., 3., 2., 5., 3., 3., 0.]])
     """
-    options = (stride, padding, output_padding, groups, dilation, None)
+    options = (stride, padding, output_padding, groups, dilation, None, output_size)
     operands = input, weight, bias
     return convolve("conv_transpose", _geometry.conv_transpose, operands, options, precision, out)
 
@@ -355,6 +368,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -366,7 +380,9 @@ def conv_transpose1d(
         As in `conv_transpose`.
     weight : ndarray, shape ``(C_in, C_out/groups, K)``
         As in `conv_transpose`.
-    bias, stride, padding, output_padding, groups, dilation, precision, out : optional
+    bias, stride, padding, output_padding, groups, dilation : optional
+        As in `conv_transpose`.
+    output_size, precision, out : optional
         As in `conv_transpose`.
 
     Returns
@@ -391,7 +407,7 @@ def conv_transpose1d(
     >>> np.convolve(x[0], np.array([1.0, 10.0]))
     array([ 1., 12., 23., 30.])
     """
-    options = (stride, padding, output_padding, groups, dilation, 1)
+    options = (stride, padding, output_padding, groups, dilation, 1, output_size)
     operands = input, weight, bias
     return convolve("conv_transpose1d", _geometry.conv_transpose, operands, options, precision, out)
 
@@ -407,6 +423,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -418,7 +435,9 @@ def conv_transpose2d(
         As in `conv_transpose`.
     weight : ndarray, shape ``(C_in, C_out/groups, K_h, K_w)``
         As in `conv_transpose`.
-    bias, stride, padding, output_padding, groups, dilation, precision, out : optional
+    bias, stride, padding, output_padding, groups, dilation : optional
+        As in `conv_transpose`.
+    output_size, precision, out : optional
         As in `conv_transpose`.
 
     Returns
@@ -442,7 +461,7 @@ def conv_transpose2d(
             [3., 3., 4., 4.],
             [3., 3., 4., 4.]]])
     """
-    options = (stride, padding, output_padding, groups, dilation, 2)
+    options = (stride, padding, output_padding, groups, dilation, 2, output_size)
     operands = input, weight, bias
     return convolve("conv_transpose2d", _geometry.conv_transpose, operands, options, precision, out)
 
@@ -458,6 +477,7 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -469,7 +489,9 @@ def conv_transpose3d(
         As in `conv_transpose`.
     weight : ndarray, shape ``(C_in, C_out/groups, K_d, K_h, K_w)``
         As in `conv_transpose`.
-    bias, stride, padding, output_padding, groups, dilation, precision, out : optional
+    bias, stride, padding, output_padding, groups, dilation : optional
+        As in `conv_transpose`.
+    output_size, precision, out : optional
         As in `conv_transpose`.
 
     Returns
@@ -491,7 +513,7 @@ def conv_transpose3d(
     >>> cupyconv.conv_transpose3d(volume, weight, stride=2, padding=1, output_padding=1).shape
     (1, 3, 8, 8, 8)
     """
-    options = (stride, padding, output_padding, groups, dilation, 3)
+    options = (stride, padding, output_padding, groups, dilation, 3, output_size)
     operands = input, weight, bias
     return convolve("conv_transpose3d", _geometry.conv_transpose, operands, options, precision, out)
 

@@ -196,7 +196,7 @@ def _checked(
         *options,
         1,
         2,
-        "kernel",
+        weight="kernel",
     )
     call = f"input of shape {data.shape} with kernel of shape {kernel.shape}"
     parameters = {name: required[name] for name in ("bn_weight", "bn_bias")}

@@ -85,7 +85,7 @@ def _conv_pads(padding: Pads | str, size_in: Shape, stride: Shape, extents: Shap
     if not isinstance(padding, str):
         return padding
     if padding == "valid":
-        return ((0, 0),) * len(size_in)
+        return ((0, 0),) * len(stride)
     return _halved(
         tuple(
             max((-(-size // step) - 1) * step + extent - size, 0)
@@ -198,19 +198,39 @@ def depthwise_conv(
     )
 
 
+def _output_sizes(
+    padding: Pads | str, size_in: Shape, stride: Shape, extents: Shape
+) -> tuple[Shape, Shape]:
+    """Return the smallest and the largest input that a convolution maps to `size_in` outputs."""
+    last = tuple((size - 1) * step for size, step in zip(size_in, stride, strict=True))
+    if padding == "same":
+        smallest = tuple(start + 1 for start in last)
+    else:
+        pads = _conv_pads(padding, size_in, stride, extents)
+        smallest = tuple(
+            start + extent - sum(ends)
+            for start, extent, ends in zip(last, extents, pads, strict=True)
+        )
+    return smallest, tuple(size + step - 1 for size, step in zip(smallest, stride, strict=True))
+
+
 def _transpose_pads(
-    padding: Pads | str, output_padding: Shape, stride: Shape, extents: Shape
+    padding: Pads | str,
+    output_padding: Shape,
+    output_size: Shape | None,
+    size_in: Shape,
+    stride: Shape,
+    extents: Shape,
 ) -> tuple[Pads, Shape]:
     """Return the padding and the output padding of a transposed convolution in numbers."""
-    if not isinstance(padding, str):
-        return padding, output_padding
-    if padding == "valid":
-        return ((0, 0),) * len(stride), output_padding
-    # "same" gives an output of size `size * stride`: padding removes the positions by which the
-    # kernel exceeds the stride, and output padding adds the positions by which it falls short.
-    surplus = [extent - step for extent, step in zip(extents, stride, strict=True)]
-    pads = _halved(tuple(max(excess, 0) for excess in surplus))
-    return pads, tuple(max(-excess, 0) for excess in surplus)
+    if padding == "same" and output_size is None:
+        output_size = tuple(size * step for size, step in zip(size_in, stride, strict=True))
+    # "same" depends on the size of the input of the convolution, which is the output here.
+    pads = _conv_pads(padding, output_size or (), stride, extents)
+    if output_size is None:
+        return pads, output_padding
+    smallest, _ = _output_sizes(pads, size_in, stride, extents)
+    return pads, tuple(size - least for size, least in zip(output_size, smallest, strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -224,6 +244,7 @@ def _conv_transpose(
     output_padding: Shape,
     groups: int,
     dilation: Shape,
+    output_size: Shape | None,
     weight: str,
 ) -> ConvGeometry:
     rank = len(stride)
@@ -232,17 +253,24 @@ def _conv_transpose(
     rows, kernel = weight_shape[1], weight_shape[2:]
     rules.check_kernel_and_bias(name, weight, weight_shape, bias_shape, rows * groups)
     rules.check_conv_transpose_channels(name, weight, input_shape, weight_shape, groups)
-    rules.check_output_padding(name, padding, output_padding, stride, dilation)
+    rules.check_output_padding(name, padding, output_padding, output_size, stride, dilation)
     extents = _extents(kernel, dilation)
-    padding, output_padding = _transpose_pads(padding, output_padding, stride, extents)
+    operands = f"input of shape {input_shape} with {weight} of shape {weight_shape}"
+    if output_size is not None:
+        sizes = _output_sizes(padding, size_in, stride, extents)
+        call = f"{operands}, stride={stride}, padding={padding!r}, dilation={dilation}"
+        rules.check_output_size(name, output_size, *sizes, call)
+    padding, output_padding = _transpose_pads(
+        padding, output_padding, output_size, size_in, stride, extents
+    )
     full = tuple(
         (size - 1) * step + extent + extra
         for size, step, extent, extra in zip(size_in, stride, extents, output_padding, strict=True)
     )
     size_out = tuple(size - sum(pads) for size, pads in zip(full, padding, strict=True))
     call = (
-        f"input of shape {input_shape} with {weight} of shape {weight_shape}, stride={stride}, "
-        f"padding={padding}, output_padding={output_padding}, dilation={dilation}"
+        f"{operands}, stride={stride}, padding={padding}, output_padding={output_padding}, "
+        f"dilation={dilation}"
     )
     if any(size < 1 for size in size_out):
         raise ValueError(
@@ -280,11 +308,13 @@ def conv_transpose(
     groups: object,
     dilation: object,
     rank: int | None,
+    output_size: object = None,
     weight: str = "weight",
 ) -> ConvGeometry:
     """Return the geometry of a transposed convolution. If `rank` is None, the weight determines it.
 
-    `weight` is the name that errors give to the weight.
+    `output_size` is None if the other arguments determine the size of the output. `weight` is the
+    name that errors give to the weight.
     """
     rank = rules.spatial_rank(name, weight_shape, rank, weight)
     return _conv_transpose(
@@ -297,6 +327,7 @@ def conv_transpose(
         arguments.per_axis(name, "output_padding", output_padding, rank, minimum=0),
         arguments.positive(name, "groups", groups),
         arguments.per_axis(name, "dilation", dilation, rank, minimum=1),
+        arguments.sizes(name, "output_size", output_size, rank),
         weight,
     )
 

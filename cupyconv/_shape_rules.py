@@ -134,9 +134,14 @@ def check_conv_transpose_channels(
 
 
 def check_output_padding(
-    name: str, padding: Pads | str, output_padding: Shape, stride: Shape, dilation: Shape
+    name: str,
+    padding: Pads | str,
+    output_padding: Shape,
+    output_size: Shape | None,
+    stride: Shape,
+    dilation: Shape,
 ) -> None:
-    """Raise unless the output padding is small enough, and 0 with padding="same"."""
+    """Raise unless the output padding is small enough, and 0 where another argument replaces it."""
     limits = map(max, stride, dilation)
     if any(extra >= limit for extra, limit in zip(output_padding, limits, strict=True)):
         raise ValueError(
@@ -147,6 +152,30 @@ def check_output_padding(
         raise ValueError(
             f"{name}: output_padding must be 0 with padding='same', got "
             f"output_padding={output_padding}"
+        )
+    if output_size is not None and any(output_padding):
+        raise ValueError(
+            f"{name}: output_padding must be 0 with output_size, which replaces it, got "
+            f"output_padding={output_padding} with output_size={output_size}"
+        )
+
+
+def check_output_size(
+    name: str, output_size: Shape, smallest: Shape, largest: Shape, call: str
+) -> None:
+    """Raise unless the output size lies between `smallest` and `largest` on each axis."""
+    if any(size < 1 for size in largest):
+        raise ValueError(
+            f"{name}: every spatial size of the output must be at least 1, got {call}: output size "
+            f"from {smallest} to {largest}"
+        )
+    smallest = tuple(max(size, 1) for size in smallest)
+    ranges = zip(output_size, smallest, largest, strict=True)
+    if any(not low <= size <= high for size, low, high in ranges):
+        raise ValueError(
+            f"{name}: output_size must be from {smallest} to {largest}, the sizes that a "
+            f"convolution with the same arguments maps to the input's size, got "
+            f"output_size={output_size} for {call}"
         )
 
 

@@ -256,7 +256,7 @@ def _transposed(
     precision: str | None,
 ) -> da.Array:
     """Return a transposed convolution; `values` are its options in the order of the signature."""
-    names = ("stride", "padding", "output_padding", "groups", "dilation")
+    names = ("stride", "padding", "output_padding", "groups", "dilation", "output_size")
     options = dict(zip(names, values, strict=True))
     describe = _geometry.conv_transpose
     return _blocks.convolve(function, describe, operands, options, rank, precision)
@@ -273,6 +273,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """N-dimensional transposed convolution of a Dask array.
@@ -286,7 +287,7 @@ def conv_transpose(
         As in `cupyconv.conv_transpose`. Each block of the result needs the whole kernel.
     bias : ndarray or dask.array.Array, shape ``(C_out,)``, optional
         As in `cupyconv.conv_transpose`.
-    stride, padding, output_padding, groups, dilation : optional
+    stride, padding, output_padding, groups, dilation, output_size : optional
         As in `cupyconv.conv_transpose`.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv_transpose`. The `cupyconv.precision` block that counts is the one
@@ -321,7 +322,7 @@ def conv_transpose(
     >>> y.compute()
     array([[1., 1., 3., 2., 5., 3., 3.]])
     """
-    values = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation, output_size
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose, None, operands, values, precision)
 
@@ -337,6 +338,7 @@ def conv_transpose1d(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """1-D transposed convolution of a Dask array: `conv_transpose` with one spatial axis.
@@ -347,7 +349,9 @@ def conv_transpose1d(
         As in `conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, K)``
         As in `conv_transpose`.
-    bias, stride, padding, output_padding, groups, dilation, precision : optional
+    bias, stride, padding, output_padding, groups, dilation : optional
+        As in `conv_transpose`.
+    output_size, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -372,7 +376,7 @@ def conv_transpose1d(
     ... ).compute()
     array([[ 10., 102.,  20., 203.,  30., 300.]])
     """
-    values = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation, output_size
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose1d, 1, operands, values, precision)
 
@@ -388,6 +392,7 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """2-D transposed convolution of a Dask array: `conv_transpose` with two spatial axes.
@@ -398,7 +403,9 @@ def conv_transpose2d(
         As in `conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, K_h, K_w)``
         As in `conv_transpose`.
-    bias, stride, padding, output_padding, groups, dilation, precision : optional
+    bias, stride, padding, output_padding, groups, dilation : optional
+        As in `conv_transpose`.
+    output_size, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -425,7 +432,7 @@ def conv_transpose2d(
     >>> float(y[0, 0, 255, 255])
     64.0
     """
-    values = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation, output_size
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose2d, 2, operands, values, precision)
 
@@ -441,6 +448,7 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: IntOrSequence = 1,
     *,
+    output_size: IntOrSequence | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """3-D transposed convolution of a Dask array: `conv_transpose` with three spatial axes.
@@ -451,7 +459,9 @@ def conv_transpose3d(
         As in `conv_transpose`.
     weight : ndarray or dask.array.Array, shape ``(C_in, C_out/groups, K_d, K_h, K_w)``
         As in `conv_transpose`.
-    bias, stride, padding, output_padding, groups, dilation, precision : optional
+    bias, stride, padding, output_padding, groups, dilation : optional
+        As in `conv_transpose`.
+    output_size, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -474,7 +484,7 @@ def conv_transpose3d(
     >>> y.chunks
     ((1,), (20, 20, 20), (20, 20), (40,))
     """
-    values = stride, padding, output_padding, groups, dilation
+    values = stride, padding, output_padding, groups, dilation, output_size
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose3d, 3, operands, values, precision)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -216,7 +216,20 @@ def _of_sizes(
     else:
         options["groups"] = s.groups
         function += f"{s.rank}d" if s.rank < 4 and draw.chance(0.5) else ""
-    return Convolution(function, arrays, {**options, "precision": precision})
+    case = Convolution(function, arrays, {**options, "precision": precision})
+    return _sized(draw, case) if transposed and draw.chance(0.3) else case
+
+
+def _sized(draw: Draw, case: Convolution) -> Convolution:
+    """The call by an output_size, where there is one: an output_padding of the stride has none."""
+    axes = case.axes
+    if any(axis.longer >= axis.stride or not axis.small for axis in axes):
+        return case
+    size = tuple(axis.large for axis in axes)
+    if case.options["padding"] == "same":
+        size = tuple(axis.large - draw.integer(0, axis.stride - 1) for axis in axes)
+    options = {name: value for name, value in case.options.items() if name != "output_padding"}
+    return replace(case, options={**options, "output_size": size})
 
 
 def _listed(draw: Draw, sizes: Sequence[int]) -> Any:

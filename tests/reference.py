@@ -100,9 +100,17 @@ def conv_transpose_axes(
     padding: Any = 0,
     output_padding: Any = 0,
     dilation: Any = 1,
+    output_size: int | Sequence[int] | None = None,
 ) -> list[Axis]:
-    """The axes of a transposed convolution of a small array."""
+    """The axes of a transposed convolution of a small array.
+
+    With an output_size they are the axes of the convolution of an array of that size.
+    """
     rank = len(kernel)
+    if output_size is not None:
+        axes = conv_axes(per_axis(output_size, rank), kernel, stride, padding, dilation)
+        assert tuple(axis.small for axis in axes) == tuple(lengths)
+        return axes
     axes = []
     for i, (small, k, s, d) in enumerate(
         zip(lengths, kernel, per_axis(stride, rank), per_axis(dilation, rank), strict=True)
@@ -150,11 +158,14 @@ def conv_transpose(
     output_padding: int | Sequence[int] = 0,
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
+    output_size: int | Sequence[int] | None = None,
 ) -> Sums:
     """out[n, g*M + m, i*stride - before + k*dilation] +=
     input[n, g*C + c, i] * weight[g*C + c, m, k], where it lies inside out."""
     lengths, kernel = input.shape[2 - weight.ndim :], weight.shape[2:]
-    axes = conv_transpose_axes(lengths, kernel, stride, padding, output_padding, dilation)
+    axes = conv_transpose_axes(
+        lengths, kernel, stride, padding, output_padding, dilation, output_size
+    )
     return _sums(lambda x, w: _scatter(x, w, axes, groups), input, weight, bias)
 
 

@@ -153,13 +153,15 @@ class Convolution(Case):
     @property
     def adjoint(self) -> Convolution:
         """The call that takes the result's cotangent to the input's: the other direction, with
-        the same weight, conjugated.  (It is longer than the input, if output_padding is at least
-        the stride: a convolution has no means to leave its last outputs out.)"""
-        options = dict(self.explicit.options)
+        the same weight, conjugated.  A transposed one takes the same options and the input's size.
+        (The adjoint of a transposed one is longer than the input, if output_padding is at least the
+        stride: a convolution has no means to leave its last outputs out.)"""
         if self.transposed:
+            options = dict(self.explicit.options)
             del options["output_padding"]
         else:
-            options["output_padding"] = tuple(axis.longer for axis in self.axes)
+            options = {**self.geometry, "groups": self.groups}
+            options["output_size"] = tuple(axis.large for axis in self.axes)
         arrays = {"input": self.cotangent, "weight": self["weight"].conj(), "bias": None}
         return Convolution("conv" if self.transposed else "conv_transpose", arrays, options)
 
@@ -357,7 +359,7 @@ def conv_geometries(draw: st.DrawFn, rank: int) -> tuple[Shape, Shape, dict[str,
 
 @st.composite
 def conv_transpose_geometries(draw: st.DrawFn, rank: int) -> tuple[Shape, Shape, dict[str, Any]]:
-    """The same for a transposed convolution, with output_padding up to its bound."""
+    """The same for a transposed one, with output_padding up to its bound, or with output_size."""
     kernel = kernel_shape(draw, rank)
     stride = scalar_or_each(draw, rank, st.integers(1, STRIDE[rank]))
     dilation = scalar_or_each(draw, rank, st.integers(1, DILATION[rank]))
@@ -399,6 +401,18 @@ def conv_transpose_geometries(draw: st.DrawFn, rank: int) -> tuple[Shape, Shape,
             for before, r, e in zip(befores, removable, extents, strict=True)
         )
     options = {"stride": stride, "padding": padding, "dilation": dilation}
+    smallest = [
+        axis.large - (s - 1 if form == "same" else 0)
+        for axis, s in zip(
+            reference.conv_transpose_axes(lengths, kernel, **options), strides, strict=True
+        )
+    ]
+    # An output_size chooses among the inputs of a convolution, which has one output at least.
+    if all(lengths) and min(smallest) > 0 and draw(st.integers(0, 3)) == 3:
+        sizes = tuple(
+            draw(st.integers(n, n + s - 1)) for n, s in zip(smallest, strides, strict=True)
+        )
+        return lengths, kernel, {**options, "output_size": sizes}
     return lengths, kernel, {**options, "output_padding": output_padding}
 
 

@@ -323,7 +323,7 @@ OPTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     ),
     "conv_transpose2d": (
         partial(cupyconv.conv_transpose2d, np.ones((1, 2, 4, 4)), np.ones((2, 2, 3, 3))),
-        ("stride", "padding", "output_padding", "groups", "dilation", "precision"),
+        ("stride", "padding", "output_padding", "groups", "dilation", "output_size", "precision"),
     ),
     "max_pool2d": (
         partial(cupyconv.max_pool2d, np.ones((1, 2, 4, 4)), kernel_size=2),
@@ -343,6 +343,7 @@ ODD_VALUES = [
     *(1, 2, 0, -1, True, False, 1.0, 2.0, 1e-5, 0.0, -0.0, np.nan, 10**30, 10**5000, None, 1j),
     *("same", "valid", "float32", "tf32", "1", "", b"same", (1e-5).hex()),
     *(np.int64(1), np.int8(2), np.float64(1e-5), np.array(1), np.array([1, 2]), np.True_),
+    *(6, 6.0, (6, 6), (6, 6.0), [6, 6], np.int64(6)),
     *((1, 1), (1, True), ((0, 1), (1, 1)), [1, 1], [[0, 1], [1, 1]], (), (1,), {1}, {"a": 1}),
     *(("float", (1e-5).hex()), (float, (1e-5).hex()), float, range(1, 3), Fraction(1, 3)),
     *(nested(3, tuple), nested(1000, tuple), nested(1000, list), nested(100_000, list)),
@@ -428,7 +429,7 @@ def assert_apart(function: str, name: str, first: Any, second: Any, **more: Any)
 @given(data=st.data())
 def test_no_value_is_taken_for_one_that_equals_it(function: str, data: Any) -> None:
     name = data.draw(st.sampled_from(OPTIONS[function][1]))
-    values = [1, 2, 1.0, 1e-5, 0, "same", "tf32", (1, 1), ((0, 1), (1, 1)), None]
+    values = [1, 2, 1.0, 1e-5, 0, 6, "same", "tf32", (1, 1), (6, 6), ((0, 1), (1, 1)), None]
     first = data.draw(st.sampled_from(values))
     assert_apart(function, name, first, data.draw(disguises(first)))
 
@@ -442,6 +443,8 @@ def test_no_value_is_taken_for_one_that_equals_it(function: str, data: Any) -> N
         ("conv2d", "groups", 1, True),
         ("conv2d", "padding", ((0, 1), (1, 1)), ((0, 1), (1, 1.0))),
         ("conv2d", "padding", "same", Word("same")),
+        ("conv_transpose2d", "output_size", 6, 6.0),
+        ("conv_transpose2d", "output_size", (6, 6), (6, 6.0)),
     ],
 )
 def test_values_that_were_taken_for_others(

@@ -407,6 +407,7 @@ def test_names_follow_from_the_arguments() -> None:
         call(padding=((0, 1), (1, 0))), call(dilation=2), call(precision="tf32"),
         call(function="conv"), call(function="conv_transpose2d", stride=2),
         call(function="conv_transpose2d", stride=2, output_padding=1),
+        call(function="conv_transpose2d", stride=2, output_size=(19, 20)),
     ]  # fmt: skip
     assert len({call(), *others}) == len(others) + 1
 
@@ -417,7 +418,8 @@ def test_names_follow_from_the_arguments() -> None:
 class Changing:
     """An integer of the caller's, which may be another one later."""
 
-    value = 2
+    def __init__(self, value: int = 2) -> None:
+        self.value = value
 
     def __index__(self) -> int:
         return self.value
@@ -426,7 +428,7 @@ class Changing:
 def change(value: Any) -> None:
     """Change a value in place, and what is in it."""
     if isinstance(value, Changing):
-        value.value = 1
+        value.value -= 1
         return
     for i, item in enumerate(value):
         if isinstance(item, (list, np.ndarray, Changing)):
@@ -450,8 +452,9 @@ def changeable(option: str, rank: int, pairs: bool) -> Iterator[Any]:
         yield Changing()
         return
     values = {"stride": [2] * rank, "kernel_size": [2] * rank, "dilation": [2] * rank}
+    values["output_size"] = [28] * rank
     value: list[Any] = values.get(option, [1] * rank)
-    yield from (value, np.array(value), [Changing() for _ in value])
+    yield from (value, np.array(value), [Changing(max(item, 2)) for item in value])
     if pairs:
         yield [[1, 0] for _ in range(rank)]
         yield np.array([[1, 0]] * rank)
@@ -460,7 +463,8 @@ def changeable(option: str, rank: int, pairs: bool) -> Iterator[Any]:
 def test_options_are_those_of_the_call() -> None:
     """A graph holds nothing of the caller's that may be another value when it is computed."""
     assert {option for _, option in OPTIONS} == {
-        *("stride", "padding", "output_padding", "dilation", "groups", "num_groups", "kernel_size")
+        *("stride", "padding", "output_padding", "dilation", "groups", "num_groups", "kernel_size"),
+        "output_size",
     }
     for function, option in OPTIONS:
         rank = next((int(c) for c in function if c.isdigit()), 2)
@@ -471,7 +475,7 @@ def test_options_are_those_of_the_call() -> None:
             arguments["weight"] = np.ones((channels, channels, *(3,) * rank))
             if option == "groups":
                 arguments["weight"] = np.ones((4, 2, *(3,) * rank))
-            if option == "output_padding":
+            if option in ("output_padding", "output_size"):
                 arguments["stride"] = 3
         if function == "max_pool2d" and option != "kernel_size":
             arguments["kernel_size"] = 4
@@ -531,6 +535,7 @@ WRONG = [
     ("conv2d", (1, 2, 5, 5), (3, 2, 3, 3), {"precision": "float64"}),
     ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"stride": 2, "output_padding": (2, 0)}),
     ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"padding": 5}),
+    ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"stride": 2, "output_size": (12, 13)}),
     ("depthwise_conv2d", (1, 2, 5, 5), (3, 1, 3, 3), {}),
     ("group_norm", (1, 3, 5, 5), None, {"num_groups": 2}),
     ("group_norm", (1, 3, 5, 5), None, {"num_groups": 3, "eps": -1}),

@@ -161,9 +161,12 @@ EACH = "an integer or a sequence of integers"
 
 
 def integers(
-    function: str, argument: str, rank: int, *, minimum: int, none: bool = False
+    function: str, argument: str, rank: int, *, minimum: int, none: bool = False, bits: int = 31
 ) -> Iterator[Wrong]:
-    """Rows for an argument of one integer for all axes or for each; `none` is a value of it."""
+    """Rows for an argument of one integer for all axes or for each; `none` is a value of it.
+
+    Each is below 2**bits.
+    """
 
     def row(value: Any, error: type[Exception], rule: str) -> Wrong:
         text = f"{argument} must {rule}, got {argument}={value!r}"
@@ -179,9 +182,9 @@ def integers(
         yield row(low, ValueError, bound)
         yield row((*fill, low), ValueError, bound)
         yield row([low, *fill], ValueError, bound)
-    for high in (2**31, 2**63, 2**64, np.int64(2**31)):
-        yield row(high, ValueError, "be below 2**31")
-        yield row((*fill, high), ValueError, "be below 2**31")
+    for high in (2**bits, 2**63, 2**64, np.uint64(2**bits)):
+        yield row(high, ValueError, f"be below 2**{bits}")
+        yield row((*fill, high), ValueError, f"be below 2**{bits}")
     for count in {0, rank - 1, rank + 1, rank + 2} - {rank}:
         for value in ((1,) * count, [1] * count, np.ones(count, np.int64)):
             yield row(value, ValueError, f"have one value for each of {rank} spatial axes")
@@ -481,6 +484,7 @@ def transposed(function: str) -> Iterator[Wrong]:
     lengths, weight = shapes["input"][2:], shapes["weight"]
     yield from counts(function, "groups")
     yield from output_paddings(function, rank)
+    yield from output_sizes(function)
     for channels in (3, 5, 0):
         text = (
             f"input must have weight.shape[0] channels, got {channels} channels with weight of "
@@ -530,6 +534,59 @@ def output_paddings(function: str, rank: int, dilated: bool = True) -> Iterator[
     text = f"output_padding must be 0 with padding='same', got output_padding={one}"
     changes = {"output_padding": 1, "stride": 2, "padding": "same"}
     yield Wrong(function, changes, ValueError, text)
+
+
+def output_sizes(function: str) -> Iterator[Wrong]:
+    """Rows for the output size; the last axis has the wrong one of a range."""
+    rank = TRANSPOSED[function]
+    shapes = shapes_of(function)
+    lengths, weight = shapes["input"][2:], shapes["weight"]
+    yield from integers(function, "output_size", rank, minimum=1, none=True, bits=63)
+    one, full = (1,) * rank, shapes["out"][2:]
+    text = (
+        "output_padding must be 0 with output_size, which replaces it, got "
+        f"output_padding={one} with output_size={full}"
+    )
+    yield Wrong(function, {"output_size": full, "output_padding": 1, "stride": 2}, ValueError, text)
+    call = f"input of shape {shapes['input']} with weight of shape {weight}"
+    pads: Any
+    for stride, dilation, pads in (
+        (1, 1, "valid"),
+        (1, 1, 1),
+        (3, 2, ((2, 1),) * rank),
+        (3, 1, "same"),
+        (5, 1, "same"),
+        (5, 2, ((5, 9),) * rank),  # some sizes of the range would be below 1
+    ):
+        padding = pads if isinstance(pads, str) else ((pads, pads),) * rank
+        padding = padding if isinstance(pads, (str, int)) else pads
+        total = sum(padding[0]) if isinstance(padding, tuple) else 0
+        small, large = [], []
+        for n, k in zip(lengths, weight[2:], strict=True):
+            least = (n - 1) * stride + 1
+            if pads != "same":
+                least += dilation * (k - 1) - total
+            small.append(max(least, 1))
+            large.append(least + stride - 1)
+        for wrong in (small[-1] - 1, large[-1] + 1, 2**63 - 1):
+            if not wrong:
+                continue
+            size = (*small[:-1], wrong)
+            text = (
+                f"output_size must be from {tuple(small)} to {tuple(large)}, the sizes that a "
+                f"convolution with the same arguments maps to the input's size, got "
+                f"output_size={size} for {call}, stride={(stride,) * rank}, padding={padding!r}, "
+                f"dilation={(dilation,) * rank}"
+            )
+            changes = {"output_size": size, "stride": stride, "dilation": dilation}
+            yield Wrong(function, {**changes, "padding": pads}, ValueError, text)
+    # No size at all.
+    least = tuple(n + k - 1 - 40 for n, k in zip(lengths, weight[2:], strict=True))
+    text = (
+        f"every spatial size of the output must be at least 1, got {call}, stride={one}, "
+        f"padding={((20, 20),) * rank}, dilation={one}: output size from {least} to {least}"
+    )
+    yield Wrong(function, {"padding": 20, "output_size": 1}, ValueError, text)
 
 
 def depthwise() -> Iterator[Wrong]:

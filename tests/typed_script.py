@@ -27,6 +27,7 @@ def convolutions(x: NDArray[np.float32]) -> None:
     y = cupyconv.conv_transpose2d(x, w, bias, stride=2, output_padding=(0, 1))
     assert_type(y.astype(np.float32), NDArray[np.float32])
     assert_type(cupyconv.conv_transpose(x, w, groups=2), AnyArray)
+    assert_type(cupyconv.conv_transpose2d(x, w, stride=2, output_size=(17, 18)), AnyArray)
     assert_type(cupyconv.conv_transpose1d(x[0, :, 0], w[:, :, 0]), AnyArray)
     assert_type(cupyconv.conv_transpose3d(x[:, :, None], w[:, :, None]), AnyArray)
 

@@ -511,8 +511,8 @@ def explain(
 
 def _not_a_function(value: object) -> str:
     """Return the text of the error for what is none of `FUNCTIONS`."""
-    known = sorted(one.__name__ for one in FUNCTIONS)
-    text = f"explain: function must be one of cupyconv's {', '.join(known)}, got "
+    known = {one.__name__: _public_name(one) for one in FUNCTIONS}
+    text = f"explain: function must be one of cupyconv's {', '.join(sorted(known.values()))}, got "
     if arrays.is_cupy(value) or arrays.is_numpy(value):
         array: Array = value
         return (
@@ -520,8 +520,13 @@ def _not_a_function(value: object) -> str:
             "in explain(cupyconv.conv2d, input, weight)"
         )
     name = value if isinstance(value, str) else getattr(value, "__name__", None)
-    advice = f"; cupyconv.{name} is one" if name in known else ""
+    advice = f"; cupyconv.{known[name]} is one" if isinstance(name, str) and name in known else ""
     return f"{text}{shown(value)}{advice}"
+
+
+def _public_name(function: Callable[..., Array]) -> str:
+    """Return the name of one of `FUNCTIONS` in the package."""
+    return f"grad.{function.__name__}" if function in _GRADIENTS else function.__name__
 
 
 def _blueprint(name: str, value: object, dtype: np.dtype) -> Blueprint:

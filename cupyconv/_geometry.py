@@ -104,19 +104,21 @@ def _conv(
     padding: Pads | str,
     dilation: Shape,
     groups: int,
+    names: tuple[str, str],
 ) -> ConvGeometry:
     rank = len(stride)
-    batched = rules.batched(name, input_shape, rank)
+    subject, weight = names
+    batched = rules.batched(name, input_shape, rank, subject)
     size_in = input_shape[-rank:]
     channels_out, channels, kernel = weight_shape[0], weight_shape[1], weight_shape[2:]
-    rules.check_kernel_and_bias(name, "weight", weight_shape, bias_shape, channels_out)
-    rules.check_conv_channels(name, input_shape, weight_shape, groups)
+    rules.check_kernel_and_bias(name, weight, weight_shape, bias_shape, channels_out)
+    rules.check_conv_channels(name, input_shape, weight_shape, groups, names)
     extents = _extents(kernel, dilation)
     padding = _conv_pads(padding, size_in, stride, extents)
     padded = tuple(size + sum(pads) for size, pads in zip(size_in, padding, strict=True))
     call = (
-        f"input of shape {input_shape} with weight of shape {weight_shape}, stride={stride}, "
-        f"padding={padding}, dilation={dilation}"
+        f"{rules.given(subject, input_shape)} with {rules.given(weight, weight_shape)}, "
+        f"stride={stride}, padding={padding}, dilation={dilation}"
     )
     if any(size < extent for size, extent in zip(padded, extents, strict=True)):
         raise ValueError(
@@ -153,9 +155,13 @@ def conv(
     dilation: object,
     groups: object,
     rank: int | None,
+    names: tuple[str, str] = ("input", "weight"),
 ) -> ConvGeometry:
-    """Return the geometry of a convolution. If `rank` is None, the weight determines it."""
-    rank = rules.spatial_rank(name, weight_shape, rank)
+    """Return the geometry of a convolution. If `rank` is None, the weight determines it.
+
+    Errors give the `names` to the input and the weight, of which only shapes may be known.
+    """
+    rank = rules.spatial_rank(name, weight_shape, rank, names[1])
     return _conv(
         name,
         input_shape,
@@ -165,6 +171,7 @@ def conv(
         arguments.padding(name, padding, rank),
         arguments.per_axis(name, "dilation", dilation, rank, minimum=1),
         arguments.positive(name, "groups", groups),
+        names,
     )
 
 

@@ -8,13 +8,16 @@ by the convolution.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from . import _arguments as arguments
 from . import _geometry
 from ._arguments import shown
 from ._geometry import ConvGeometry
-from ._shape_rules import Shape
+from ._shape_rules import MAX_RANK, Shape
 from ._taps import conv_transpose_taps
 
 
@@ -48,46 +51,32 @@ def weight_shape(convolution: ConvGeometry) -> Shape:
     return rows, convolution.channels, *(axis.kernel for axis in convolution.axes)
 
 
-def _shape(name: str, argument: str, value: object, spatial_rank: int | None) -> Shape:
+def _shape(name: str, argument: str, value: object) -> Shape:
     """Return a shape that the caller passed as `argument`, batch and channels included."""
-    rule = "a whole shape, a sequence of integers"
-    plain = value.tolist() if hasattr(value, "tolist") and hasattr(value, "dtype") else value
-    if not isinstance(plain, (tuple, list)):
-        raise TypeError(f"{name}: {argument} must be {rule}, got {argument}={shown(value)}")
-    sizes = arguments.per_axis(
-        name,
-        argument,
-        plain,
-        len(plain),
-        minimum=0,
-        limit=arguments.SIZE_LIMIT,
-        rule=rule,
-    )
-    if spatial_rank is None:
-        return sizes
-    whole = spatial_rank + 2
-    if argument == "input_size" and len(sizes) not in (whole, whole - 1):
+    rule = "a whole shape, which is a sequence of integers"
+    plain = value.tolist() if isinstance(value, np.ndarray) and value.ndim == 1 else value
+    if not isinstance(plain, Sequence) or isinstance(plain, (str, bytes, bytearray)):
+        shape = getattr(value, "shape", None)  # of an array that was passed by mistake
+        got = f"{argument}={shown(value)}"
+        if isinstance(shape, tuple):
+            got = f"an array; its shape, {shape}, is one"
+        raise TypeError(f"{name}: {argument} must be {rule}, got {got}")
+    if len(plain) > MAX_RANK + 2:
         raise ValueError(
-            f"{name}: input_size must have {whole} sizes, or {whole - 1} without a batch axis, got "
-            f"input_size={shown(value)}"
+            f"{name}: {argument} must have at most {MAX_RANK + 2} axes, got "
+            f"{argument}={shown(value)}"
         )
-    if argument == "weight_size" and len(sizes) != whole:
-        raise ValueError(
-            f"{name}: weight_size must have {whole} sizes, the channels' among them, got "
-            f"weight_size={shown(value)}"
-        )
-    return sizes
+    axes, limit = len(plain), arguments.SIZE_LIMIT
+    return arguments.per_axis(name, argument, plain, axes, minimum=0, limit=limit, rule=rule)
 
 
 def _check_grad_output(name: str, shape: Shape, convolution: ConvGeometry, call: str) -> None:
     """Raise unless `grad_output` has the shape of the convolution's result."""
     if shape != convolution.out_shape:
-        before = convolution.pads_before
         raise ValueError(
             f"{name}: grad_output must have the shape of the convolution's result, "
             f"{convolution.out_shape}, got grad_output of shape {shape} with {call}, "
-            f"stride={convolution.stride}, dilation={convolution.dilation}, "
-            f"groups={convolution.groups} and {before} positions of padding before the input"
+            f"dilation={convolution.dilation}"
         )
 
 
@@ -104,16 +93,17 @@ def conv_input(
     rank: int | None,
 ) -> ConvGeometry:
     """Return the transposed convolution that is the gradient with respect to the input."""
-    if rank is None and 3 <= len(weight_shape):
-        rank_of_weight: int | None = len(weight_shape) - 2
-    else:
-        rank_of_weight = rank
-    size = _shape(name, "input_size", input_size, rank_of_weight)
-    convolution = _geometry.conv(
-        name, size, weight_shape, bias_shape, stride, padding, dilation, groups, rank
+    size = _shape(name, "input_size", input_size)
+    options = stride, padding, dilation, groups, rank
+    names = "input_size", "weight"
+    convolution = _geometry.conv(name, size, weight_shape, bias_shape, *options, names)
+    _check_grad_output(
+        name,
+        grad_shape,
+        convolution,
+        f"input_size={size}, weight of shape {weight_shape}, stride={convolution.stride}, "
+        f"padding={shown(padding)}",
     )
-    call = f"input_size={size}, weight of shape {weight_shape}"
-    _check_grad_output(name, grad_shape, convolution, call)
     return adjoint(convolution)
 
 
@@ -130,10 +120,15 @@ def conv_weight(
     rank: int | None,
 ) -> ConvGeometry:
     """Return the convolution that the gradient with respect to its weight is taken of."""
-    size = _shape(name, "weight_size", weight_size, rank)
-    convolution = _geometry.conv(
-        name, input_shape, size, bias_shape, stride, padding, dilation, groups, rank
+    size = _shape(name, "weight_size", weight_size)
+    options = stride, padding, dilation, groups, rank
+    names = "input", "weight_size"
+    convolution = _geometry.conv(name, input_shape, size, bias_shape, *options, names)
+    _check_grad_output(
+        name,
+        grad_shape,
+        convolution,
+        f"input of shape {input_shape}, weight_size={size}, stride={convolution.stride}, "
+        f"padding={shown(padding)}",
     )
-    call = f"input of shape {input_shape}, weight_size={size}"
-    _check_grad_output(name, grad_shape, convolution, call)
     return convolution

@@ -19,30 +19,41 @@ MAX_RANK = 24
 _LARGEST_ITEM = 16  # bytes of complex128
 
 
+def given(argument: str, shape: Shape) -> str:
+    """Return the words for the argument of a call that has, or is, this shape."""
+    return f"{argument}={shape}" if is_shape(argument) else f"{argument} of shape {shape}"
+
+
+def is_shape(argument: str) -> bool:
+    """Return whether an argument is the shape of an array that the caller does not pass."""
+    return argument.endswith("_size")
+
+
 def spatial_rank(name: str, weight_shape: Shape, rank: int | None, weight: str = "weight") -> int:
     """Return the number of spatial axes of a weight, which must equal `rank` if it is not None."""
     bare = len(weight_shape) == rank or (rank is None and 1 <= len(weight_shape) <= 2)
+    bare = bare and not is_shape(weight)
     advice = f"; {weight}[None, None] adds both channel axes" if bare else ""
     if rank is not None and len(weight_shape) != rank + 2:
         raise ValueError(
-            f"{name}: {weight} must have {rank + 2} axes, got {weight} of shape {weight_shape}"
-            + advice
+            f"{name}: {weight} must have {rank + 2} axes, got {given(weight, weight_shape)}{advice}"
         )
     if not 1 <= len(weight_shape) - 2 <= MAX_RANK:
         raise ValueError(
             f"{name}: {weight} must have 1 to {MAX_RANK} spatial axes after its two channel axes, "
-            f"got {weight} of shape {weight_shape}{advice}"
+            f"got {given(weight, weight_shape)}{advice}"
         )
     return len(weight_shape) - 2
 
 
-def batched(name: str, input_shape: Shape, rank: int) -> bool:
+def batched(name: str, input_shape: Shape, rank: int, subject: str = "input") -> bool:
     """Return whether an input with `rank` spatial axes has a batch axis."""
     if len(input_shape) not in (rank + 1, rank + 2):
-        advice = "; input[None] adds a channel axis" if len(input_shape) == rank else ""
+        bare = len(input_shape) == rank and not is_shape(subject)
+        advice = f"; {subject}[None] adds a channel axis" if bare else ""
         raise ValueError(
-            f"{name}: input must have {rank + 2} axes, or {rank + 1} without a batch axis, "
-            f"got input of shape {input_shape}{advice}"
+            f"{name}: {subject} must have {rank + 2} axes, or {rank + 1} without a batch axis, "
+            f"got {given(subject, input_shape)}{advice}"
         )
     return len(input_shape) == rank + 2
 
@@ -54,7 +65,7 @@ def check_kernel_and_bias(
     if 0 in weight_shape[2:]:
         raise ValueError(
             f"{name}: {weight} must have kernel axes of at least 1, "
-            f"got {weight} of shape {weight_shape}"
+            f"got {given(weight, weight_shape)}"
         )
     if bias_shape is not None and bias_shape != (channels_out,):
         elements = math.prod(bias_shape)
@@ -81,19 +92,31 @@ def _channel_advice(input_shape: Shape, rank: int, channels: int) -> str:
     return ""
 
 
-def check_conv_channels(name: str, input_shape: Shape, weight_shape: Shape, groups: int) -> None:
-    """Raise unless the channels of a convolution fit its weight and its groups."""
+def check_conv_channels(
+    name: str,
+    input_shape: Shape,
+    weight_shape: Shape,
+    groups: int,
+    names: tuple[str, str] = ("input", "weight"),
+) -> None:
+    """Raise unless the channels of a convolution fit its weight and its groups.
+
+    Errors give the `names` to the input and the weight.
+    """
+    subject, weight = names
     channels_in, channels = input_shape[1 - len(weight_shape)], weight_shape[1] * groups
     if channels != channels_in:
+        sizes = weight if is_shape(weight) else f"{weight}.shape"
+        advice = _channel_advice(input_shape, len(weight_shape) - 2, channels)
         raise ValueError(
-            f"{name}: input must have groups * weight.shape[1] channels, got {channels_in} "
-            f"channels with groups={groups} and weight of shape {weight_shape}"
-            + _channel_advice(input_shape, len(weight_shape) - 2, channels)
+            f"{name}: {subject} must have groups * {sizes}[1] channels, got {channels_in} "
+            f"channels with groups={groups} and {given(weight, weight_shape)}"
+            + ("" if is_shape(subject) else advice)
         )
     if weight_shape[0] % groups:
         raise ValueError(
-            f"{name}: groups must divide the output channels, got groups={groups} and weight of "
-            f"shape {weight_shape}"
+            f"{name}: groups must divide the output channels, got groups={groups} and "
+            f"{given(weight, weight_shape)}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -49,7 +50,7 @@ class NumpyBackend:
 
     def call(self, function: str, *arrays: Any, **options: Any) -> Any:
         with choice.forced(self.kernel):
-            return getattr(cupyconv, function)(*arrays, **options)
+            return operator.attrgetter(function)(cupyconv)(*arrays, **options)
 
     def compute(self, case: Case, **options: Any) -> Array:
         """The case's result as a NumPy array."""

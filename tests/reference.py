@@ -180,6 +180,63 @@ conv1d = conv2d = conv3d = conv
 conv_transpose1d = conv_transpose2d = conv_transpose3d = conv_transpose
 
 
+def conv_input(
+    input_size: Shape,
+    weight: Array,
+    grad_output: Array,
+    stride: int | Sequence[int] = 1,
+    padding: Any = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Sums:
+    """grad[n, g*C + c, o*stride - before + k*dilation] +=
+    grad_output[n, g*M + m, o] * weight[g*M + m, c, k], where it lies inside an input."""
+    lengths, kernel = tuple(input_size)[2 - weight.ndim :], weight.shape[2:]
+    axes = conv_axes(lengths, kernel, stride, padding, dilation)
+    return _sums(lambda y, w: _scatter(y, w, axes, groups), grad_output, weight, None)
+
+
+def conv_weight(
+    input: Array,
+    weight_size: Shape,
+    grad_output: Array,
+    stride: int | Sequence[int] = 1,
+    padding: Any = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Sums:
+    """grad[g*M + m, c, k] += grad_output[n, g*M + m, o] * input[n, g*C + c, i] for each output
+    position o and each input position i = o*stride - before + k*dilation inside the input."""
+    rank = len(weight_size) - 2
+    lengths, kernel = input.shape[-rank:], tuple(weight_size)[2:]
+    axes = conv_axes(lengths, kernel, stride, padding, dilation)
+    if input.ndim == rank + 1:
+        input, grad_output = input[None], grad_output[None]
+    return _sums(lambda x, y: _products_of_taps(x, y, axes, groups), input, grad_output, None)
+
+
+conv1d_input = conv2d_input = conv3d_input = conv_input
+conv1d_weight = conv2d_weight = conv3d_weight = conv_weight
+
+
+def _products_of_taps(x: Array, y: Array, axes: list[Axis], groups: int) -> Array:
+    """For each output position: what it adds to each tap that finds an input."""
+    batch = x.shape[0]
+    x = x.reshape(batch, groups, x.shape[1] // groups, *x.shape[2:])
+    y = y.reshape(batch, groups, y.shape[1] // groups, *y.shape[2:])
+    out = np.zeros((groups, y.shape[2], x.shape[2], *(axis.kernel for axis in axes)), x.dtype)
+    for position in np.ndindex(*(axis.small for axis in axes)):
+        source, target = [], []
+        for axis, o in zip(axes, position, strict=True):
+            inputs = o * axis.stride - axis.before + np.arange(axis.kernel) * axis.dilation
+            inside = (inputs >= 0) & (inputs < axis.large)
+            source.append(inputs[inside])
+            target.append(np.flatnonzero(inside))
+        products = np.einsum("ngm,ngc...->gmc...", y[(..., *position)], x[(..., *np.ix_(*source))])
+        out[(..., *np.ix_(*target))] += products
+    return out.reshape(groups * out.shape[1], *out.shape[2:])
+
+
 def _gather(x: Array, w: Array, axes: list[Axis], groups: int) -> Array:
     """For each tap: the outputs that it reaches, and a strided slice of the input."""
     x = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])

@@ -10,17 +10,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ._arrays import Array, Convolution, Fused, floating
+from ._arrays import Array, Convolution, Fused, WeightGradient, floating
 from ._device import Device
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._kernels import choice, fused, max_pool2d, normalize
+from ._kernels import choice, fused, max_pool2d, normalize, weight_gradient
 from ._kernels.fused import FusedPlan
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal
 from ._kernels.views import placed
+from ._kernels.weight_gradient import WeightGradientPlan
 from ._packing import strides_of
 from ._strides import ConvStrides, laid_out
+from ._weight_gradient import as_convolution
 
 
 class KernelPath:
@@ -58,6 +60,26 @@ class KernelPath:
         if data.dtype == weight.dtype == dtype:
             return convolve
         return lambda data, weight, *rest: convolve(cast(data, dtype), cast(weight, dtype), *rest)
+
+    def prepare_weight_gradient(
+        self,
+        geometry: ConvGeometry,
+        data: Array,
+        grad_output: Array,
+        out: Array,
+        precision: str,
+    ) -> WeightGradient:
+        """Return a function that writes the gradient of the weight of the convolution `geometry`.
+
+        It takes any input, gradient of the output and result with such shapes, strides and dtypes.
+        """
+        geometry, strides = as_convolution(geometry, data, grad_output, out)
+        question = Question(geometry, out.dtype, precision, self.device.processor())
+        plan = self._plan_weight_gradient(question)
+        return weight_gradient.bind(plan, question, strides, self.device)
+
+    def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:
+        return choice.plan_weight_gradient(question)
 
     def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:
         return choice.plan_conv(

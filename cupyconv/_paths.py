@@ -88,7 +88,7 @@ numpy_path: Path = _numpy_path.NumpyPath()
 @lru_cache(maxsize=1)
 def _cupy_path() -> Path:
     """Return the path of CuPy arrays, which imports CuPy."""
-    return KernelPath(CupyDevice())  # type: ignore[return-value]
+    return KernelPath(CupyDevice())
 
 
 def path_of(array: Array) -> Path:

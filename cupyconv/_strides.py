@@ -17,7 +17,7 @@ from ._taps import NO_AXIS
 _FAR_APART = 3  # a stride with which neighbouring rows of outputs have few rows of inputs in common
 
 
-def _cast_strides(array: Array, dtype: np.dtype) -> tuple[int, ...]:
+def cast_strides(array: Array, dtype: np.dtype) -> tuple[int, ...]:
     """Return the strides in elements of what a device casts `array` to."""
     if array.dtype == dtype:
         return strides_of(array)
@@ -55,9 +55,9 @@ class ConvStrides(NamedTuple):
 
 def conv_strides(geometry: ConvGeometry, data: Array, weight: Array, out: Array) -> ConvStrides:
     lead: tuple[int, ...] = () if geometry.batched else (0,)
-    input_batch, input_channel, *input_axes = (*lead, *_cast_strides(data, out.dtype))
+    input_batch, input_channel, *input_axes = (*lead, *cast_strides(data, out.dtype))
     out_batch, out_row, *out_axes = (*lead, *strides_of(out))
-    weight_0, weight_1, *weight_axes = _cast_strides(weight, out.dtype)
+    weight_0, weight_1, *weight_axes = cast_strides(weight, out.dtype)
     return ConvStrides(
         (input_batch, geometry.channels * input_channel, input_channel),
         (geometry.channels * weight_0, weight_1, weight_0)

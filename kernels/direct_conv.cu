@@ -28,6 +28,10 @@
 // rounding errors stay small in long sums. One thread computes an output from the first product to
 // the store, without atomics: the bits do not depend on the batch, the strides or the grid.
 //
+// Split-K: where few outputs have long sums, the K steps are divided into `splits` ranges of equal
+// length. A block computes the sums of a tile over one range, and stores them in `partial`, which the
+// strides of the output then describe; sum_splits.cu adds the ranges in order.
+//
 // An infinite or NaN weight would turn the zeros that stand in for absent inputs into NaN. The
 // threads that load weights look for one; a slice with such a weight is multiplied under a mask.
 //
@@ -43,7 +47,7 @@
 //     RESIDENT            blocks that a multiprocessor shall hold, which bounds the registers
 //
 // Launch: THREADS threads, any number of blocks; each block takes every gridDim.x-th tile. Tiles run
-// over rows fastest, then phases, then positions, then groups.
+// over rows fastest, then phases, positions, groups and splits.
 
 #include "taps.cuh"
 
@@ -66,6 +70,7 @@ constexpr int LOAD_WEIGHTS = (ROWS * DEPTH + THREADS - 1) / THREADS;
 
 static_assert(SEGMENT % DEPTH == 0, "a segment is a whole number of slices");
 static_assert(TABLE % DEPTH == 0, "a table is a whole number of slices");
+static_assert(SEGMENT % TABLE == 0, "a split begins with a table");
 static_assert(LOAD_GROUPS * LOAD_STEPS == DEPTH, "loads divide the slice");
 static_assert(LOAD_POSITIONS * LOAD_STEPS <= 32, "one bit for each load");
 
@@ -90,6 +95,7 @@ struct Arguments {
     const Element* input;
     const Element* weight;
     Element* out;
+    Accumulator* partial;  // null unless there are several splits
     Parameter bias;
     int64 rank, batch, groups, channels, rows;
     int64 input_batch, input_group, input_channel;
@@ -98,6 +104,9 @@ struct Arguments {
     int64 phases;          // number of phases that have outputs, over all axes
     int64 row_tiles;       // tiles along the rows of a group
     int64 position_tiles;  // tiles along the positions of the largest phase
+    int64 splits;          // ranges of the K steps; with 1, sums are finished here
+    int64 split_steps;     // K steps of a range, a multiple of SEGMENT and of TABLE
+    int64 split_outputs;   // sums of a range in `partial`
     AxisTaps axis[AXES];
     int64 input_axis[AXES], weight_axis[AXES], out_axis[AXES];
 };
@@ -333,7 +342,8 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
     const Phase phase = describe_phase(p, tile % p.phases);
     tile /= p.phases;
     const int64 position0 = tile % p.position_tiles * POSITIONS;
-    const int64 group = tile / p.position_tiles;
+    tile /= p.position_tiles;
+    const int64 group = tile % p.groups, split = tile / p.groups;
     if (position0 >= phase.positions) return;  // all threads of the block return, or none
 
     const Worker worker(p, shared);
@@ -341,7 +351,8 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
     const Element* weight = p.weight + group * p.weight_group + row0 * p.weight_row;
     const int rows = p.rows - row0 < ROWS ? int(p.rows - row0) : ROWS;
     const int64 steps = phase.taps * p.channels;
-    const int64 slices = (steps + DEPTH - 1) / DEPTH;
+    const int64 first = split * (p.split_steps / DEPTH), all = (steps + DEPTH - 1) / DEPTH;
+    const int64 end = p.splits > 1 && all > first + p.split_steps / DEPTH ? first + p.split_steps / DEPTH : all;
 
     Position position[LOAD_POSITIONS];
 #pragma unroll
@@ -363,15 +374,16 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c) total[r][c] = sum[r][c] = zero<Accumulator>();
 
-    // The next slice is under way while a slice is multiplied. Slice -1 has nothing to multiply.
+    // The next slice is under way while a slice is multiplied. The slice before the first has nothing to
+    // multiply.
     Load load;
     bool masked = false;
-    for (int64 slice = -1; slice < slices; ++slice) {
+    for (int64 slice = first - 1; slice < end; ++slice) {
         if (masked) {
             worker.store_present(load.present);
             __syncthreads();
         }
-        const bool more = slice + 1 < slices;
+        const bool more = slice + 1 < end;
         if (more) {
             worker.describe_steps(phase, slice + 1, steps);
             worker.load(load, input, weight, rows, position, slice + 1, steps);
@@ -379,7 +391,7 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
         if (masked) {
 #pragma unroll 1
             for (int k = 0; k < DEPTH; ++k) worker.multiply<true>(slice & 1, k, sum);
-        } else if (slice >= 0) {
+        } else if (slice >= first) {
 #pragma unroll
             for (int k = 0; k < DEPTH; ++k) worker.multiply<false>(slice & 1, k, sum);
         }
@@ -394,11 +406,15 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
     for (int r = 0; r < THREAD_ROWS; ++r) {
         const int row = worker.ty * THREAD_ROWS + r;
         if (row >= rows) break;
-        Element* out = p.out + group * p.out_group + (row0 + row) * p.out_row;
+        const int64 line = group * p.out_group + (row0 + row) * p.out_row;
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c) {
             const int64 offset = shared.out_offset[worker.tx + c * POSITION_THREADS];
-            if (offset != NOWHERE) out[offset] = narrow<Element>(add(total[r][c], shared.bias[row]));
+            if (offset == NOWHERE) continue;
+            if (p.partial)
+                p.partial[split * p.split_outputs + line + offset] = total[r][c];
+            else
+                p.out[line + offset] = narrow<Element>(add(total[r][c], shared.bias[row]));
         }
     }
     __syncthreads();  // before the next tile describes its outputs
@@ -407,6 +423,6 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     direct_conv(const __grid_constant__ Arguments p) {
     __shared__ __align__(16) Shared shared;
-    const int64 tiles = p.row_tiles * p.phases * p.position_tiles * p.groups;
+    const int64 tiles = p.row_tiles * p.phases * p.position_tiles * p.groups * p.splits;
     for (int64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) convolve_tile(p, shared, tile);
 }

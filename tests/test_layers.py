@@ -20,7 +20,7 @@ NAMES = sorted(path.stem for path in (PACKAGE / "_kernels").glob("*.py") if path
 MODULES = {name: importlib.import_module(f"cupyconv._kernels.{name}") for name in NAMES}
 # A kernel's module names its sources; what several of them use names none.
 KERNELS = {name for name, module in MODULES.items() if hasattr(module, "SOURCES")}
-COMPOSED = {"choice", "fused"}  # modules that know several kernels
+COMPOSED = {"choice", "fused", "weight_gradient"}  # modules that know several kernels
 
 
 def first_word(name: str) -> str:

@@ -33,7 +33,9 @@ from . import (
     pointwise16_conv,
     pointwise_conv,
     streaming_conv,
+    sum_splits,
     sums,
+    weight_gradient,
 )
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
@@ -41,6 +43,7 @@ from .matrix_tiles import Task, tiling
 from .modes import Mode
 from .plain_tiles import MOST_POSITIONS
 from .question import LARGE, MANY_AXES, Kernel, Plan, Question, Refusal, not_multiplied
+from .weight_gradient import WeightGradientPlan
 
 if TYPE_CHECKING:
     from .._strides import ConvStrides
@@ -56,7 +59,7 @@ CONVOLUTIONS: tuple[Any, ...] = (
     pointwise16_conv,
     matrix_conv,
 )
-OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d)
+OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits)
 
 # Names of all kernels for convolutions.
 KERNELS = tuple(dict.fromkeys(name for module in CONVOLUTIONS for name in module.PLANS))
@@ -102,6 +105,12 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
     if isinstance(plan, plain_conv.PlainPlan):
         return plain_conv.on_long_lines(plan, question, strides)[0]
     return plan
+
+
+@lru_cache(maxsize=4096)
+def plan_weight_gradient(question: Question) -> WeightGradientPlan:
+    """Return how the gradient of a weight runs, as the convolution `question`."""
+    return weight_gradient.plan(question)
 
 
 def plan_conv(

@@ -3,6 +3,9 @@
 It is an implicit matrix product for each group and each phase: the output channels of the group
 (rows) by the outputs of the phase (positions). The order of a sum follows from the geometry of one
 sample. The tile may depend on the batch.
+
+Gradients of weights, which have few outputs and long sums, are split along K: the blocks of a tile
+compute ranges of the sums, which a second launch adds in order.
 """
 
 from __future__ import annotations
@@ -63,6 +66,11 @@ class Tile:
     def positions(self) -> int:
         """Output positions of a block."""
         return THREADS // self.row_threads * self.thread_positions
+
+    @property
+    def loads(self) -> float:
+        """Loads from shared memory for each multiply-add."""
+        return 1 / self.thread_rows + 1 / self.thread_positions
 
 
 # By the accumulator's size: a thread holds a sum and a total for each of its outputs in registers.
@@ -134,6 +142,8 @@ class Layout:
         Tiles along the rows of a group and along the positions of its largest phase.
     cycles : float
         Cycles that the model gives it.
+    splits, split_steps : int
+        Ranges of the K steps, and the steps of each. A single range has no partial sums.
     """
 
     rank: int
@@ -141,9 +151,12 @@ class Layout:
     row_tiles: int
     position_tiles: int
     cycles: float
+    splits: int = 1
+    split_steps: int = 0
 
     def __str__(self) -> str:
-        return f"{self.phases} phases of {self.row_tiles} x {self.position_tiles} tiles"
+        ranges = f", {self.splits} split-K ranges" if self.splits > 1 else ""
+        return f"{self.phases} phases of {self.row_tiles} x {self.position_tiles} tiles{ranges}"
 
 
 class DirectPlan(TiledPlan[Layout]):
@@ -193,6 +206,49 @@ def plan(question: Question) -> DirectPlan:
 
 PLANS = {"direct": plan}
 
+_FEWEST_STEPS = 512  # of a range, so that the partial sums are few beside the products
+_SEGMENT = 128  # K steps; SEGMENT of direct_conv.cu, of which a range has a whole number
+
+
+def plan_split(question: Question, most: int) -> DirectPlan:
+    """Return the plan of a convolution whose sums are split along K into at most `most` ranges.
+
+    There are as many ranges as give each multiprocessor the blocks that it can hold. Unlike the
+    order of other sums, the ranges depend on the batch and on the GPU.
+    """
+    geometry, multiprocessors = question.geometry, question.processor.multiprocessors
+    positions = geometry.batch * math.prod(axis.positions(0) for axis in geometry.axes)
+    steps = geometry.channels * math.prod(axis.most_taps for axis in geometry.axes)
+    dtype = _element(question.dtype)
+
+    def tiles_along(tile: Tile) -> tuple[int, int]:
+        return -(-geometry.rows // tile.rows), -(-positions // tile.positions)
+
+    def cost(tile: Tile) -> float:
+        """Return the computed products of a K step, and their loads from shared memory."""
+        return math.prod(tiles_along(tile)) * tile.rows * tile.positions * (1 + tile.loads)
+
+    any_rank = geometry.rank > 3 or not fits_32_bits(geometry)
+    wide, narrow, small = _tiles(dtype)
+    tile = wide if any_rank else min((wide, narrow, small), key=cost)
+    rank = _ANY_RANK if any_rank else 3 if tile is wide else max(2, geometry.rank)
+    phases = math.prod(len(axis.used_phases) for axis in geometry.axes)
+    blocks = phases * math.prod(tiles_along(tile)) * geometry.groups
+    room = tile.resident * multiprocessors // blocks
+    ranges = max(1, min(room, steps // _FEWEST_STEPS, most))
+    split_steps = max(1, -(-steps // (ranges * _SEGMENT))) * _SEGMENT
+    splits = max(1, -(-steps // split_steps))
+    layout = Layout(
+        rank,
+        phases,
+        *tiles_along(tile),
+        cycles=multiply_adds(geometry) / multiprocessors / rate(geometry),
+        splits=splits,
+        split_steps=split_steps,
+    )
+    grid = min(blocks * splits, MAX_GRID)
+    return DirectPlan(Launch(_instance(dtype, rank, tile), grid, THREADS), layout)
+
 
 # Arguments ------------------------------------------------------------------------------------
 
@@ -207,6 +263,22 @@ def bind(
     """Return the convolution of a plan for all arrays of such strides."""
     template = Template(SOURCES[0], _arguments(plan.layout, question.geometry, strides, bias))
     return one_launch(device, plan.launch, template)
+
+
+def split_template(
+    layout: Layout, geometry: ConvGeometry, strides: ConvStrides, outputs: int
+) -> Template:
+    """Return the arguments of a split convolution, whose `outputs` partial sums have `strides.out`.
+
+    A call puts in the addresses of input, weight and partial sums, and a 0 for the bias.
+    """
+    members = {
+        **_arguments(layout, geometry, strides, None),
+        "out": 0,
+        "partial": CALL,
+        "split_outputs": outputs,
+    }
+    return Template(SOURCES[0], members)
 
 
 # What the kernel finds in the place of an axis beyond the last one, and never reads.
@@ -228,6 +300,7 @@ def _arguments(
         "input": CALL,
         "weight": CALL,
         "out": CALL,
+        "partial": 0,
         "bias": parameter(bias),
         "rank": geometry.rank,
         "batch": geometry.batch,
@@ -246,6 +319,9 @@ def _arguments(
         "phases": layout.phases,
         "row_tiles": layout.row_tiles,
         "position_tiles": layout.position_tiles,
+        "splits": layout.splits,
+        "split_steps": layout.split_steps,
+        "split_outputs": 0,
         "axis": [axis_taps(axis) for axis in axes],
         "input_axis": on_axes(strides.input_axes),
         "weight_axis": on_axes(strides.weight_axes),

@@ -74,7 +74,7 @@ def placed(address: int, strides: tuple[int, ...], itemsize: int) -> Placed:
 # Structs --------------------------------------------------------------------------------------
 
 
-def _view(axes: Sequence[Axis]) -> Members:
+def view(axes: Sequence[Axis]) -> Members:
     """Return a ``struct View``, whose first axis is the fastest."""
     axes = axes[::-1]
     sizes = [axis.size for axis in axes]
@@ -95,7 +95,7 @@ def walk_in_order(axes: Sequence[Axis], width: int) -> Members:
         "run": 1,
         "lanes": 1,
         "stride": [0 for _ in axes[0].strides],
-        "starts": _view([Axis(axis.size, (*axis.strides, 0)) for axis in axes]),
+        "starts": view([Axis(axis.size, (*axis.strides, 0)) for axis in axes]),
     }
 
 
@@ -122,12 +122,12 @@ def walk_in_runs(axes: Sequence[Axis], width: int, line: int, still: int = 0) ->
         Axis(lanes, (*strides, 1)),
     ]
     strides_of_arrays = zip(*(axis.strides for axis in starts), strict=True)
-    view = merged_axes([axis.size for axis in starts], *strides_of_arrays)
+    starting = merged_axes([axis.size for axis in starts], *strides_of_arrays)
     return {
         "width": width,
-        "threads": math.prod(axis.size for axis in view),
+        "threads": math.prod(axis.size for axis in starting),
         "run": size,
         "lanes": lanes,
         "stride": steps,
-        "starts": _view(view),
+        "starts": view(starting),
     }

@@ -280,6 +280,15 @@ class EmulatedPath(KernelPath):
 
         return checked
 
+    def prepare_weight_gradient(self, *arguments: Any) -> Any:
+        gradient = super().prepare_weight_gradient(*arguments)
+
+        def checked(input: Any, grad_output: Any, out: Any) -> None:
+            with self.device.call(out):
+                gradient(input, grad_output, out)
+
+        return checked
+
     def fused(self, *arguments: Any) -> Any:
         run = super().fused(*arguments)
 

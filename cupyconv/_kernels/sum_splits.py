@@ -1,0 +1,48 @@
+"""The sum of split-K ranges: partial sums of outputs, added in order by sum_splits.cu."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from .launches import ELEMENTS, MAX_GRID, Instance, Launch
+from .members import CALL, Members, Template
+from .views import merged_axes, view
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SOURCES = ("sum_splits.cu",)
+
+THREADS = 128
+
+
+def _instance(dtype: str) -> Instance:
+    return Instance(SOURCES[0], "sum_splits", (("ELEMENT", ELEMENTS[dtype]),))
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that plans can ask for on a target."""
+    yield from map(_instance, ELEMENTS)
+
+
+def launch(dtype: np.dtype, outputs: int) -> Launch:
+    """Return the launch for a number of outputs; signed integers are summed as unsigned."""
+    element = f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
+    return Launch(_instance(element), min(-(-outputs // THREADS), MAX_GRID), THREADS)
+
+
+def template(splits: int, shape: Sequence[int], strides: Sequence[int]) -> Template:
+    """Return the arguments for an output of this shape and these strides, in elements.
+
+    A call puts in the addresses of the partial sums and of the output.
+    """
+    members: Members = {
+        "partial": CALL,
+        "out": CALL,
+        "splits": splits,
+        "outputs": math.prod(shape),
+        "view": view(merged_axes(shape, strides)),
+    }
+    return Template(SOURCES[0], members)

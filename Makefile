@@ -67,7 +67,7 @@ docs: $(INSTALLED)
 	@echo docs/build/html/index.html
 
 clean:
-	rm -rf $(VENV) build dist docs/build docs/gallery demo/output tests/emulator/build *.egg-info
+	rm -rf $(VENV) build dist docs/build docs/gallery docs/reference demo/output tests/emulator/build *.egg-info
 
 # An environment that was left half done, or made for the other CuPy build, starts afresh.
 $(INSTALLED): setup.cfg pyproject.toml

@@ -26,16 +26,18 @@ extensions = [
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["build"]
+exclude_patterns = ["build", "templates"]
+templates_path = ["templates"]
 default_role = "autolink"  # `name` is a link where it is a public name, else emphasis
 highlight_language = "none"
 
 autodoc_typehints = "none"  # the docstrings say more than the annotations
-autosummary_generate = False
 numpydoc_show_class_members = False
 
-# Each build runs all scripts anew: the library may have changed, or a script may be gone.
-shutil.rmtree(HERE / "gallery", ignore_errors=True)
+# Each build writes the functions' pages and runs all scripts anew: the library may have changed, or
+# a function or a script may be gone.
+for folder in ("reference", "gallery"):
+    shutil.rmtree(HERE / folder, ignore_errors=True)
 matplotlib.rcParams["savefig.dpi"] = 160  # of the gallery's figures, which the page scales down
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
@@ -47,6 +49,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "reset_modules": (),  # no script changes matplotlib's settings
     "doc_module": ("cupyconv",),
+    "backreferences_dir": "gallery/functions",  # which scripts a function's page shows
     "capture_repr": (),
     "notebook_extensions": set(),
     "download_all_examples": False,
@@ -58,7 +61,7 @@ sphinx_gallery_conf = {
 html_theme = "furo"
 html_title = f"cupyconv {release}"
 html_static_path = ["static"]
-html_css_files = ["wide.css", "gallery.css"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 

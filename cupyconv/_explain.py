@@ -18,7 +18,7 @@ import numpy as np
 from . import _arguments, _precision
 from . import _arrays as arrays
 from ._arguments import shown
-from ._arrays import Array, Blueprint, Convolution
+from ._arrays import Array, Blueprint, Convolution, WeightGradient
 from ._chips import Chip, assumed, current, named, names
 from ._convolution import (
     conv,
@@ -33,12 +33,14 @@ from ._convolution import (
 )
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
+from ._gradient_geometry import adjoint
 from ._kernels import choice
 from ._kernels.fused import FusedPlan
 from ._kernels.launches import Launch, Processor
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal, multiply_adds
+from ._kernels.weight_gradient import WeightGradientPlan
 from ._launch import KernelPath
 from ._least_work import LeastWork, least_work, pooled_share
 from ._normalization import batch_norm, group_norm
@@ -305,6 +307,27 @@ class _NotingPath(KernelPath):
         self.shares |= {id(data): least.input_share, id(weight): least.weight_share}
         self.nbytes = sum(map(_bytes, (data, weight, out)))
         return super().prepare(geometry, data, weight, bias, out, precision)
+
+    def prepare_weight_gradient(
+        self,
+        geometry: ConvGeometry,
+        data: Array,
+        grad_output: Array,
+        out: Array,
+        precision: str,
+    ) -> WeightGradient:
+        """Return a function that notes the launches of a gradient with respect to the weight."""
+        read = self._count(geometry).input_share
+        self.shares |= {id(data): read, id(grad_output): least_work(adjoint(geometry)).input_share}
+        self.nbytes = sum(map(_bytes, (data, grad_output, out)))
+        return super().prepare_weight_gradient(geometry, data, grad_output, out, precision)
+
+    def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:
+        """Note the plan of a gradient with respect to the weight."""
+        plan = super()._plan_weight_gradient(question)
+        nbytes = self.nbytes + 2 * plan.workspace  # partial sums are written and read
+        self._note("direct", plan.tiles, nbytes, self._cycles(plan.sums, question.dtype))
+        return plan
 
     def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:
         """Note the plan of a convolution, and why other kernels have none."""

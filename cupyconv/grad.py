@@ -68,7 +68,7 @@ def conv_input(
 
     Returns
     -------
-    ndarray, shape `input_size`
+    ndarray, shape ``input_size``
         `out`, or a new array on the device of `grad_output`. Its dtype is NumPy's ``result_type``
         of `grad_output` and `weight`. 16-bit floats are accumulated in float32. Integers are exact
         modulo ``2**bits``.
@@ -146,7 +146,7 @@ def conv1d_input(
 
     Returns
     -------
-    ndarray, shape `input_size`
+    ndarray, shape ``input_size``
         As from `conv_input`.
 
     See Also
@@ -200,7 +200,7 @@ def conv2d_input(
 
     Returns
     -------
-    ndarray, shape `input_size`
+    ndarray, shape ``input_size``
         As from `conv_input`.
 
     See Also
@@ -252,7 +252,7 @@ def conv3d_input(
 
     Returns
     -------
-    ndarray, shape `input_size`
+    ndarray, shape ``input_size``
         As from `conv_input`.
 
     See Also
@@ -315,7 +315,7 @@ def conv_weight(
 
     Returns
     -------
-    ndarray, shape `weight_size`
+    ndarray, shape ``weight_size``
         `out`, or a new array on the device of `input`. Its dtype is NumPy's ``result_type`` of
         `input` and `grad_output`. 16-bit floats are accumulated in float32. Integers are exact
         modulo ``2**bits``. For an empty batch it is zeros.
@@ -393,7 +393,7 @@ def conv1d_weight(
 
     Returns
     -------
-    ndarray, shape `weight_size`
+    ndarray, shape ``weight_size``
         As from `conv_weight`.
 
     See Also
@@ -445,7 +445,7 @@ def conv2d_weight(
 
     Returns
     -------
-    ndarray, shape `weight_size`
+    ndarray, shape ``weight_size``
         As from `conv_weight`.
 
     See Also
@@ -500,7 +500,7 @@ def conv3d_weight(
 
     Returns
     -------
-    ndarray, shape `weight_size`
+    ndarray, shape ``weight_size``
         As from `conv_weight`.
 
     See Also

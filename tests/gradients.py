@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,9 @@ class Gradient(Case):
     @property
     def precision(self) -> str:
         return self.options.get("precision") or "float32"
+
+    def with_options(self, **options: Any) -> Gradient:
+        return replace(self, options={**self.options, **options})
 
     @property
     def defined(self) -> Sums:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -131,7 +132,7 @@ def recorded(processor: Processor) -> Iterator[list[Launch]]:
 
 def launches_of(case: Case, processor: Processor = HOPPER) -> list[Launch]:
     with recorded(processor) as launches:
-        getattr(cupyconv, case.function)(**case.arrays, **case.options)
+        operator.attrgetter(case.function)(cupyconv)(**case.arrays, **case.options)
     return launches
 
 

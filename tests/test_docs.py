@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import doctest
+import operator
 import re
 from pathlib import Path
 
 import pytest
 
 import cupyconv
+import cupyconv.grad
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -41,9 +43,11 @@ def test_readme_lists_every_function():
     assert set(re.findall(r"`(\w+)[`(]", table)) == set(cupyconv.__all__)
 
 
-@pytest.mark.parametrize("name", cupyconv.__all__)
+@pytest.mark.parametrize(
+    "name", [*cupyconv.__all__, *(f"grad.{name}" for name in cupyconv.grad.__all__)]
+)
 def test_docstring_example_runs(name):
-    value = getattr(cupyconv, name)
+    value = operator.attrgetter(name)(cupyconv)
     examples = doctest.DocTestFinder(recurse=False).find(value, name, globs={})
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     attempted = sum(runner.run(example).attempted for example in examples)

@@ -12,8 +12,13 @@ from numpydoc.validate import validate
 
 import cupyconv
 import cupyconv.dask
+import cupyconv.grad
 
-NAMES = (*cupyconv.__all__, *(f"dask.{name}" for name in cupyconv.dask.__all__))
+MODULES = {"dask": cupyconv.dask, "grad": cupyconv.grad}
+NAMES = (
+    *cupyconv.__all__,
+    *(f"{module}.{name}" for module, contents in MODULES.items() for name in contents.__all__),
+)
 
 # What numpydoc checks and this library does otherwise.
 OTHERWISE = {

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import cupyconv
 import cupyconv.dask
+import cupyconv.grad
 from benchmarks.cases import Convolution, load
 from benchmarks.precisions import PRECISIONS
 from cupyconv import _chips, _explain
@@ -83,6 +84,7 @@ def test_every_function_that_takes_arrays_can_be_explained() -> None:
         return {n: inspect.unwrap(function).__annotations__[n] for n in parameters}
 
     public = [getattr(cupyconv, name) for name in cupyconv.__all__]
+    public += [getattr(cupyconv.grad, name) for name in cupyconv.grad.__all__]
     functions = [function for function in public if inspect.isfunction(function)]
     takers = [f for f in functions if any("Array" in a for a in annotations(f).values())]
     takers.remove(explain)

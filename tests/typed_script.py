@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import assert_type
 
 import cupyconv
+from cupyconv import grad
 
 AnyArray = NDArray[Any]
 
@@ -30,6 +31,12 @@ def convolutions(x: NDArray[np.float32]) -> None:
     assert_type(cupyconv.conv_transpose2d(x, w, stride=2, output_size=(17, 18)), AnyArray)
     assert_type(cupyconv.conv_transpose1d(x[0, :, 0], w[:, :, 0]), AnyArray)
     assert_type(cupyconv.conv_transpose3d(x[:, :, None], w[:, :, None]), AnyArray)
+
+
+def gradients(x: NDArray[np.float32], w: NDArray[np.float32]) -> None:
+    y = cupyconv.conv2d(x, w)
+    assert_type(grad.conv2d_input(x.shape, w, y), AnyArray)
+    assert_type(grad.conv2d_weight(x, w.shape, y, precision="tf32"), AnyArray)
 
 
 def the_rest(x: NDArray[np.float32], c: NDArray[np.float64]) -> None:
@@ -68,4 +75,5 @@ def wrong_calls(x: NDArray[np.float32]) -> None:
 if __name__ == "__main__":
     image = np.ones((1, 4, 8, 8), np.float32)
     convolutions(image)
+    gradients(image, np.ones((4, 4, 3, 3), np.float32))
     the_rest(image, np.ones(4))

@@ -1,6 +1,7 @@
 # make demo    set up .venv and run the main job
 # make check   set up .venv and run lint, types and the tests that compile nothing, in two minutes
 # make test    set up .venv and run lint, types and all tests
+# make clients set up .venv with SigPy and run the tests of libraries that call this one
 # make format  bring the Python code into its form
 # make docs    set up .venv and build the documentation in docs/build/html
 #
@@ -13,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed-cuda$(CUDA)
 
-.PHONY: demo check test plain convolutions mutants instances emulated format docs clean
+.PHONY: demo check test clients plain convolutions mutants instances emulated format docs clean
 
 demo: $(INSTALLED)
 	$(BIN)/python -m demo
@@ -34,6 +35,10 @@ check: $(INSTALLED)
 		$(foreach part,$(LONGER),--ignore tests/test_$(part).py)
 
 LONGER := benchmarks compile dask documentation gallery packaging pictures resources toolkit
+
+clients: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --editable ".[clients]"
+	CLIENT_EXAMPLES=500 $(BIN)/python -m pytest tests/test_clients.py
 
 # The parts of the tests, two at a time, in an order that keeps both cores busy to the end: of NumPy's
 # BLAS a second thread would wait in a loop. All but plain run on the emulator. Of the mutants and the

@@ -29,7 +29,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 examples = 0
 set_aside = 0
+without_sigpy = 0
 small_tiles = direct_conv.SMALL_TILES
+
+# Else an import of PyLops loads cuBLAS wherever CuPy is installed, with a GPU or without.
+os.environ.setdefault("CUPY_PYLOPS", "0")
 
 if os.environ.get("CUPYCONV_NO_POOL"):  # tests/sanitize.py
     import cupy
@@ -96,11 +100,11 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
     """Keep the share of the day. Without a GPU, set the tests aside that need one; fail where
-    nothing else was asked for.
+    nothing else was asked for. Without SigPy, set its tests aside.
 
     Large arrays are not for the emulator: the other backends have them.
     """
-    global set_aside
+    global set_aside, without_sigpy
     slow = [
         item for item in items if {"emulator", "large"} <= {m.name for m in item.iter_markers()}
     ]
@@ -114,6 +118,11 @@ def pytest_collection_modifyitems(
         (own if whole or in_share(item.nodeid, shares, day) else others).append(item)
     items[:] = own
     config.hook.pytest_deselected(items=others)
+    if importlib.util.find_spec("sigpy") is None:
+        callers = [item for item in items if item.get_closest_marker("sigpy")]
+        items[:] = [item for item in items if item not in callers]
+        config.hook.pytest_deselected(items=callers)
+        without_sigpy = len(callers)
     needy = [item for item in items if item.get_closest_marker("gpu")]
     if needy and gpu_is_present():
         needy = [item for item in needy if item.get_closest_marker("wgmma") and not has_wgmma()]
@@ -157,6 +166,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"hypothesis examples: {examples}")
+    if without_sigpy:
+        terminalreporter.write_line(
+            f"sigpy: {without_sigpy} tests set aside, as SigPy is not installed; 'make clients' "
+            "installs it and runs them"
+        )
     if set_aside:
         terminalreporter.write_line(
             f"gpu: {set_aside} tests set aside, as there is no GPU here that runs them; "

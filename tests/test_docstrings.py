@@ -11,10 +11,11 @@ import pytest
 from numpydoc.validate import validate
 
 import cupyconv
+import cupyconv.cudnn
 import cupyconv.dask
 import cupyconv.grad
 
-MODULES = {"dask": cupyconv.dask, "grad": cupyconv.grad}
+MODULES = {"cudnn": cupyconv.cudnn, "dask": cupyconv.dask, "grad": cupyconv.grad}
 NAMES = (
     *cupyconv.__all__,
     *(f"{module}.{name}" for module, contents in MODULES.items() for name in contents.__all__),

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
@@ -39,6 +40,8 @@ ArrayOrDask: TypeAlias = Any
 Operands: TypeAlias = tuple[da.Array, ArrayOrDask, ArrayOrDask | None]
 # A function that computes a block of the result from the joined inputs and the parameters.
 Function: TypeAlias = Callable[..., Array]
+Key: TypeAlias = tuple[Any, ...]
+Graph: TypeAlias = dict[Key, Any]
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -49,11 +52,13 @@ def check(
     required: Mapping[str, ArrayOrDask],
     optional: Mapping[str, ArrayOrDask | None],
     dtypes: frozenset[str] = arrays.CONVOLVED,
+    divided: Sequence[str] = ("input",),
 ) -> None:
-    """Raise unless the input is a Dask array and all arrays have one kind and known sizes."""
-    if not isinstance(required["input"], da.Array):
-        kind = type(required["input"]).__name__
-        raise TypeError(f"{name}: input must be a Dask array, got {kind}")
+    """Raise unless the arrays `divided` are Dask arrays, and all have one kind and known sizes."""
+    for argument in divided:
+        if not isinstance(required[argument], da.Array):
+            kind = type(required[argument]).__name__
+            raise TypeError(f"{name}: {argument} must be a Dask array, got {kind}")
     arrays.check(name, _like_chunks(required), _like_chunks(optional), dtypes)
     for argument, array in {**required, **optional}.items():
         if isinstance(array, da.Array) and any(math.isnan(size) for size in array.shape):
@@ -71,14 +76,16 @@ def _like_chunks(given: Mapping[str, ArrayOrDask | None]) -> dict[str, Array | N
     }
 
 
-def check_one_chunk(name: str, what: str, array: da.Array, axes: Sequence[int]) -> None:
-    """Raise if the input, `array`, is divided along one of the axes."""
+def check_one_chunk(
+    name: str, what: str, array: da.Array, axes: Sequence[int], argument: str = "input"
+) -> None:
+    """Raise if the `argument` of the call, `array`, is divided along one of the axes."""
     for axis in axes:
         if len(array.chunks[axis]) > 1:
             raise ValueError(
-                f"{name}: input must have {what} in one chunk, got chunks {array.chunks[axis]} "
-                f"along axis {axis} of an input of shape {array.shape}; "
-                f"input.rechunk({{{axis}: -1}}) joins them"
+                f"{name}: {argument} must have {what} in one chunk, got chunks "
+                f"{array.chunks[axis]} along axis {axis} of an {argument} of shape {array.shape}; "
+                f"{argument}.rechunk({{{axis}: -1}}) joins them"
             )
 
 
@@ -100,6 +107,36 @@ def _cut(chunk: Array, inside: tuple[slice, ...]) -> Array:
         return chunk[inside].copy()
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What one block reads: a window of an array, in parts from one or several chunks.
+
+    Attributes
+    ----------
+    block : tuple of int
+        Index of the block along each axis.
+    windows : tuple of Window
+        The window along each axis.
+    keys : list of tuple
+        Keys of the parts in the graph.
+    places : list of tuple of slice
+        The place of each part within the window.
+    """
+
+    block: tuple[int, ...]
+    windows: tuple[Window, ...]
+    keys: list[Key]
+    places: list[tuple[slice, ...]]
+
+    def task(self, function: Function) -> Function:
+        """Return a task that takes the parts and further arguments of `function`.
+
+        It calls `function` on the joined parts.
+        """
+        shape = tuple(window.stop - window.start for window in self.windows)
+        return partial(_on_parts, function, shape, self.places)
+
+
 def _on_parts(
     function: Function,
     shape: tuple[int, ...],
@@ -116,6 +153,32 @@ def _on_parts(
         for place, part in zip(places, parts, strict=True):
             window[place] = part
     return function(window, *parameters)
+
+
+def read_windows(
+    graph: Graph, halo: str, array: da.Array, windows: Sequence[Sequence[Window]]
+) -> Iterator[Reading]:
+    """Yield what each block reads of `array`, the blocks in row-major order.
+
+    `windows` has, for each axis, the windows that the blocks along this axis read. The tasks that
+    cut parts out of chunks are added to `graph`; the first item of their keys is `halo`.
+    """
+    parts_along = [
+        [windows_.parts(ends, window.start, window.stop) for window in along]
+        for along, ends in zip(windows, map(_ends, array.chunks), strict=True)
+    ]
+    for block in itertools.product(*(range(len(along)) for along in windows)):
+        pieces = itertools.product(*(along[i] for along, i in zip(parts_along, block, strict=True)))
+        keys, places = [], []
+        for number, piece in enumerate(pieces):  # a piece is one part along each axis
+            key = chunk = (array.name, *(part.chunk for part in piece))
+            if not all(part.whole for part in piece):
+                key = (halo, *block, number)
+                graph[key] = (partial(_cut, inside=tuple(part.inside for part in piece)), chunk)
+            keys.append(key)
+            places.append(tuple(part.place for part in piece))
+        block_windows = tuple(along[i] for along, i in zip(windows, block, strict=True))
+        yield Reading(block, block_windows, keys, places)
 
 
 def by_block(
@@ -141,26 +204,11 @@ def by_block(
         None if parameter is None else (parameter.name, *(0,) * parameter.ndim)
         for parameter in parameters
     ]
-    parts_along = [
-        [windows_.parts(ends, window.start, window.stop) for window in along]
-        for along, ends in zip(windows, map(_ends, array.chunks), strict=True)
-    ]
-    graph: dict[tuple[Any, ...], Any] = {}
-    for block in itertools.product(*(range(len(along)) for along in windows)):
-        block_windows = tuple(along[i] for along, i in zip(windows, block, strict=True))
-        pieces = itertools.product(*(along[i] for along, i in zip(parts_along, block, strict=True)))
-        keys, places = [], []
-        for number, piece in enumerate(pieces):  # a piece is one part along each axis
-            key = chunk = (array.name, *(part.chunk for part in piece))
-            if not all(part.whole for part in piece):
-                key = (halo, *block, number)
-                graph[key] = (partial(_cut, inside=tuple(part.inside for part in piece)), chunk)
-            keys.append(key)
-            places.append(tuple(part.place for part in piece))
-        shape = tuple(window.stop - window.start for window in block_windows)
-        task = partial(_on_parts, function_on(block_windows), shape, places)
-        key = (result, *block)
-        graph[key] = (task, keys, *parameter_keys)
+    graph: Graph = {}
+    for reading in read_windows(graph, halo, array, windows):
+        task = reading.task(function_on(reading.windows))
+        key = (result, *reading.block)
+        graph[key] = (task, reading.keys, *parameter_keys)
     layers = HighLevelGraph.from_collections(result, graph, dependencies=[array, *given])
     meta = arrays.kind_of(array._meta)((0,) * len(chunks), dtype)
     return da.Array(layers, result, chunks, meta=meta)
@@ -201,23 +249,30 @@ def convolve(
     options: dict[str, Any],
     rank: int | None,
     precision: str | None,
+    name: str = "",
+    argument: str = "input",
 ) -> da.Array:
     """Return a convolution by `function`. `describe` turns shapes and `options` into its geometry.
 
-    `rank` is the number of spatial axes, or None if the weight determines it.
+    `rank` is the number of spatial axes, or None if the weight determines it. Errors call the
+    function `name`, by default its own name, and the first operand `argument`.
     """
     array, weight, bias = operands
-    name = function.__name__
-    check(name, {"input": array, "weight": weight}, {"bias": bias})
+    name = name or function.__name__
+    check(name, {argument: array, "weight": weight}, {"bias": bias}, divided=(argument,))
     bias_shape = None if bias is None else bias.shape
     geometry = describe(name, array.shape, weight.shape, bias_shape, **options, rank=rank)
-    dtype = arrays.result_dtype(name, array, weight)
+    dtype = arrays.result_dtype(name, array, weight, data_name=argument)
     arrays.check_bias(name, bias, dtype)
     # Workers compute outside of the `precision` block that encloses this call.
     precision = _precision.resolve(name, precision)
     lead = array.ndim - geometry.rank  # axes before the spatial ones
-    check_one_chunk(name, "all channels", array, [lead - 1])
-    windows, sizes = divided(_axes(geometry), array.chunks[lead:], transposed=geometry.transposed)
+    check_one_chunk(name, "all channels", array, [lead - 1], argument)
+    if 0 in geometry.out_shape[lead:]:  # the input of a convolution may have empty axes
+        shape = geometry.out_shape
+        chunks = (*array.chunks[: lead - 1], *((size,) for size in shape[lead - 1 :]))
+        return da.zeros_like(array, dtype=dtype, shape=shape, chunks=chunks)
+    windows, sizes = divided(axes_of(geometry), array.chunks[lead:], transposed=geometry.transposed)
     # These values come from the geometry, so the graph holds no object that the caller can change.
     known = {"stride": geometry.stride, "dilation": geometry.dilation, "groups": geometry.groups}
     settled = {option: value for option, value in known.items() if option in options}
@@ -243,7 +298,7 @@ def convolve(
     )
 
 
-def _axes(geometry: ConvGeometry) -> list[Axis]:
+def axes_of(geometry: ConvGeometry) -> list[Axis]:
     """Return the spatial axes in the form that `_windows` needs."""
     return [
         Axis(axis.size_in, axis.size_out, dilation * (axis.kernel - 1) + 1, stride, pad)

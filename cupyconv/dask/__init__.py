@@ -5,6 +5,8 @@ An array may be divided into chunks along its batch and its spatial axes, but no
 computed block by block: each block reads the inputs that its outputs need, from one or several
 chunks, and is padded only at the ends of the undivided array. Computation starts when the result is
 asked for, as usual in Dask.
+
+Gradients of convolutions are in `cupyconv.dask.grad`.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from . import _blocks, _convolution, _geometry
-from ._arguments import IntOrSequence, Padding
-from ._arrays import Array
-from ._blocks import ArrayOrDask
-from ._dask_norms import batch_norm, group_norm, max_pool2d
-from ._signatures import readable
+from .. import _blocks, _convolution, _geometry
+from .._arguments import IntOrSequence, Padding
+from .._arrays import Array
+from .._blocks import ArrayOrDask
+from .._dask_norms import batch_norm, group_norm, max_pool2d
+from .._signatures import readable
+from . import grad as grad
 
 if TYPE_CHECKING:
     import dask.array as da

@@ -88,7 +88,13 @@ def _channel_advice(input_shape: Shape, rank: int, channels: int) -> str:
         order = (*axes[:before], axes[-1], *axes[before:-1])
         return f"; input has shape {input_shape}: move the channel axis, input.transpose{order}"
     if before == 0 and channels == 1:
-        return f"; input has shape {input_shape}: input[:, None] makes its first axis a batch axis"
+        colours = ""
+        if rank == 2 and input_shape[-1] in (3, 4):
+            colours = ", and input.transpose(2, 0, 1)[:, None] its last one, of colours"
+        return (
+            f"; input has shape {input_shape}: input[:, None] makes its first axis a batch axis"
+            + colours
+        )
     return ""
 
 

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).parent / "static" / "deblurring.png"
-ENLARGED, MARGIN, CAPTION = 3, 6, 24  # pixels
+ENLARGED, MARGIN, CAPTION, INDENT = 3, 6, 36, 4  # pixels
 COLOURS = 128  # of the palette, which keeps the file small
 
 
@@ -37,13 +37,13 @@ def strip(page: SimpleNamespace) -> Image.Image:
     }
     size = ENLARGED * page.FRAME
     sheet = Image.new("RGB", (len(panels) * (size + MARGIN) - MARGIN, CAPTION + size), "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=15)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=24)
     for place, (caption, image) in enumerate(panels.items()):
         left = place * (size + MARGIN)
         values = page.to_host(page.stretched(image)).transpose(1, 2, 0)
         pixels = Image.fromarray(np.rint(255 * values).astype(np.uint8))
         sheet.paste(pixels.resize((size, size), Image.Resampling.NEAREST), (left, CAPTION))
-        draw.text((left, CAPTION / 2 - 1), caption, fill="black", font=font, anchor="lm")
+        draw.text((left + INDENT, CAPTION / 2 - 1), caption, fill="black", font=font, anchor="lm")
     return sheet
 
 

@@ -91,6 +91,18 @@ def test_a_stack_of_images_without_a_channel_axis(sizes: list[int], batch: int) 
         assert getattr(cupyconv, name)(stack, weight).shape[:2] == (batch, 1)
 
 
+@pytest.mark.parametrize("function", ["conv2d", "conv_transpose2d", "depthwise_conv2d"])
+@pytest.mark.parametrize("colours", [3, 4])
+def test_one_filter_for_a_photograph_with_colours_last(function: str, colours: int) -> None:
+    photograph, weight = values(6, 8, colours), values(1, 1, 3, 3)
+    _, first, advice = refused(function, photograph, weight).partition("batch axis, and ")
+    assert first
+    planes = eval(advice.split(" its ")[0], {"input": photograph})
+    filtered = getattr(cupyconv, function)(planes, weight, padding=1)
+    assert filtered.shape == (colours, 1, 6, 8)
+    assert_same_bits(planes[:, 0], np.moveaxis(photograph, -1, 0))
+
+
 def test_no_axis_is_guessed_where_no_guess_is_right() -> None:
     for shape in ((2, 5, 6, 7), (2, 4, 6, 7), (5, 6, 7)):
         with pytest.raises(ValueError, match="input must have groups") as caught:

@@ -72,14 +72,22 @@ def _check_arrays(
 
 @contextmanager
 def _renamed(name: str, names: dict[str, str]) -> Iterator[None]:
-    """Give the arguments in errors of the function `name` the `names` that they have here."""
+    """Give the arguments in errors of the function `name` the `names` that they have here.
+
+    A shape that is an argument elsewhere is the shape of an array here.
+    """
+
+    def renamed(word: re.Match[str]) -> str:
+        shape = ".shape" if word[1].endswith("_size") and word[2] else ""
+        return f"{names[word[1]]}{shape}{word[2]}"
+
     try:
         yield
     except (TypeError, ValueError) as error:
         if not str(error).startswith(f"{name}: "):
             raise
-        words = re.compile(rf"\b(?:the )?({'|'.join(names)})\b")
-        text = words.sub(lambda word: names[word[1]], str(error)).replace("padding=", "pad=")
+        words = rf"\b(?:the )?({'|'.join(names)})\b([=[]?)"
+        text = re.sub(words, renamed, str(error)).replace("padding=", "pad=")
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(text) from None
 
@@ -251,7 +259,7 @@ def convolution_backward_data(
     precision = _precision(name, tensor_core)
     _check_layouts(name, {"d_layout": (d_layout, "x y"), "w_layout": (w_layout, "W")})
     _check_arrays(name, {"W": W, "x": x, "y": y}, {"b": b}, pad, W)
-    names = {"input": "y", "input_size": "y.shape", "grad_output": "x"}
+    names = {"input": "y", "input_size": "y", "grad_output": "x"}
     with _renamed(name, {**names, "weight": "W", "bias": "b", "out": "y"}):
         options = (y.shape, stride, pad, dilation, groups, None)
         convolve(name, _backward_data, (x, W, b), options, precision, y, INPUT_GRADIENT)
@@ -322,7 +330,7 @@ def convolution_backward_filter(
     precision = _precision(name, tensor_core)
     _check_layouts(name, {"d_layout": (d_layout, "x gy"), "w_layout": (w_layout, "gW")})
     _check_arrays(name, {"x": x, "gy": gy, "gW": gW}, {}, pad, gW)
-    names = {"input": "x", "weight_size": "gW.shape", "grad_output": "gy"}
+    names = {"input": "x", "weight_size": "gW", "grad_output": "gy"}
     with _renamed(name, {**names, "weight": "gW", "out": "gW"}):
         options = (gW.shape, stride, pad, dilation, groups, None)
         operands = x, gy, None

@@ -15,7 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import cupyconv
-from backends import CupyBackend, NumpyBackend
+from backends import CupyBackend, NumpyBackend, every_backend
 from bounds import assert_same_bits
 from cupyconv import cudnn
 from reference import Array
@@ -146,27 +146,36 @@ def test_backward_filter(backend: NumpyBackend, drawn: Any, mode: Any) -> None:
     np.testing.assert_array_equal(backend.to_numpy(gW), expected)
 
 
-@on_numpy_and_cupy
-@pytest.mark.parametrize("tensor_core", PRECISIONS)
-def test_bits_of_the_functions_behind_them(backend: NumpyBackend, tensor_core: str) -> None:
-    """In the precision of `tensor_core`, whatever block the call is in."""
+@every_backend
+def test_bits_of_the_functions_behind_them(backend: NumpyBackend) -> None:
     rng = np.random.default_rng(0)
-    sizes = (2, 64, 15, 18), (32, 32, 3, 3), (2, 32, 8, 9)
-    x, W, gy = (backend.asarray(rng.standard_normal(size).astype(np.float32)) for size in sizes)
-    y, gx, gW = (backend.poisoned(a.shape, np.float32) for a in (gy, x, W))
-    options = {"stride": 2, "dilation": 1, "groups": 2, "precision": PRECISIONS[tensor_core]}
-    numbers = 1, 2, 1, 2
-    mode = {"auto_tune": False, "tensor_core": tensor_core}
-    with cupyconv.precision("tf32"):
-        cudnn.convolution_forward(x, W, None, y, *numbers, **mode)
-        cudnn.convolution_backward_data(W, gy, None, gx, *numbers, deterministic=False, **mode)
-        cudnn.convolution_backward_filter(x, gy, gW, *numbers, deterministic=False, **mode)
-    for result, expected in (
-        (y, cupyconv.conv2d(x, W, padding=1, **options)),
-        (gx, cupyconv.grad.conv2d_input(x.shape, W, gy, padding=1, **options)),
-        (gW, cupyconv.grad.conv2d_weight(x, W.shape, gy, padding=1, **options)),
-    ):
-        assert_same_bits(backend.to_numpy(result), backend.to_numpy(expected))
+    sizes = (2, 32, 7, 8), (32, 16, 3, 3), (2, 32, 4, 4), (32,)
+    x, W, gy, b = (backend.asarray(rng.standard_normal(size).astype(np.float32)) for size in sizes)
+    options = {"stride": 2, "padding": 1, "groups": 2, "precision": "tf32"}
+    mode = {"auto_tune": False, "tensor_core": "always"}
+    backward = {**mode, "deterministic": False}
+    transposed = {**options, "output_padding": (0, 1)}
+
+    def written(name: str, *arrays: Any, like: Any, **mode: Any) -> Array:
+        out = backend.poisoned(like.shape, np.float32)
+        backend.call(f"cudnn.{name}", *arrays, out, 1, 2, 1, 2, **mode)
+        return backend.to_numpy(out)
+
+    def right(name: str, *arguments: Any, **options: Any) -> Array:
+        return backend.to_numpy(backend.call(name, *arguments, **options))
+
+    assert_same_bits(
+        written("convolution_forward", x, W, b, like=gy, **mode),
+        right("conv2d", x, W, b, **options),
+    )
+    assert_same_bits(
+        written("convolution_backward_data", W, gy, b, like=x, **backward),
+        right("conv_transpose2d", gy, W, b, **transposed),
+    )
+    assert_same_bits(
+        written("convolution_backward_filter", x, gy, like=W, **backward),
+        right("grad.conv2d_weight", x, W.shape, gy, **options),
+    )
 
 
 @pytest.mark.parametrize("tensor_core", PRECISIONS)
@@ -285,7 +294,7 @@ WRONG: list[tuple[str, Mapping[str, Any], type[Exception], str]] = [
         "x must have the shape of the convolution's result, (2, 6, 3, 7), got x of shape "
         "(2, 6, 2, 7) with y.shape=(2, 4, 6, 7), W of shape (6, 2, 3, 2), ",
     ),
-    (BACKWARD_DATA, {"y": of(6, 7)}, ValueError, "y.shape must have 4 sizes, or 3 without a batch"),
+    (BACKWARD_DATA, {"y": of(6, 7)}, ValueError, "y must have 4 axes, or 3 without a batch"),
     (BACKWARD_DATA, {"y": of(2, 3, 6, 7)}, ValueError, "y must have groups * W.shape[1] channels"),
     (BACKWARD_DATA, {"y": of(2, 4, 6, 7, dtype="f8")}, TypeError, "y must have dtype float32, got"),
     (BACKWARD_FILTER, {"gW": None}, TypeError, "gW must be a NumPy or CuPy array, got NoneType"),

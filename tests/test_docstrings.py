@@ -15,7 +15,12 @@ import cupyconv.cudnn
 import cupyconv.dask
 import cupyconv.grad
 
-MODULES = {"cudnn": cupyconv.cudnn, "dask": cupyconv.dask, "grad": cupyconv.grad}
+MODULES = {
+    "cudnn": cupyconv.cudnn,
+    "dask": cupyconv.dask,
+    "dask.grad": cupyconv.dask.grad,
+    "grad": cupyconv.grad,
+}
 NAMES = (
     *cupyconv.__all__,
     *(f"{module}.{name}" for module, contents in MODULES.items() for name in contents.__all__),

@@ -108,7 +108,10 @@ plt.show()
 #      - cupyconv
 #    * - Arrays
 #      - tensors, with gradients
-#      - CuPy or NumPy arrays, no gradients. ``cupy.from_dlpack(tensor)`` shares a tensor's memory
+#      - CuPy or NumPy arrays. ``cupy.from_dlpack(tensor)`` shares a tensor's memory
+#    * - Gradients
+#      - ``loss.backward()``
+#      - one call each, in ``cupyconv.grad``
 #    * - Precision
 #      - float32 convolutions use TF32 on GPUs that have it, unless
 #        ``torch.backends.cudnn.allow_tf32`` is false, for the process

@@ -25,10 +25,10 @@ SCRIPTS = {path.stem for path in EXAMPLES.glob("*.py")} - {"gallery"}
 PUBLIC = [
     *cupyconv.__all__,
     *(
-        f"{name}.{function}"
-        for _, name, package in pkgutil.iter_modules(cupyconv.__path__)
-        if not package and not name.startswith("_")
-        for function in importlib.import_module(f"cupyconv.{name}").__all__
+        f"{name.removeprefix('cupyconv.')}.{function}"
+        for _, name, _ in pkgutil.walk_packages(cupyconv.__path__, "cupyconv.")
+        if "._" not in name
+        for function in importlib.import_module(name).__all__
     ),
 ]
 GPU_EXAMPLES = {

@@ -51,6 +51,49 @@ def test_runs_on_the_arrays_that_it_is_given(run: Run, script: str) -> None:
     assert results
 
 
+# Blind deconvolution of a burst --------------------------------------------------------------
+
+
+def test_steps_of_sky_and_kernels_go_down_both_gradients(run: Run) -> None:
+    """The gradients are those of finite differences, far from the truth as well."""
+    page = run("blind_deconvolution")
+    rng = np.random.default_rng(0)
+    for sky, kernels in ((page.sky, page.kernels), page.runs["burst, blind"][3]):
+        change_sky, change_kernels = (
+            1e-4 * a * page.xp.asarray(rng.choice([-1, 1], a.shape)) for a in (sky, kernels)
+        )
+        for gradient, sky_step, kernel_step in (
+            (page.sky_gradient, change_sky, 0),
+            (page.kernel_gradient, 0, change_kernels),
+        ):
+            ahead = page.loss(sky + sky_step, kernels + kernel_step, page.frames)
+            behind = page.loss(sky - sky_step, kernels - kernel_step, page.frames)
+            slope = float((gradient(sky, kernels, page.frames) * (sky_step + kernel_step)).sum())
+            # Rounding of a loss of 4e7, and the third order of the step.
+            assert (ahead - behind) / 2 == pytest.approx(slope, rel=1e-4, abs=1e-7)
+
+
+def test_the_loss_falls_in_each_blind_iteration(run: Run) -> None:
+    page = run("blind_deconvolution")
+    for name in page.BLIND:
+        assert np.diff(page.losses[name]).max() < 0
+        for sky, kernels in page.runs[name]:
+            assert float(sky.min()) > 0 and float(kernels.min()) > 0
+            assert page.to_host(kernels.sum(axis=(1, 2, 3))) == pytest.approx(1)
+
+
+def test_a_burst_says_more_than_one_frame(run: Run) -> None:
+    page = run("blind_deconvolution")
+    burst, single, known = (np.array(values) for values in page.quality.values())
+    frame = page.psnr(page.frames[:1])
+    assert 0.6 < (burst.max() - frame) / (known.max() - frame) < 0.75
+    assert np.diff(burst).min() > 0
+    assert burst.max() > single.max() + 3 and single.max() > single[-1]
+    assert page.losses["one frame, blind"][-1] < 0 < page.losses["burst, blind"][-1]
+    errors = [page.kernel_error(kernels) for _, kernels in page.runs["burst, blind"]]
+    assert np.diff(errors).max() < 0
+
+
 # Enlargement without checkerboards -----------------------------------------------------------
 
 

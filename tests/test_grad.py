@@ -64,8 +64,10 @@ EXAMPLES: list[tuple[Shape, Shape, Any, dict[str, Any]]] = [
     ((2, 3, 6), (4, 3, 2), "uint64", {"stride": 5, "padding": "same"}),
     # One output position or tap, many, and more of them than a partial sum has.
     ((1, 1, 2_005), (1, 1, 2_000), "float32", {}),
-    ((1, 1, 9_005), (1, 1, 6), "float32", {}),
-    ((2, 1, 300), (2, 1, 200), "float32", {}),
+    ((1, 1, 9_005), (1, 1, 6), "int64", {}),
+    ((3, 2, 60), (3, 2, 40), "float16", {}),
+    ((3, 2, 60), (3, 2, 40), ml_dtypes.bfloat16, {}),
+    ((2, 1, 300), (2, 1, 200), "int32", {}),
     ((1, 2, 20, 20), (3, 2, 19, 2), "float32", {}),
     # Groups: depthwise, more than one row for each channel, and more than a grid's second axis has.
     ((2, 6, 9, 9), (6, 1, 3, 3), "float16", {"groups": 6, "padding": 1}),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def noted(case: Case, kernels: tuple[str | None, ...], processor: Processor) -> 
     for kernel in kernels:
         _calls.kept.clear()
         with choice.forced(kernel):
-            getattr(cupyconv, case.function)(**arrays, **case.options)
+            operator.attrgetter(case.function)(cupyconv)(**arrays, **case.options)
     return device.digest.hexdigest()[:16]
 
 

@@ -24,6 +24,7 @@ from fuzz_sizes import (
     shrink,
     too_large,
 )
+from gradients import KINDS, Gradient, gradient_of, result_shape
 from reference import Array, Shape
 from strategies import (
     COMPLEX,
@@ -82,6 +83,9 @@ class Example:
     def samples_are_independent(self) -> bool:
         """Whether each sample of the result follows from that sample of the input alone."""
         case = self.case
+        if isinstance(case, Gradient):
+            y = case["grad_output"]
+            return case.kind == "input" and y.ndim == case["weight"].ndim and y.shape[0] > 0
         if len(self.cases) > 1 or not case["input"].shape[0]:
             return False
         if case.function in ("batch_norm", FUSED):
@@ -93,8 +97,10 @@ def example(seed: int, number: int, budget: Budget) -> Example:
     """Return what a number draws."""
     draw = Draw(np.random.default_rng([seed, number]))
     kind = draw.rng.random()
-    if kind < 0.74:
+    if kind < 0.60:
         return _with_layouts(draw, *_convolution(draw, budget))
+    if kind < 0.74:
+        return _with_layouts(draw, *_gradient(draw, budget))
     if kind < 0.80:
         return _with_layouts(draw, _norm(draw, budget), (None,))
     if kind < 0.85:
@@ -162,8 +168,28 @@ def _dtypes(draw: Draw) -> tuple[Any, Any, str | None]:
 
 def _convolution(draw: Draw, budget: Budget) -> tuple[Convolution, Order]:
     """A call of a convolution or a transposed one, and the kernels that are to run it."""
+    return _either(draw, budget, draw.chance(0.5))
+
+
+def _gradient(draw: Draw, budget: Budget) -> tuple[Gradient, Order]:
+    """A call of a gradient of a convolution, and the kernels that are to run it."""
+    case, kernels = _either(draw, budget, transposed=False)
+    kind = draw.one(KINDS)
+    kept, replaced = ("weight", "input") if kind == "input" else ("input", "weight")
+    shapes = case["input"].shape, case["weight"].shape
+    steps = {name: case.options[name] for name in ("stride", "padding", "dilation")}
+    y = values(draw.rng, result_shape(*shapes, **steps), case[replaced].dtype, draw.one(STYLES))
+    if draw.chance(0.06):
+        plant(draw.rng, y)
+    options = {**steps, "groups": case.groups, "precision": case.options["precision"]}
+    named = len(shapes[1]) - 2 if len(shapes[1]) < 6 and draw.chance(0.5) else None
+    gradient = gradient_of(kind, (case[kept], y), shapes, options, named)
+    return gradient, kernels if kind == "input" else (None,)
+
+
+def _either(draw: Draw, budget: Budget, transposed: bool) -> tuple[Convolution, Order]:
+    """A call of one of both directions, and the kernels that are to run it."""
     sizes = draw.one(FAMILIES)(draw)
-    transposed = draw.chance(0.5)
     empty = draw.rng.random()
     if empty < 0.06:
         return _of_sizes(draw, budget, sizes, transposed, empty_axis=True), _kernels(draw)

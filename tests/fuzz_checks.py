@@ -26,106 +26,14 @@ from bounds import assert_normalized, assert_same_bits
 from cupyconv import _device
 from cupyconv._kernels.launches import Launch
 from emulator.device import EmulatedDevice
-from reference import Array, Axis, Sums
+from fuzz_definitions import Result, largest, sums, weight_sums
+from gradients import Gradient
+from reference import Array, Sums
 from strategies import FUSED, Case, Convolution, floating, lay_out, poison
-
-Result = Any  # an array of NumPy's or of CuPy's
 
 
 class Wrong(AssertionError):
     """A result, or what lies around it, is not what it must be."""
-
-
-# The definition ------------------------------------------------------------------------------
-
-
-def sums(
-    x: Result, w: Result, b: Result | None, axes: list[Axis], groups: int, transposed: bool
-) -> Sums:
-    """The sum of products, tap by tap, of arrays on their own device."""
-    xp = np if isinstance(x, np.ndarray) else _cupy()
-    dtype = np.result_type(x, w)
-    exact = dtype.kind in "iu"
-    wide = np.dtype(np.uint64 if exact else np.complex128 if dtype.kind == "c" else np.float64)
-    batch, lengths = x.shape[0], [a.large if transposed else a.small for a in axes]
-    x = x.astype(wide).reshape(batch, groups, x.shape[1] // groups, *x.shape[2:])
-    w = w.astype(wide).reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    rows = w.shape[2] if transposed else w.shape[1]
-    value = xp.zeros((batch, groups, rows, *lengths), wide)
-    scale = value if exact else xp.zeros(value.shape, np.float64)
-    terms = np.zeros(lengths)
-    for tap in np.ndindex(w.shape[3:]):
-        small, large = _reached(axes, tap)
-        source, target = (small, large) if transposed else (large, small)
-        columns = x[(..., *source)]
-        if columns.size == 0:
-            continue
-        shape = columns.shape[3:]
-        columns = columns.reshape(*columns.shape[:3], math.prod(shape))
-        matrix = w[(..., *tap)]
-        matrix = matrix.swapaxes(1, 2) if transposed else matrix
-        value[(..., *target)] += _product(xp, matrix, columns, shape)
-        terms[target] += matrix.shape[2]
-        if not exact:
-            scale[(..., *target)] += _product(xp, abs(matrix), abs(columns), shape)
-    shape = (batch, groups * rows, *lengths)
-    value, scale = value.reshape(shape), scale.reshape(shape)
-    if b is not None:
-        column = b.reshape(-1, *(1,) * len(axes))
-        value = value + column.astype(wide)
-        if not exact:
-            scale = scale + abs(column.astype(wide))
-    return Sums(value, scale, xp.asarray(terms))
-
-
-def _product(xp: Any, matrix: Result, columns: Result, shape: tuple[int, ...]) -> Result:
-    # With one channel a sum is a product, which is faster.
-    product = matrix * columns if matrix.shape[2] == 1 else xp.matmul(matrix, columns)
-    return product.reshape(*product.shape[:3], *shape)
-
-
-def _reach(axis: Axis, tap: int) -> tuple[slice, slice]:
-    """Positions of the small and of the large array that a tap ties to each other."""
-    shift = tap * axis.dilation - axis.before
-    start = max(-(shift // axis.stride), 0)
-    stop = max(min((axis.large - 1 - shift) // axis.stride + 1, axis.small), start)
-    if stop == start:
-        return slice(0, 0), slice(0, 0)
-    first, last = start * axis.stride + shift, (stop - 1) * axis.stride + shift
-    return slice(start, stop), slice(first, last + 1, axis.stride)
-
-
-def _reached(axes: list[Axis], tap: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """The same on all axes."""
-    small, large = zip(*map(_reach, axes, tap), strict=True)
-    return small, large
-
-
-def largest(
-    x: Result,
-    shape: tuple[int, ...],
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool,
-) -> Result:
-    """The largest element of each window, tap by tap; a NaN is larger than all."""
-    xp = np if isinstance(x, np.ndarray) else _cupy()
-    sizes = kernel_size, kernel_size if stride is None else stride, dilation, padding
-    axes = [
-        Axis(large, small, k, s, d, p, p)
-        for large, small, k, s, d, p in zip(x.shape[-2:], shape[-2:], *sizes, strict=True)
-    ]
-    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
-    found = xp.full(shape, lowest, x.dtype)
-    for tap in np.ndindex(*kernel_size):
-        small, large = _reached(axes, tap)
-        part = found[(..., *small)]
-        if part.size:
-            with np.errstate(invalid="ignore"):  # ml_dtypes warns of a bfloat16 NaN
-                found[(..., *small)] = xp.maximum(part, x[(..., *large)])
-    return found
 
 
 # A definition that takes longer is not worth it on each call.
@@ -179,6 +87,8 @@ def check_value(checks: Checks, case: Case, arrays: dict[str, Result], result: R
     """The result of a call on `arrays`, which are those of the case on the backend's device."""
     if isinstance(case, Convolution):
         _check_convolution(checks, case, arrays, result)
+    elif isinstance(case, Gradient):
+        _check_gradient(checks, case, arrays, result)
     elif case.function == "max_pool2d":
         expected = largest(arrays["input"], result.shape, **case.options)
         checks.equal_bits(result + 0, expected + 0, "pooling")
@@ -198,6 +108,30 @@ def _check_convolution(
     x = x[None] if unbatched else x
     with np.errstate(all="ignore"):
         found = sums(x, w, b, case.axes, case.groups, case.transposed)
+    _check_sums(checks, case, found, unbatched, result)
+
+
+def _check_gradient(
+    checks: Checks, case: Gradient, arrays: dict[str, Result], result: Result
+) -> None:
+    axes, groups, y = case.axes, case.options["groups"], arrays["grad_output"]
+    if math.prod(axis.kernel for axis in axes) > _MOST_TAPS:
+        return
+    unbatched = y.ndim == len(axes) + 1
+    y = y[None] if unbatched else y
+    with np.errstate(all="ignore"):
+        if case.kind == "input":
+            found = sums(y, arrays["weight"], None, axes, groups, transposed=True)
+        else:
+            x = arrays["input"]
+            found = weight_sums(x[None] if unbatched else x, y, axes, groups)
+    _check_sums(checks, case, found, unbatched and case.kind == "input", result)
+
+
+def _check_sums(
+    checks: Checks, case: Convolution | Gradient, found: Sums, unbatched: bool, result: Result
+) -> None:
+    """A result beside sums, of which the first one counts where the call is unbatched."""
     value, scale = (a[0] if unbatched else a for a in found[:2])
     dtype = case.dtype
     if result.shape != value.shape or result.dtype != dtype:
@@ -397,7 +331,7 @@ class Checker:
     ) -> Result:
         self.backend.kernel = kernel
         self.calls[case.function] += 1
-        return self.backend.call(case.function, **arrays, **case.options, **more)
+        return self.backend.call(case.function, **arrays, **{**case.options, **more})
 
     def _single(self, example: fuzz_cases.Example, rng: np.random.Generator) -> None:
         case = example.case
@@ -422,7 +356,7 @@ class Checker:
         copies = call(lambda _, a: a.copy(order="C"))
         self.checks.equal_bits(copies, result, "contiguous copies")
         if example.samples_are_independent:
-            self._check_samples(call, result, rng)
+            self._check_samples(case, call, result, rng)
         if "out" in example.layouts:
             self._check_out(call, result, rng, example.layouts["out"])
         if self.stream is not None:
@@ -436,7 +370,7 @@ class Checker:
     ) -> str | None:
         """The first kernel that takes the call: where one refuses, the direct kernel runs."""
         for kernel in order:
-            if kernel in (None, "direct") or not isinstance(case, Convolution):
+            if kernel in (None, "direct") or not isinstance(case, (Convolution, Gradient)):
                 return kernel
             first = len(self.launches)
             self._call(case, kernel, arrays)
@@ -445,17 +379,20 @@ class Checker:
         return order[0]
 
     def _check_samples(
-        self, call: Callable[..., Result], result: Result, rng: np.random.Generator
+        self, case: Case, call: Callable[..., Result], result: Result, rng: np.random.Generator
     ) -> None:
         """One sample alone, and a part of the batch, are what they are in the whole batch."""
         samples = result.shape[0]
+        gradient = isinstance(case, Gradient)
+        batched = "grad_output" if gradient else "input"
         n = int(rng.integers(samples))
         spans = [(n, n + 1)] if samples > 1 else []
         if samples > 2:
             first = int(rng.integers(samples - 1))
             spans.append((first, int(rng.integers(first + 1, samples + 1))))
         for first, end in spans:
-            part = call(lambda name, a, f=first, e=end: a[f:e] if name == "input" else a)
+            size = {"input_size": (end - first, *result.shape[1:])} if gradient else {}
+            part = call(lambda name, a, f=first, e=end: a[f:e] if name == batched else a, **size)
             self.checks.equal_bits(part, result[first:end], f"samples {first} to {end - 1} alone")
 
     def _check_out(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
 import reference
-from reference import Array, Shape, Sums
+from reference import Array, Axis, Shape, Sums
 from strategies import (
     CHANNELS,
     SAMPLES,
@@ -41,6 +41,21 @@ class Gradient(Case):
     @property
     def precision(self) -> str:
         return self.options.get("precision") or "float32"
+
+    @property
+    def shapes(self) -> tuple[Shape, Shape]:
+        """The shapes of the convolution's input and weight."""
+        if self.kind == "input":
+            return self.options["input_size"], self["weight"].shape
+        return self["input"].shape, self.options["weight_size"]
+
+    @property
+    def axes(self) -> list[Axis]:
+        input_shape, (_, _, *kernel) = self.shapes
+        names = ("stride", "padding", "dilation")
+        options = {name: self.options[name] for name in names if name in self.options}
+        lengths = input_shape[-len(kernel) :]
+        return reference.conv_axes(lengths, tuple(kernel), **options)
 
     def with_options(self, **options: Any) -> Gradient:
         return replace(self, options={**self.options, **options})

@@ -25,11 +25,36 @@ from cupyconv._kernels.choice import KERNELS
 from cupyconv._kernels.launches import Processor
 from emulator.device import EmulatedDevice
 from fuzz_cases import Example
-from fuzz_checks import Checker, Wrong, largest, sums
+from fuzz_checks import Checker, Wrong
+from fuzz_definitions import largest, sums, weight_sums
 from fuzz_sizes import ON_EMULATOR, ON_GPU, ON_NUMPY, Budget
+from gradients import KINDS, Gradient
+from reference import Sums
 from strategies import Convolution, convolution
 
 numbers = st.integers(0, 2**32 - 1)
+
+
+def tap_by_tap(case: Convolution | Gradient) -> Sums:
+    """The sums that the fuzz compares the result of a call with."""
+    rank = len(case.axes)
+    batches = {
+        name: a[None] if a.ndim == rank + 1 and name in ("input", "grad_output") else a
+        for name, a in case.arrays.items()
+        if a is not None
+    }
+    if isinstance(case, Convolution):
+        x, w, bias = (batches.get(name) for name in ("input", "weight", "bias"))
+        found = sums(x, w, bias, case.axes, case.groups, case.transposed)
+        unbatched = case["input"].ndim == rank + 1
+    elif case.kind == "input":
+        y, w = batches["grad_output"], batches["weight"]
+        found = sums(y, w, None, case.axes, case.options["groups"], transposed=True)
+        unbatched = case["grad_output"].ndim == rank + 1
+    else:
+        x, y = batches["input"], batches["grad_output"]
+        return weight_sums(x, y, case.axes, case.options["groups"])
+    return found._replace(value=found.value[0], scale=found.scale[0]) if unbatched else found
 
 
 @given(number=numbers)
@@ -42,15 +67,10 @@ def test_definition_tap_by_tap(number: int) -> None:
         expected = reference.max_pool2d(case["input"], **case.options)
         found = largest(case["input"], expected.shape, **case.options)
         assert_close(found + 0, (expected + 0).astype(found.dtype), 0.0, found.dtype)
-    if not isinstance(case, Convolution) or len(drawn.cases) > 1:
+    if not isinstance(case, (Convolution, Gradient)) or len(drawn.cases) > 1:
         return
-    x, w, bias = (case.arrays[name] for name in ("input", "weight", "bias"))
-    assert x is not None and w is not None
-    unbatched = x.ndim < w.ndim
-    x = x[None] if unbatched else x
     with np.errstate(all="ignore"):
-        found = sums(x, w, bias, case.axes, case.groups, case.transposed)
-        expected = case.with_arrays(input=x).defined
+        found, expected = tap_by_tap(case), case.defined
     assert_same_bits(np.broadcast_to(found.terms, expected.terms.shape).copy(), expected.terms)
     if case.dtype.kind in "iu":
         assert_same_bits(found.value.astype(case.dtype), expected.value)
@@ -95,7 +115,8 @@ def test_what_is_drawn(budget: Budget) -> None:
         *KERNELS,
     }
     assert {x for example in drawn for x in example.layouts.values()} >= set(fuzz_cases.LAYOUTS)
-    inputs = [example.case["input"] for example in drawn]
+    assert {f"grad.conv2d_{kind}" for kind in KINDS} <= kinds.keys()
+    inputs = [example.case["input"] for example in drawn if "input" in example.case.arrays]
     assert any(x.size == 0 and min(x.shape[:2]) > 0 for x in inputs)
     assert any(x.shape[0] == 0 for x in inputs) and any(x.shape[1] == 0 for x in inputs)
     assert max(x.size for x in inputs) <= max(budget.elements, 48 * 1024)

@@ -331,7 +331,7 @@ def convolution_backward_filter(
     _check_layouts(name, {"d_layout": (d_layout, "x gy"), "w_layout": (w_layout, "gW")})
     _check_arrays(name, {"x": x, "gy": gy, "gW": gW}, {}, pad, gW)
     names = {"input": "x", "weight_size": "gW", "grad_output": "gy"}
-    with _renamed(name, {**names, "weight": "gW", "out": "gW"}):
+    with _renamed(name, {**names, "out": "gW"}):
         options = (gW.shape, stride, pad, dilation, groups, None)
         operands = x, gy, None
         describe = _gradient_geometry.conv_weight

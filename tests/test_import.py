@@ -17,7 +17,7 @@ sys.meta_path.insert(0, Missing())
 """
 
 CALLS = """
-import numpy, cupyconv
+import numpy, cupyconv, cupyconv.cudnn
 
 x = numpy.ones((2, 4, 8, 8), numpy.float32)
 w = numpy.ones((4, 4, 3, 3), numpy.float32)
@@ -27,6 +27,9 @@ cupyconv.conv_transpose2d(x, w, c, stride=2)
 cupyconv.depthwise_conv2d(x, w[:, :1])
 cupyconv.grad.conv2d_input((2, 4, 10, 10), w, x)
 cupyconv.grad.conv2d_weight(x, (4, 4, 3, 3), x, padding=1)
+cupyconv.cudnn.convolution_forward(
+    x, w, c, numpy.empty((2, 4, 6, 6), x.dtype), 0, 1, 1, 1, auto_tune=True, tensor_core="auto"
+)
 cupyconv.batch_norm(x)
 cupyconv.group_norm(x, 2)
 cupyconv.max_pool2d(x, 2)

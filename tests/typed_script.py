@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import assert_type
 
 import cupyconv
-from cupyconv import grad
+from cupyconv import cudnn, grad
 
 AnyArray = NDArray[Any]
 
@@ -37,6 +37,11 @@ def gradients(x: NDArray[np.float32], w: NDArray[np.float32]) -> None:
     y = cupyconv.conv2d(x, w)
     assert_type(grad.conv2d_input(x.shape, w, y), AnyArray)
     assert_type(grad.conv2d_weight(x, w.shape, y, precision="tf32"), AnyArray)
+    gx, gw = np.empty_like(x), np.empty_like(w)
+    options = 0, (1, 1), (1, 1), 1
+    mode = {"deterministic": True, "auto_tune": False}
+    cudnn.convolution_backward_data(w, y, None, gx, *options, **mode, tensor_core="never")
+    cudnn.convolution_backward_filter(x, y, gw, *options, **mode, tensor_core="never")
 
 
 def the_rest(x: NDArray[np.float32], c: NDArray[np.float64]) -> None:

@@ -23,6 +23,7 @@ from . import _gradient_geometry as gradients
 from ._arrays import Array
 from ._blocks import Graph, Key
 from ._geometry import ConvGeometry
+from ._paths import path_of
 from ._windows import Window, conv_window
 
 # Gradients that one task adds up. A worker holds so many at a time, each as large as the weight.
@@ -59,9 +60,9 @@ def _stretches(
 
 def _gradient(window: Array, grad_output: Array, dtype: np.dtype, **options: Any) -> Array:
     """Return the gradient of one chunk, from operands that are cast to `dtype`."""
+    path = path_of(window)
     with arrays.on_device(window):
-        window = window.astype(dtype, copy=False)
-        grad_output = grad_output.astype(dtype, copy=False)
+        window, grad_output = path.cast(window, dtype), path.cast(grad_output, dtype)
     return grad.conv_weight(window, grad_output=grad_output, **options)
 
 
@@ -72,7 +73,7 @@ def _add(gradients: Sequence[Array], dtype: np.dtype) -> Array:
         total = first.copy()
         for gradient in others:
             total += gradient
-        return total.astype(dtype, copy=False)
+        return path_of(first).cast(total, dtype)
 
 
 def _add_tree(

@@ -149,6 +149,8 @@ def test_wheel_contents(wheel):
     assert "cupyconv/py.typed" in files
     for path in (ROOT / "kernels").glob("*.cu*"):
         assert f"cupyconv/kernels/{path.name}" in files
+    for path in (ROOT / "cupyconv").rglob("*.py"):
+        assert path.relative_to(ROOT).as_posix() in files
     folders = {name.split("/")[0] for name in files}
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"cupyconv"}
 

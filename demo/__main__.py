@@ -39,10 +39,9 @@ def main() -> int:
     photograph.save(PICTURE, image, enlarged, blurred)
     print(f"\n{table(reports, where.peer)}\n")
     print("ms: the median; error: ‖result - exact‖ / ‖exact‖ against float64.")
-    print(
-        f"{where.peer}: the same by its ndimage, of KernelBench's problems the convolution, as the"
-    )
-    print("time of one output channel times their number; ×: its time over ours.")
+    print(f"{where.peer}, ms: the same work by its ndimage, which knows no channels. KernelBench's")
+    print("problems take it the time of one output channel of the convolution, times their number.")
+    print("×: that time over ours.")
     print(f"The photograph is in {PICTURE}.")
 
     wrong = [report.name for report in reports if not report.error <= TOLERANCE]

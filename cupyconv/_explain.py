@@ -89,8 +89,9 @@ class Explanation:
         ``"direct"``, else ``"fused"``, ``"normalize"`` or ``"max_pool2d"``; several of them are
         joined by ``" + "``, and a result without elements has ``"none"``.
     refused : dict of str to str
-        Kernels that were asked before it, each with the reason why it does not take the call. They
-        are printed if `explain` was called with ``verbose=True``.
+        Kernels that were asked before it, each with the reason why it does not take the call, and
+        as ``"parts"`` why a complex64 call does not run as a real one. They are printed if
+        `explain` was called with ``verbose=True``.
     plans : tuple of str
         The plans, with tiles.
     launches : tuple of Launch
@@ -442,13 +443,15 @@ def explain(
     least as long as the fastest units that may be used need for its products. Products with the
     padding and inputs between windows do not count. For float32 accuracy these units are Tensor
     Cores that take two float16 products for each product (compute capability 9.0) or three TF32
-    ones, or the units of float32, whichever are faster. Integers have no such rate: only their
+    ones, or the units of float32, whichever are faster. complex64 takes four such products for
+    each of its own. Integers have no such rate: only their
     bytes count. Only a call whose arrays lie in the GPU's cache already may take less than the
     bytes allow.
 
     The expected time comes from the planner's model, which was fitted on an H200, plus 3 µs for
-    each launch. For three of four convolutions of the benchmark it is right within a factor of two.
-    It is mostly too short, and less accurate the smaller the call is.
+    each launch and each copy of the parts of complex numbers. For three of four convolutions of the
+    benchmark it is right within a factor of two. It is mostly too short, and less accurate the
+    smaller the call is.
 
     References
     ----------

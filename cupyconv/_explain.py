@@ -143,13 +143,15 @@ def explain(
     padding and inputs between windows do not count. For float32 accuracy these units are Tensor
     Cores with two float16 products for each product (compute capability 9.0; a kernel of this
     library computes three, and no fewer than two can read both parts of both factors) or three
-    TF32 ones, or the units of float32, whichever are faster. Integers have no such rate: only their
+    TF32 ones, or the units of float32, whichever are faster. complex64 takes four such products
+    for each of its own. Integers have no such rate: only their
     bytes count. Only a call whose arrays lie in the GPU's cache already may take less than the
     bytes allow.
 
     The expected time comes from the planner's model, which was fitted on an H200, plus 3 µs for
-    each launch. For three of four convolutions of the benchmark it is right within a factor of two.
-    It is mostly too short, and less accurate the smaller the call is.
+    each launch and each copy of the parts of complex numbers. For three of four convolutions of the
+    benchmark it is right within a factor of two. It is mostly too short, and less accurate the
+    smaller the call is.
 
     References
     ----------

@@ -29,6 +29,8 @@ NOT_CHECKED = {"racecheck": "matrix_conv", "synccheck": "matrix_conv"}
 # promises and the layouts go through them as well.
 SELECTION = (
     "test_convolution.py",
+    "test_complex.py",
+    "test_grad.py",
     "kernels",
     "test_kernels.py",
     "test_norms.py",

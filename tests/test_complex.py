@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 import cupyconv
 from backends import NumpyBackend, forced_backends
 from bounds import assert_same_bits
-from cupyconv import _complex
+from cupyconv import _complex, _paths
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice
+from cupyconv._kernels import choice, packed_weights
 from cupyconv._kernels.launches import TARGETS, Processor
+from cupyconv._launch import KernelPath
 from planning import HOPPER, Recorder, conv, conv_transpose, dense_geometries, forget
 from reference import Array
 from running import Recorder as EmulatedRecorder
@@ -188,7 +189,7 @@ def recorded(case: Case) -> Recorder:
     """What a call asks of a Hopper GPU."""
     recorder = Recorder(HOPPER)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cupyconv._paths, "numpy_path", cupyconv._launch.KernelPath(recorder))
+        patch.setattr(_paths, "numpy_path", KernelPath(recorder))
         forget(_complex)
         getattr(cupyconv, case.function)(**case.arrays, **case.options)
     forget(_complex)
@@ -212,6 +213,26 @@ def test_launches(groups: int) -> None:
     assert functions == ["pack_weights", "matrix_conv"] * groups
     assert all(dict(launch.instance.defines)["PARTS"] == "2" for launch in found.launches)
     assert found.splits == [arrays["weight"].shape] * 2 + [arrays["input"].shape]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_all_input_channels_decide_on_the_scale(groups: int) -> None:
+    """Those of all groups, each once, although both parts of the result read them."""
+    geometry = conv((3, 128, 64, 64), (64, 128 // groups, 3, 3), groups=groups)
+    templates: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        make = packed_weights.Template
+
+        def noted(source: str, members: Any) -> Any:
+            templates.append(members)
+            return make(source, members)
+
+        patch.setattr(packed_weights, "Template", noted)
+        path, out = KernelPath(Recorder(HOPPER)), blank(geometry.out_shape)
+        path.prepare(geometry, blank((3, 128, 64, 64)), out, None, out, "float32")
+    (members,) = templates
+    assert members["input_channels"] == 2 * 128
+    assert members["input_channel"] == 64 * 64 and members["input_batch"] == 2 * 128 * 64 * 64
 
 
 # Copies and memory ----------------------------------------------------------------------------

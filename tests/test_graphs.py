@@ -35,6 +35,12 @@ def mixed_dtypes_call() -> tuple[list[Any], Callable[..., Any]]:
     return [x.astype("float16"), w.astype("float64")], cupyconv.conv_transpose2d
 
 
+def complex_call() -> tuple[list[Any], Callable[..., Any]]:
+    """A call that runs as a real one, between copies of the parts of its numbers."""
+    x, w = operands((2, 64, 64, 64), (64, 64, 3, 3), dtype="complex64")
+    return [x * (1 + 2j), w * (2 - 1j)], cupyconv.conv2d
+
+
 def batch_norm_call() -> tuple[list[Any], Callable[..., Any]]:
     return operands((8, 4, 33, 33)), cupyconv.batch_norm
 
@@ -60,6 +66,7 @@ def fused_float16_call() -> tuple[list[Any], Callable[..., Any]]:
 CALLS = [
     conv_call,
     mixed_dtypes_call,
+    complex_call,
     batch_norm_call,
     group_norm_call,
     max_pool_call,

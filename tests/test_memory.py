@@ -56,6 +56,24 @@ def test_workspace(function: str, mode: tuple[np.dtype[Any], str], kernel: str) 
 
 
 @pytest.mark.parametrize("kernel", ["portable", pytest.param("hopper", marks=pytest.mark.wgmma)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_workspace_of_parts(groups: int, kernel: str) -> None:
+    """What an explanation says: real weights, a real bias, and the parts of a chunk of samples."""
+    import cupy
+
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc), choice.forced(kernel):
+        x, w = (cupy.zeros(s, "complex64") for s in ((8, 64, 128, 128), (64, 64 // groups, 3, 3)))
+        bias, out = cupy.zeros(64, "complex64"), cupy.empty((8, 64, 126, 126), "complex64")
+        before = pool.used_bytes(), pool.total_bytes()
+        for _ in range(2):
+            cupyconv.conv2d(x, w, bias, groups=groups, out=out)
+            assert pool.used_bytes() == before[0], "a call keeps memory"
+        said = cupyconv.explain(cupyconv.conv2d, x, w, bias, groups=groups, out=out).workspace
+        assert 0 <= pool.total_bytes() - before[1] - said < 4 * UNIT
+
+
+@pytest.mark.parametrize("kernel", ["portable", pytest.param("hopper", marks=pytest.mark.wgmma)])
 @pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
 def test_fused_workspace(mode: tuple[np.dtype[Any], str], kernel: str) -> None:
     """No result of the convolution: its extrema, packed weights, 16 bytes a channel and block."""

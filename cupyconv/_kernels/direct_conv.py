@@ -155,7 +155,7 @@ class Layout:
     split_steps: int = 0
 
     def __str__(self) -> str:
-        ranges = f", {self.splits} split-K ranges" if self.splits > 1 else ""
+        ranges = f", {self.splits} split-K slices" if self.splits > 1 else ""
         return f"{self.phases} phases of {self.row_tiles} x {self.position_tiles} tiles{ranges}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -25,6 +26,7 @@ from gradients import KINDS, Gradient, gradient, gradients
 from planning import launches_of
 from reference import Shape
 from strategies import MODES, conv_geometries, poison
+from test_errors import ODD
 from test_promises import VIEWS, contiguous
 
 every_gradient = pytest.mark.parametrize(
@@ -70,7 +72,7 @@ EXAMPLES: list[tuple[Shape, Shape, Any, dict[str, Any]]] = [
     ((2, 1, 300), (2, 1, 200), "int32", {}),
     ((1, 2, 20, 20), (3, 2, 19, 2), "float32", {}),
     # Few channels and many taps, which NumPy convolves: images of floats, a volume, steps.
-    ((2, 2, 40, 35), (4, 1, 17, 12), "float32", {"groups": 2, "padding": ((3, 20), (0, 1))}),
+    ((2, 2, 20, 18), (4, 1, 11, 9), "float32", {"groups": 2, "padding": ((2, 12), (0, 1))}),
     ((2, 2, 33, 30), (2, 2, 9, 12), "float16", {"stride": (1, 2), "dilation": (2, 1)}),
     ((1, 1, 9, 13, 14), (2, 1, 3, 6, 7), "float64", {"padding": (1, 5, 2)}),
     # Groups: depthwise, more than one row for each channel, and more than a grid's second axis has.
@@ -388,7 +390,21 @@ def test_wrong_calls(kind: str, changes: dict[str, Any], error: type[Exception],
     assert str(caught.value) == f"{name}: {text}"
 
 
-@pytest.mark.parametrize("kind", ["input", "weight"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_odd_values_of_a_shape(kind: str, value: Any) -> None:
+    """Nested, long and unprintable values get a short text, from `explain` as from the call."""
+    function = getattr(cupyconv.grad, f"conv2d_{kind}")
+    call = changed(kind, {f"{kind}_size": value})
+    for refusing in (function, partial(cupyconv.explain, function, target="sm_80")):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            refusing(**call)
+        text = str(caught.value)
+        assert text.startswith(f"conv2d_{kind}: {kind}_size must ")
+        assert ", got " in text and len(text) < 500
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_out_that_shares_memory(kind: str) -> None:
     call = right_call(kind)
     shape = SHAPES[kind]

@@ -127,8 +127,8 @@ def _add_products(
     order = (1, 2, *(3 + axis for axis in kept), 0, *(3 + axis for axis in summed))
     values = np.ascontiguousarray(values.transpose(order))
     grads = np.ascontiguousarray(grads.transpose(order))
-    sums = math.prod(len(steps[axis]) for axis in kept)  # products that an element is the sum of
-    partial = np.zeros_like(total) if sums > PARTIAL_TAPS else total
+    additions = math.prod(len(steps[axis]) for axis in kept)  # to each element
+    partial = np.zeros_like(total) if additions > PARTIAL_TAPS else total
     whole = slice(None)
     for count, chosen in enumerate(itertools.product(*steps), 1):
         sources, positions, taps = zip(*chosen, strict=True)

@@ -252,7 +252,7 @@ def test_the_input_gradient_is_a_transposed_convolution(data: st.DataObject) -> 
 def test_bits_depend_on_values_alone(
     kind: str, backend: NumpyBackend, data: st.DataObject, view: str
 ) -> None:
-    """Not on the run, the layouts of the operands or that of `out`; and no operand is written."""
+    """The layouts of operands and of `out` change no bit, and a call writes to `out` alone."""
     case = data.draw(gradients(kinds=[kind]))
     expected = backend.compute(case.map(contiguous))
     arrays = case.map(backend.asarray).arrays

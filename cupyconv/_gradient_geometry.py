@@ -1,9 +1,9 @@
 """The geometry layer of gradients: it describes them by the geometry of their convolution.
 
 The rules of the convolution validate the arguments, and its result has the shape that `grad_output`
-must have. The gradient with respect to the input is then a transposed convolution
-whose output has exactly the size of the input. The gradient with respect to the weight is described
-by the convolution.
+must have. The gradient with respect to the input is then a transposed convolution whose output has
+exactly the size of the input. The gradient with respect to the weight is described by the
+convolution.
 """
 
 from __future__ import annotations

@@ -170,8 +170,9 @@ def write_weight_gradient(
     total = np.zeros((groups, rows, channels, *(axis.kernel for axis in axes)), dtype)
     if data.size and grad_output.size:
         space_in, space_out = zip(*((axis.size_in, axis.size_out) for axis in axes), strict=True)
-        values = data.astype(dtype, copy=False).reshape(batch, groups, channels, *space_in)
-        grads = grad_output.astype(dtype, copy=False).reshape(batch, groups, rows, *space_out)
+        values, grads = (np.require(array, dtype, ["C", "A"]) for array in (data, grad_output))
+        values = values.reshape(batch, groups, channels, *space_in)
+        grads = grads.reshape(batch, groups, rows, *space_out)
         if _suits_filters(geometry, values):
             _add_filtered_samples(geometry, values, grads, total)
         else:

@@ -24,7 +24,7 @@ from bounds import assert_convolution, assert_same_bits
 from cupyconv import _geometry, _gradient_geometry
 from gradients import KINDS, Gradient, gradient, gradients
 from planning import launches_of
-from reference import Shape
+from reference import Array, Shape
 from strategies import MODES, conv_geometries, poison
 from test_errors import ODD
 from test_promises import VIEWS, contiguous
@@ -266,6 +266,23 @@ def test_bits_depend_on_values_alone(
     assert_same_bits(around, poison(np.empty_like(around)))
     for name, array in arrays.items():
         assert_same_bits(backend.to_numpy(array), case[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", [(3, 3), (9, 12)])
+def test_addresses_of_odd_bytes(kind: str, kernel: Shape) -> None:
+    """NumPy's arrays may lie anywhere, which changes no bit."""
+    case = gradient(kind, (2, 2, 20, 21), (2, 2, *kernel))
+    odd = case.map(unaligned)
+    assert not any(a.flags.aligned for a in odd.arrays.values())
+    assert_same_bits(NumpyBackend().compute(odd), NumpyBackend().compute(case))
+
+
+def unaligned(a: Array) -> Array:
+    memory = np.empty(a.nbytes + 1, np.uint8)[1:]
+    view = memory.view(a.dtype).reshape(a.shape)
+    view[...] = a
+    return view
 
 
 @every_backend

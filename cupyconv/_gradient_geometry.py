@@ -1,9 +1,9 @@
-"""The geometry layer of gradients: a convolution's geometry and what its adjoints make of it.
+"""The geometry layer of gradients: it describes them by the geometry of their convolution.
 
-The convolution itself validates the arguments, and its result's shape is the shape that
-`grad_output` must have. The gradient with respect to the input is then a transposed convolution
-whose output has exactly the size of the input. The gradient with respect to the weight is described
-by the convolution.
+The rules of the convolution validate the arguments, and its result has the shape that `grad_output`
+must have. The gradient with respect to the input is then a transposed convolution whose output has
+exactly the size of the input. The gradient with respect to the weight is described by the
+convolution.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def conv_weight(
     groups: object,
     rank: int | None,
 ) -> ConvGeometry:
-    """Return the convolution that the gradient with respect to its weight is taken of."""
+    """Return the convolution whose gradient with respect to the weight a call computes."""
     size = _shape(name, "weight_size", weight_size)
     options = stride, padding, dilation, groups, rank
     names = "input", "weight_size"

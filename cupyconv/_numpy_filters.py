@@ -113,14 +113,14 @@ def add_filtered(
     pairs = [[one.pair(tap) for tap in range(size)] for one, size in zip(axes, kernel, strict=True)]
     if transposed:
         pairs = [[(short, long) for long, short in line] for line in pairs]
-    if len(axes) > 1 and _suits_bands(axes[-2], kernel[-2], out.dtype):
+    if len(axes) > 1 and suits_bands(axes[-2], kernel[-2], out.dtype):
         # The zeros of a banded matrix would make NaN of infinities.
         finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         if finite.all():
-            _add_bands(values, weights, out, pairs)
+            add_bands(values, weights, out, pairs)
             return
         banded = np.zeros_like(out[finite])
-        _add_bands(values[finite], weights, banded, pairs)
+        add_bands(values[finite], weights, banded, pairs)
         out[finite] = banded
         rest = np.zeros_like(out[~finite])
         _add_tiles(values[~finite], weights, rest, pairs)
@@ -169,13 +169,13 @@ def _add_tile(
         out += partial
 
 
-def _suits_bands(axis: Axis, taps: int, dtype: np.dtype) -> bool:
+def suits_bands(axis: Axis, taps: int, dtype: np.dtype) -> bool:
     """Return whether a banded matrix along `axis` has few enough zeros."""
     columns = max(_BAND_LINES, taps) * axis.stride + (taps - 1) * axis.dilation
     return dtype.kind == "f" and taps > 1 and columns <= _BAND_COLUMNS * taps
 
 
-def _add_bands(
+def add_bands(
     values: np.ndarray, weights: np.ndarray, out: np.ndarray, pairs: Sequence[Pairs]
 ) -> None:
     """Add to `out` products of banded matrices with lines along the last axis of finite `values`.

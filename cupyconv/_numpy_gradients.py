@@ -6,6 +6,9 @@ input positions are those of a strided slice, one for each output position, and 
 position those of a slice that the dilation strides, one for each tap. So on each axis the loop runs
 over taps or over output positions, whichever are fewer. An iteration takes one matrix product of a
 slice of `grad_output` with a slice of the input, over the batch and the sliced output positions.
+
+With few channels and many taps the copies of the slices take most of that time. Then, for images
+and volumes of floats, each sample is convolved with its `grad_output`, as by `_numpy_filters`.
 """
 
 from __future__ import annotations
@@ -19,12 +22,15 @@ import numpy as np
 
 from ._arrays import accumulator
 from ._geometry import ConvGeometry
-from ._numpy_filters import PARTIAL_TAPS, Axis
+from ._numpy_filters import PARTIAL_TAPS, Axis, add_bands, suits_bands
 from ._numpy_products import by_parts, quiet
 from ._taps import AxisTaps
 
 # Products of one partial sum of a matrix product. A sum of partial sums keeps rounding errors low.
 _PARTIAL_PRODUCTS = 4096
+
+# Most pairs of channels, of input and of result in a group, for which samples are convolved.
+_FEW_PAIRS = 8
 
 # What one iteration takes of an axis: slices of the input and of `grad_output`, and its taps.
 _Step: TypeAlias = tuple[slice, slice, "int | slice"]
@@ -44,6 +50,51 @@ def _steps(axis: AxisTaps, stride: int, dilation: int, pad: int, over_taps: bool
             source, taps = pairing.pair(position)
             steps.append((source, slice(position, position + 1), taps))
     return [step for step in steps if step[0].stop > step[0].start]
+
+
+def _suits_filters(geometry: ConvGeometry, values: np.ndarray) -> bool:
+    """Return whether the samples of the input, `values`, are convolved with `grad_output`.
+
+    The zeros of a banded matrix would make NaN of infinities.
+    """
+    axes = geometry.axes
+    return (
+        geometry.rank > 1
+        and geometry.channels * geometry.rows <= _FEW_PAIRS
+        and math.prod(min(axis.kernel, axis.size_out) for axis in axes) > PARTIAL_TAPS
+        and suits_bands(_transposed_pairs(geometry)[-2], axes[-2].size_out, values.dtype)
+        and bool(np.isfinite(values).all())
+    )
+
+
+def _transposed_pairs(geometry: ConvGeometry) -> list[Axis]:
+    """Return the pairing of each axis with output positions as taps, and taps as positions."""
+    steps = zip(
+        geometry.axes, geometry.stride, geometry.dilation, geometry.pads_before, strict=True
+    )
+    return [
+        Axis(dilation, stride, pad, axis.size_in, axis.kernel)
+        for axis, stride, dilation, pad in steps
+    ]
+
+
+def _add_filtered_samples(
+    geometry: ConvGeometry, values: np.ndarray, grads: np.ndarray, total: np.ndarray
+) -> None:
+    """Add to `total` the convolution of each sample of the input with its `grad_output`.
+
+    The shapes are those of `_add_products`.
+    """
+    pairs = [
+        [pairing.pair(position) for position in range(axis.size_out)]
+        for pairing, axis in zip(_transposed_pairs(geometry), geometry.axes, strict=True)
+    ]
+    for sample, grad in zip(values, grads, strict=True):
+        # The channels of the input take the place of samples, and its groups stay groups.
+        channels = np.ascontiguousarray(sample.swapaxes(0, 1))
+        result = np.zeros((*channels.shape[:2], *grad.shape[1:2], *total.shape[3:]), total.dtype)
+        add_bands(channels, np.ascontiguousarray(grad), result, pairs)
+        total += np.moveaxis(result, 0, 2)
 
 
 def _product(grads: np.ndarray, values: np.ndarray) -> Any:
@@ -76,8 +127,8 @@ def _add_products(
     order = (1, 2, *(3 + axis for axis in kept), 0, *(3 + axis for axis in summed))
     values = np.ascontiguousarray(values.transpose(order))
     grads = np.ascontiguousarray(grads.transpose(order))
-    sums = math.prod(len(steps[axis]) for axis in kept)  # products that an element is the sum of
-    partial = np.zeros_like(total) if sums > PARTIAL_TAPS else total
+    additions = math.prod(len(steps[axis]) for axis in kept)  # to each element
+    partial = np.zeros_like(total) if additions > PARTIAL_TAPS else total
     whole = slice(None)
     for count, chosen in enumerate(itertools.product(*steps), 1):
         sources, positions, taps = zip(*chosen, strict=True)
@@ -118,17 +169,14 @@ def write_weight_gradient(
     channels, rows, axes = geometry.channels, geometry.rows, geometry.axes
     total = np.zeros((groups, rows, channels, *(axis.kernel for axis in axes)), dtype)
     if data.size and grad_output.size:
-        values = data.astype(dtype, copy=False)
-        grads = grad_output.astype(dtype, copy=False)
-        over_taps = [axis.kernel <= axis.size_out for axis in axes]
-        steps = list(
-            map(_steps, axes, geometry.stride, geometry.dilation, geometry.pads_before, over_taps)
-        )
-        _add_products(
-            values.reshape(batch, groups, channels, *(axis.size_in for axis in axes)),
-            grads.reshape(batch, groups, rows, *(axis.size_out for axis in axes)),
-            total,
-            steps,
-            over_taps,
-        )
+        space_in, space_out = zip(*((axis.size_in, axis.size_out) for axis in axes), strict=True)
+        values, grads = (np.require(array, dtype, ["C", "A"]) for array in (data, grad_output))
+        values = values.reshape(batch, groups, channels, *space_in)
+        grads = grads.reshape(batch, groups, rows, *space_out)
+        if _suits_filters(geometry, values):
+            _add_filtered_samples(geometry, values, grads, total)
+        else:
+            over_taps = [axis.kernel <= axis.size_out for axis in axes]
+            options = geometry.stride, geometry.dilation, geometry.pads_before, over_taps
+            _add_products(values, grads, total, list(map(_steps, axes, *options)), over_taps)
     out[...] = total.reshape(out.shape)

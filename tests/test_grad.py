@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -23,8 +24,9 @@ from bounds import assert_convolution, assert_same_bits
 from cupyconv import _geometry, _gradient_geometry
 from gradients import KINDS, Gradient, gradient, gradients
 from planning import launches_of
-from reference import Shape
+from reference import Array, Shape
 from strategies import MODES, conv_geometries, poison
+from test_errors import ODD
 from test_promises import VIEWS, contiguous
 
 every_gradient = pytest.mark.parametrize(
@@ -69,6 +71,10 @@ EXAMPLES: list[tuple[Shape, Shape, Any, dict[str, Any]]] = [
     ((3, 2, 60), (3, 2, 40), ml_dtypes.bfloat16, {}),
     ((2, 1, 300), (2, 1, 200), "int32", {}),
     ((1, 2, 20, 20), (3, 2, 19, 2), "float32", {}),
+    # Few channels and many taps, which NumPy convolves: images of floats, a volume, steps.
+    ((2, 2, 20, 18), (4, 1, 11, 9), "float32", {"groups": 2, "padding": ((2, 12), (0, 1))}),
+    ((2, 2, 33, 30), (2, 2, 9, 12), "float16", {"stride": (1, 2), "dilation": (2, 1)}),
+    ((1, 1, 9, 13, 14), (2, 1, 3, 6, 7), "float64", {"padding": (1, 5, 2)}),
     # Groups: depthwise, more than one row for each channel, and more than a grid's second axis has.
     ((2, 6, 9, 9), (6, 1, 3, 3), "float16", {"groups": 6, "padding": 1}),
     ((2, 4, 9, 9), (8, 1, 3, 3), "float32", {"groups": 4, "stride": 2}),
@@ -117,6 +123,16 @@ def test_a_kernel_of_any_length(backend: NumpyBackend) -> None:
     check(backend, gradient("weight", (1, 1, 100_005), (1, 1, 100_000)))
 
 
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_special_values_beside_many_taps(value: float) -> None:
+    """They reach the taps that they have products with, also where NumPy convolves."""
+    case = gradient("weight", (2, 1, 30, 40), (1, 1, 11, 13), padding=(2, 3))
+    for name in ("input", "grad_output"):
+        special = case[name].copy()
+        special[1, 0, 1, 0] = value
+        check(NumpyBackend(), case.with_arrays(**{name: special}))
+
+
 @every_gradient
 @pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
 def test_padding_is_absence(kind: str, backend: NumpyBackend, mode: Any) -> None:
@@ -133,7 +149,14 @@ def test_padding_is_absence(kind: str, backend: NumpyBackend, mode: Any) -> None
 @every_backend
 @pytest.mark.large
 @pytest.mark.parametrize("style", ["signed", "positive"])
-@pytest.mark.parametrize("shapes", [((4, 2, 130, 130), (3, 2, 3, 3)), ((1, 1, 65_540), (1, 1, 5))])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((4, 2, 130, 130), (3, 2, 3, 3)),
+        ((1, 1, 65_540), (1, 1, 5)),
+        ((1, 1, 264, 264), (1, 1, 9, 9)),
+    ],
+)
 def test_long_sums_do_not_drift(
     backend: NumpyBackend, style: str, shapes: tuple[Shape, Shape]
 ) -> None:
@@ -186,7 +209,7 @@ def test_precision(kind: str, backend: NumpyBackend) -> None:
 @every_backend
 def test_identities(backend: NumpyBackend) -> None:
     """<conv(x, w), y> = <x, conv_input(y)> = <w, conv_weight(y)>, exactly, in int64."""
-    for number in range(300 if backend.name == "numpy" else 30):
+    for number in range(300 if backend.name == "numpy" else 15):
         rng = np.random.default_rng([IDENTITIES, number])
         try:
             identities.check(backend, rng)
@@ -229,7 +252,7 @@ def test_the_input_gradient_is_a_transposed_convolution(data: st.DataObject) -> 
 def test_bits_depend_on_values_alone(
     kind: str, backend: NumpyBackend, data: st.DataObject, view: str
 ) -> None:
-    """Not on the run, the layouts of the operands or that of `out`; and no operand is written."""
+    """The layouts of operands and of `out` change no bit, and a call writes to `out` alone."""
     case = data.draw(gradients(kinds=[kind]))
     expected = backend.compute(case.map(contiguous))
     arrays = case.map(backend.asarray).arrays
@@ -243,6 +266,23 @@ def test_bits_depend_on_values_alone(
     assert_same_bits(around, poison(np.empty_like(around)))
     for name, array in arrays.items():
         assert_same_bits(backend.to_numpy(array), case[name])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", [(3, 3), (9, 12)])
+def test_addresses_of_odd_bytes(kind: str, kernel: Shape) -> None:
+    """NumPy's arrays may lie anywhere, which changes no bit."""
+    case = gradient(kind, (2, 2, 20, 21), (2, 2, *kernel))
+    odd = case.map(unaligned)
+    assert not any(a.flags.aligned for a in odd.arrays.values())
+    assert_same_bits(NumpyBackend().compute(odd), NumpyBackend().compute(case))
+
+
+def unaligned(a: Array) -> Array:
+    memory = np.empty(a.nbytes + 1, np.uint8)[1:]
+    view = memory.view(a.dtype).reshape(a.shape)
+    view[...] = a
+    return view
 
 
 @every_backend
@@ -367,7 +407,21 @@ def test_wrong_calls(kind: str, changes: dict[str, Any], error: type[Exception],
     assert str(caught.value) == f"{name}: {text}"
 
 
-@pytest.mark.parametrize("kind", ["input", "weight"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_odd_values_of_a_shape(kind: str, value: Any) -> None:
+    """Nested, long and unprintable values get a short text, from `explain` as from the call."""
+    function = getattr(cupyconv.grad, f"conv2d_{kind}")
+    call = changed(kind, {f"{kind}_size": value})
+    for refusing in (function, partial(cupyconv.explain, function, target="sm_80")):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            refusing(**call)
+        text = str(caught.value)
+        assert text.startswith(f"conv2d_{kind}: {kind}_size must ")
+        assert ", got " in text and len(text) < 500
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_out_that_shares_memory(kind: str) -> None:
     call = right_call(kind)
     shape = SHAPES[kind]

@@ -119,7 +119,8 @@ def prepare(
     parts = _Parts(geometry)
     samples = chunks(geometry.batch, math.prod(parts.planes) * _FLOAT32.itemsize)
     real, strides = parts_geometry(geometry), parts.strides(out)
-    term = None if bias is None else Blueprint(parts.terms[0 if parts.joint else 1 :], _FLOAT32)
+    terms_of_run = math.prod(parts.terms) // (1 if parts.joint else 2)
+    term = None if bias is None else Blueprint((terms_of_run,), _FLOAT32)
     sizes = Counter(chunk.stop - chunk.start for chunk in samples)
     runs = {
         size: bind(
@@ -127,7 +128,7 @@ def prepare(
             strides,
             _FLOAT32,
             "float32",
-            None if term is None else term.reshape(-1),
+            term,
             times if parts.joint else 2 * times,
         )
         for size, times in sizes.items()

@@ -78,7 +78,7 @@ class Convolution:
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions, those with the padding included."""
+        """Multiplications and additions, products with the padding included."""
         taps = math.prod(self.weight[2:])
         if self.transposed:
             return 2 * math.prod(self.input) * self.rows * taps
@@ -132,7 +132,7 @@ class Convolution:
 class Fused:
     """Transposed convolution, batch norm, tanh, max pool and group norm in one call.
 
-    The statistics of the batch norm are those of the ``"batch"``, or ``"given"``.
+    The statistics of the batch norm are computed from the ``"batch"``, or ``"given"``.
     """
 
     section: str
@@ -202,7 +202,7 @@ def _times(shape: Shape) -> str:
     return "×".join(map(str, shape))
 
 
-# What the host time of a call is measured on.
+# Cases for measuring the call overhead.
 SMALL = tuple(
     Convolution(
         section=HOST,

@@ -258,7 +258,7 @@ def held() -> int:
 
 @contextmanager
 def cluster(job: Job, count: int) -> Iterator[Client]:
-    """A cluster of so many processes on this machine, each with a GPU of its own."""
+    """A cluster of `count` processes on this machine, each with a GPU of its own."""
     common = {"host": HERE, "dashboard_address": f"{HERE}:0"}
     workers = {
         number: {

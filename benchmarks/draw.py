@@ -62,7 +62,7 @@ DENSE = (
 
 @dataclass(frozen=True)
 class Depthwise:
-    """The same for depthwise cases, whose rows are those of a channel."""
+    """The same for depthwise cases; rows are the output channels of an input channel."""
 
     count: int
     batches: Sequence[int]

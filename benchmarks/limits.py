@@ -28,7 +28,7 @@ class Ceilings:
     Attributes
     ----------
     copy : float
-        Bytes a second, those read and those written.
+        Bytes a second, read and written.
     rates : dict
         Operations a second of matrix products, for each of `RATES`.
     source : str

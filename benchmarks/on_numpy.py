@@ -2,8 +2,8 @@
 
 Filters of one image and of one signal are timed beside `scipy.ndimage.correlate`, `numpy.convolve`
 and SciPy's FFT; four problems of KernelBench, with few samples and channels, beside the same sums
-by `scipy.signal.convolve` or `scipy.ndimage.correlate`. Times are those of the processor, summed
-over its threads: ``OPENBLAS_NUM_THREADS=1`` is the fair setting.
+by `scipy.signal.convolve` or `scipy.ndimage.correlate`. Times are processor times, summed
+over threads: ``OPENBLAS_NUM_THREADS=1`` is the fair setting.
 """
 
 from __future__ import annotations

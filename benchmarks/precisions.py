@@ -39,8 +39,7 @@ class Precision:
     itemsize : int
         Its bytes.
     ways : tuple
-        How a product of a sum may be made: by so many products of a type, of which the matrix rate
-        is known.
+        How a product of a sum may be made: by so many products of a type with a known matrix rate.
     error : float
         The most that ``‖result - exact‖ / ‖exact‖`` of a convolution may be.
     unit, smallest : float
@@ -71,8 +70,9 @@ class Precision:
 # The matrix rates that are measured; float32 is the rate without TF32.
 RATES = ("float32", "tf32", "float16", "bfloat16")
 
-# float32 accuracy takes three TF32 products or two of scaled float16 numbers. Where Tensor Cores
-# are slow, one product without them is faster.
+# float32 accuracy takes three TF32 products, or at least two of scaled float16 numbers (the fewest
+# that read both parts of both factors; the kernels compute three). Where Tensor Cores are slow, one
+# product without them is faster.
 _FLOAT32 = (Way("tf32", 3), Way("float16", 2, scaled=True), Way("float32"))
 _TF32 = (Way("tf32"), Way("float16", scaled=True), Way("float32"))
 PRECISIONS = {

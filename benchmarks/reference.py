@@ -30,7 +30,7 @@ class Exact:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums at some outputs, those of the absolute values, and the number of products in each."""
+    """Sums at some outputs, sums of the absolute values, and the number of products in each."""
 
     values: Array
     scale: Array

@@ -142,7 +142,7 @@ def _timing(record: dict[str, Any]) -> Timing:
 
 
 def table(rows: Sequence[Sequence[str]], markdown: bool, left: int = 1) -> str:
-    """Return rows, of which the first is the head, as a table; `left` columns are text."""
+    """Return rows, the first one being the head, as a table; `left` columns are text."""
     widths = [max(2, *map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         [

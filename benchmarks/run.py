@@ -201,7 +201,7 @@ def _on(kernel: str, call: Call) -> Call:
 def _add_peers(
     peer: peers.Torch, job: Job, compiled: bool, calls: dict[str, Call], timings: dict[str, Timing]
 ) -> None:
-    """Run each peer once, which lets cuDNN search, and add those that run to the calls."""
+    """Run each peer once, which lets cuDNN search, and add each that runs to the calls."""
     for name, ready in peer.contenders(job, compiled).items():
         try:
             call = ready()
@@ -215,7 +215,7 @@ def _add_peers(
 
 
 def small_calls(stopwatch: Stopwatch, peer: peers.Torch | None, options: Options) -> list[HostRow]:
-    """Check small float32 calls, and time what they take of the host, beside the peer's."""
+    """Check small float32 calls, and time their call overhead beside the peer's."""
     rows = []
     for case in SMALL:
         text = f"{case.function}, float32, {case}"

@@ -152,7 +152,7 @@ _PER_CHANNEL = frozenset("bias mean var bn_weight bn_bias gn_weight gn_bias".spl
 def advice(function: str, argument: str, value: object, library: str) -> str:
     """Return how `value` becomes an array of "numpy" or "cupy", or "" if there is no way.
 
-    The `library`, that of the other arrays in the call, is named if NumPy and CuPy could both read.
+    The `library` of the call's other arrays is named if both NumPy and CuPy could read `value`.
     """
     reading = f"; {library}.asarray({argument}) makes it one"
     if isinstance(value, np.ma.MaskedArray):

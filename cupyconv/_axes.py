@@ -14,7 +14,7 @@ _MOST_JOINED = 2**30  # positions of an axis that two were joined to
 
 
 def mean_products(geometry: ConvGeometry) -> float:
-    """Return the products of an output, on average, those with the padding included."""
+    """Return the products of an output, on average, products with the padding included."""
     return geometry.channels * math.prod(axis.kernel / axis.phases for axis in geometry.axes)
 
 

@@ -450,8 +450,9 @@ def explain(
     least as long as memory needs for the bytes that the call must read and write, each once, and at
     least as long as the fastest units that may be used need for its products. Products with the
     padding and inputs between windows do not count. For float32 accuracy these units are Tensor
-    Cores that take two float16 products for each product (compute capability 9.0) or three TF32
-    ones, or the units of float32, whichever are faster. Integers have no such rate: only their
+    Cores with two float16 products for each product (compute capability 9.0; a kernel of this
+    library computes three, and no fewer than two can read both parts of both factors) or three
+    TF32 ones, or the units of float32, whichever are faster. Integers have no such rate: only their
     bytes count. Only a call whose arrays lie in the GPU's cache already may take less than the
     bytes allow.
 

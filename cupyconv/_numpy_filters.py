@@ -33,7 +33,7 @@ _DOT_PRODUCTS = 2**15
 
 Slices: TypeAlias = tuple[slice, ...]
 Pairs: TypeAlias = Sequence[tuple[slice, slice]]  # of source and target, for each tap of an axis
-_ANY = (...,)  # the axes before those of space
+_ANY = (...,)  # the axes before the spatial ones
 
 
 @dataclass(frozen=True)

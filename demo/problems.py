@@ -1,7 +1,7 @@
 """Four problems of KernelBench (https://github.com/ScalingIntelligence/KernelBench).
 
-SciPy and cupyx have no convolution of channels. Their time is that of one output channel, a sum of
-`ndimage.correlate` over the input channels, times the number of output channels.
+SciPy and cupyx have no convolution of channels. One output channel, a sum of `ndimage.correlate`
+over the input channels, is timed and multiplied by the number of output channels.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ show(
 plt.show()
 
 # %%
-# The likelihood grows with each iteration, as that of an expectation-maximisation must [3]_. The
+# The likelihood grows with each iteration, as in every expectation-maximisation [3]_. The
 # distance from the true sky does not shrink for ever. At some point the iteration begins to fit the
 # noise, and to stop early is the regularisation that everybody uses.
 

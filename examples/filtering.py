@@ -59,7 +59,7 @@ def gaussian(sigma, radius):
 
 
 NARROW = np.array([3.0, 1.5])  # pixels, one for each stain
-sigmas = np.stack([NARROW, 1.6 * NARROW], axis=1).ravel()  # those of a channel are neighbours
+sigmas = np.stack([NARROW, 1.6 * NARROW], axis=1).ravel()  # a channel has two neighbouring ones
 bells = xp.stack([gaussian(sigma, 12) for sigma in sigmas])[:, None]
 
 

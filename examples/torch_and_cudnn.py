@@ -2,8 +2,8 @@ r"""
 Coming from torch.nn.functional and cupy.cudnn
 ==============================================
 
-Two kinds of scripts have their convolutions elsewhere: those that pass arrays to PyTorch and back,
-and those that called ``cupy.cudnn``, which CuPy 14 has removed together with all of its support for
+Two kinds of scripts have their convolutions elsewhere: some pass arrays to PyTorch and back, and
+others called ``cupy.cudnn``, which CuPy 14 has removed together with all of its support for
 cuDNN [1]_. This page moves one of each, on a filter that finds the blood vessels of an eye, and
 lists what differs. The code *before* is text. The code *after* has made the pictures.
 

@@ -31,7 +31,7 @@
 //
 // Neighbouring inputs are read 16 bytes at a time, wherever lines begin: the pitches of shared memory
 // equal the strides of the array modulo 16 bytes, so that an address is aligned in both or in neither.
-// That needs even strides; inputs with others are read element by element. Where the lines of the
+// That needs even strides; inputs with odd strides are read element by element. Where the lines of the
 // array are whole chunks of 16 bytes, each staged line is one bulk copy (compute capability 9.0 and
 // later).
 //

@@ -1,5 +1,5 @@
-// Matrix products of a warpgroup (a "team") on the Tensor Cores of compute capability 9.0, with the inputs as the
-// operand in registers. streaming_conv.cu and pointwise_conv.cu share them, and load the inputs.
+// Matrix products of a warpgroup ("team" in names) on the Tensor Cores of compute capability 9.0, with the inputs as
+// the operand in registers. streaming_conv.cu and pointwise_conv.cu share them, and load the inputs.
 //
 // Output positions are the rows of the products, and output channels are their columns, PASS_ROWS in a pass:
 //
@@ -48,7 +48,7 @@ __device__ inline int team_place(int i) {
     return warp * 8 * PLACES + (TOGETHER ? own * PLACES + i : i * 8 + own);
 }
 
-// Of a thread: its inputs as they are loaded, the same inputs as operands of wgmma, and its accumulators.
+// A thread's inputs as they are loaded, the same inputs as operands of wgmma, and its accumulators.
 #if TAPS
 typedef Bits Own[PLACES];
 #else
@@ -159,8 +159,8 @@ __device__ __forceinline__ void load(Inputs& inputs, Spots<TOGETHER>& spots, int
 }
 #endif
 
-// Adds biases to the sums of a pass, and stores the rows from `row` on, of which `rows` exist. If outputs are
-// recomputed exactly, it returns true if a stored one may not be finite, and misses none, whatever else a warp has.
+// Adds biases to the sums of a pass, and stores `rows` rows from `row` on. If outputs are recomputed exactly, it
+// returns true if a stored one may not be finite, and misses none, whatever else a warp has.
 template <bool TOGETHER>
 __device__ __forceinline__ bool store(Sums& sums, Element* const (&outs)[TOGETHER ? 1 : PLACES], const float* biases,
                                       int row, int rows, int64 out_row) {

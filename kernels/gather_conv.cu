@@ -242,7 +242,7 @@ struct Worker {
         if (i >= int(p.channels)) return;
         channels[i] = {sample * p.out_batch + own * p.out_row, place_of(divided(own, int(p.rows)) - group)};
         if (!HEIGHT) weights[i / TOGETHER * (int(p.taps) + 1) + int(p.taps)].values[i % TOGETHER] = bias;
-        // Of strips each plane of taps is whole vectors, whose last elements are the bias.
+        // For strips, each plane of taps is whole vectors, and the bias fills their last elements.
         for (int z = 0; z < (HEIGHT ? deep : 0); ++z)
 #pragma unroll
             for (int k = HEIGHT * TAPS; k < PLANE * TOGETHER; ++k)
@@ -350,7 +350,7 @@ struct Worker {
         }
     }
 
-    // Strips of outputs. A thread has one at a time, in all channels of its team.
+    // Strips of outputs. A thread has one at a time, in every `teams`-th channel.
     template <int HIGH>
     __device__ __forceinline__ void convolve_strips() const {
         constexpr int READ = (LINES - 1) * STEP + HIGH;  // lines of inputs

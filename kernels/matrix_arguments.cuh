@@ -1,9 +1,10 @@
 // Parameters and memory of matrix_conv.cu: the constants that follow from its macros, the members of
 // `struct Arguments`, and what a block holds in shared memory.
 //
-// Names of the layout, as matrix_tile.cuh explains them: a "slot" is a 16-byte chunk of channels of one input
-// position, a "lattice" is a polyphase component of a strided input, and a "fold" is one of several
-// neighbouring outputs that are packed into the rows of a column. A "span" is a split-K slice.
+// Names of the layout, as matrix_tile.cuh explains them: a `slot` is a 16-byte chunk of channels of one input position,
+// a `lattice` is a polyphase component of a strided input, a `fold` is one of several neighbouring outputs that are
+// packed into the rows of a column, and a `segment` is a column tile. Comments say chunk, component, packed output and
+// column tile. A "span" is a split-K slice, a "team" a warpgroup, and a "slab" a row tile.
 #pragma once
 #include "matrix_engine.cuh"
 #include "moments.cuh"
@@ -27,7 +28,7 @@ constexpr int ROW_WARPGROUPS = SLABS < TEAMS ? SLABS : TEAMS, COLUMN_WARPGROUPS 
 constexpr int ROWS = SLABS * SLAB_ROWS, COLUMNS = COLUMN_WARPGROUPS * WARPGROUP_COLUMNS;
 
 // Outputs pass through a buffer of each warp, so that stores run along rows: 16 rows, a few mma fragments wide, or 8
-// rows of pairs of folds. The padding spreads the lanes' rows over the banks.
+// rows of pairs of packed outputs. The padding spreads the lanes' rows over the banks.
 constexpr int BUFFER_FRAGMENTS = ENGINE::COLUMNS * sizeof(Pair) < 64 ? ENGINE::COLUMNS : 64 / sizeof(Pair);
 constexpr int BUFFER_PAIRS = BUFFER_FRAGMENTS * 4;  // pairs of neighbouring outputs in a row of the buffer
 constexpr int BUFFER_PITCH = BUFFER_PAIRS + 4;
@@ -40,13 +41,13 @@ constexpr int MOST_FOLDS = 32;    // of a column, as many as a word has bits
 constexpr int MOST_ORDERED = 32;  // phases
 constexpr int64 ABSENT = -0x7fffffffffffffffll - 1;  // the offset of an input that does not exist
 
-// Named barriers, beside those of the engine (TURN_BARRIER).
+// Named barriers, beside the engine's (TURN_BARRIER).
 constexpr int WARPGROUP_BARRIER = 1;  // and the next one: of each consumer warpgroup
 constexpr int POOL_BARRIER = 6;       // of two consumer warpgroups that share rows
 constexpr int ALL_THREADS = 7, INPUTS_DESCRIBED = 8, OUTPUTS_DESCRIBED = 9;
 
 // Float16 emulation of float32.
-constexpr int MOST_TILES = 4 * MAX_STAGES;  // tiles whose windows are known at a time: those of all stages, and more
+constexpr int MOST_TILES = 4 * MAX_STAGES;  // tiles whose windows are known at a time: of all stages, and more
 constexpr int MOST_WIDE = 32;               // tiles that the second sweep finds in a list
 
 // ---- parameters ----
@@ -74,18 +75,18 @@ struct Arguments {
     unsigned char phase_order[MOST_ORDERED];
     int64 row_tiles, tiles[4];                  // tiles of ROWS rows, and tiles along samples, z, y and x
     int64 tile[4];                              // outputs of a tile along them
-    int64 plane_pitch, row_pitch, segment_pitch;  // in slots
-    int64 slots, lattice_slots;                 // of a half of K in a stage, and of one lattice
-    int64 extent[2];  // slots that a tile reads along y and x
+    int64 plane_pitch, row_pitch, segment_pitch;  // in chunks
+    int64 slots, lattice_slots;                 // of a half of K in a stage, and of one component
+    int64 extent[2];  // chunks that a tile reads along y and x
     int64 reach[4];   // distance of a tile's last input from its first one along samples, z, y and x
     int64 stages, weight_stages;
     int64 chunk;     // K blocks that a round of loads stays in, a multiple of `depth` and `deep`
-    int64 deep;      // consecutive K blocks for which a producer thread keeps its slots
+    int64 deep;      // consecutive K blocks for which a producer thread keeps its chunks
     int64 resident;  // whether the weights of a sum fit their ring, where they stay for all tiles
     int64 group;     // steps of a stage of weights
     int64 plane_reciprocal, row_reciprocal, depth_reciprocal;  // of plane_pitch, row_pitch, tile[1]
     int64 tile_reciprocals[5];  // long ones of row_tiles and of tiles along x, y, z and samples
-    int64 groups_reciprocal;  // of the number of groups of slots that a warp takes at a time, in a half of K
+    int64 groups_reciprocal;  // of the number of groups of chunks that a warp takes at a time, in a half of K
     int64 input_pairs;   // whether all inputs come as aligned pairs of neighbours
     int64 output_unit;   // 1, 2 or 4: neighbouring outputs that are aligned and lie in one tile
 #if SCALED
@@ -95,7 +96,7 @@ struct Arguments {
 #if POOLS
     float* pooled;
     PartMoments* partial;  // null: no statistics
-    // Of each channel. If statistics are given, it counts only whether the normalized values are finite.
+    // Parameters of each channel. If statistics are given, only whether the normalized values are finite counts.
     Parameter scale, shift, mean, var;
     double eps;
     int64 pooled_batch, pooled_row, pooled_pitch;
@@ -110,7 +111,7 @@ struct Arguments {
 
 // ---- shared memory ----
 //
-// `Shared` is a chain of structs, of which variants choose the links: a struct with several bases would test its
+// `Shared` is a chain of structs, whose links the variants choose: a struct with several bases would test its
 // address at each access. _kernels/matrix_tiles.py counts its bytes (_declared).
 
 template <bool FIRST, typename A, typename B>
@@ -127,8 +128,8 @@ struct CommonState {
     mbarrier inputs_full[MAX_STAGES], inputs_empty[MAX_STAGES];
     mbarrier weights_full[MAX_STAGES], weights_empty[MAX_STAGES];
     Phase phase;
-    // Of each column: its offset from the tile's first output on, its coordinates in the tile (PackedPlace), and a bit
-    // for each fold that exists, in tiles that lie inside of the output (0) and in the present one at its border (1).
+    // For each column its offset from the tile's first output, its coordinates in the tile (PackedPlace), and a bit
+    // for each packed output that exists, in tiles inside of the output (0) and in the present one at its border (1).
     int64 column_offset[TEAMS][BUFFERED_COLUMNS];
     unsigned column_place[TEAMS][BUFFERED_COLUMNS];
     unsigned column_folds[2][TEAMS][BUFFERED_COLUMNS];
@@ -136,11 +137,11 @@ struct CommonState {
 };
 
 struct EmulationState : CommonState {
-    // Of the latest tiles: bits of the windows of their inputs, if not the first one alone, and of K blocks that have
-    // others.
+    // For each of the latest tiles, bits of the windows of its inputs, if there are others than the first one, and
+    // bits of the K blocks that have them.
     unsigned windows[MOST_TILES];
     int shifts[2][TEAMS][WARPGROUP_ROWS];  // of rows, for either window of weights
-    // Factors of columns for the least shift of a tile's samples: 1, and those of the present tile.
+    // Factors of columns for the least shift of a tile's samples: 1, and the factors of the present tile.
     __align__(8) float powers[2][TEAMS][BUFFERED_COLUMNS];
     // Tiles that the second sweep computes again, or more than the list holds: all tiles then. The union of their
     // windows, whether the sums of the first such tile have been kept, and whether a warp has lost its part of these.
@@ -149,11 +150,11 @@ struct EmulationState : CommonState {
 };
 typedef choose<EMULATES, EmulationState, CommonState>::type NumbersState;
 
-// The 16 rows of one mma fragment: two groups of eight consecutive output channels, each of one fold.
+// The 16 rows of one mma fragment: two groups of eight consecutive output channels, each of one packed output.
 struct FragmentRows {
     int64 offset, apart;  // of the first group, and from it to the second one
     int count[2];         // channels from the first of a group on that exist
-    unsigned fold[2];     // a bit for the group's fold
+    unsigned fold[2];     // a bit for the group's packed output
 };
 struct StoreState : NumbersState {
     __align__(16) Pair buffer[CONSUMER_WARPS][16 * BUFFER_PITCH];
@@ -177,12 +178,12 @@ struct PoolState : NumbersState {
 
 struct Shared : choose<POOLING, PoolState, StoreState>::type {};
 
-// The slots of two neighbouring inputs.
+// The chunks of two neighbouring inputs.
 struct __align__(8) PairSlots {
     int first, second;
 };
 
-// Whether pairs of inputs belong to an odd number of lattices. Then a table says where they are stored.
+// Whether pairs of inputs belong to an odd number of components. Then a table says where they are stored.
 __device__ inline bool in_odd_lattices(const Arguments& p) {
     return p.axis[2].pairs && p.axis[2].lattices > 1 && p.axis[2].lattices % 2 != 0;
 }
@@ -192,9 +193,9 @@ __device__ inline bool in_odd_lattices(const Arguments& p) {
 struct Memory {
     unsigned char *weights, *inputs;  // rings
     int weight_bytes, input_bytes;    // of a stage
-    int64* offset;   // of each slot, the offset of its input from the tile's first one, or ABSENT
-    unsigned* from;  // of each slot, the coordinates of its input from the first one on (PackedPlace)
-    PairSlots* pairs;     // of each pair of inputs in an odd number of lattices
+    int64* offset;   // of each chunk, the offset of its input from the tile's first one, or ABSENT
+    unsigned* from;  // of each chunk, the coordinates of its input from the first one on (PackedPlace)
+    PairSlots* pairs;     // of each pair of inputs in an odd number of components
     Distances* distance;  // of each step of a stage, and of a few more, which are loaded ahead but not used
 
     __device__ Memory(const Arguments& p, unsigned char* memory) {

@@ -55,22 +55,22 @@
 //                            full, multiply, give it back; then add up passes (Numbers) and slices (Slicing), and store
 //                            (Epilogue)
 //
-// A stage of inputs consists of 16-byte chunks ("slots": 4 channels of TF32, 8 of 16 bits):
+// A stage of inputs consists of 16-byte chunks (`slot` in names; 4 channels of TF32, 8 of 16 bits):
 //
-//                  slot 0 1 2 3 ...                         one wgmma: 64 rows x SEGMENT columns
+//                chunk 0 1 2 3 ...                          one wgmma: 64 rows x SEGMENT columns
 //       half 0 of K   # # # # # # # # # # # #               over the two halves of K
 //       half 1 of K   # # # # # # # # # # # #
 //                       \___________/                       the columns of a tap start at its
 //                        columns of tap 1                   distance: a shifted start address
 //
-//       weights of a group of steps: [step][slab of 64 rows][part][half of K][64 rows][16 bytes]
+//       weights of a group of steps: [step][row tile][part][half of K][64 rows][16 bytes]
 //
-// Operands are not swizzled: a core matrix is 8 slots in a row, and any slot may be the first one. The columns of a
-// segment are slots in a row too: those after the end of a row of the tile are multiplied as well, but not stored.
+// Operands are not swizzled: a core matrix is 8 chunks in a row, and any chunk may be the first one. A column tile is
+// chunks in a row, too: columns after the end of a row of the tile are multiplied as well, but not stored.
 //
-// Where a slot holds all channels, half 1 is another tap of x: the same slots, from another distance on.
+// Where a chunk holds all channels, half 1 is another tap of x: the same chunks, from another distance on.
 //
-// The order of a sum is that of `Steps` in matrix_tile.cuh, whatever the tile, the grid or the batch: taps of z (the
+// `Steps` in matrix_tile.cuh defines the order of a sum, whatever the tile, the grid or the batch: taps of z (the
 // outermost loop), K blocks of channels, taps of y, taps of x; then the bias. For float32 accuracy (PARTS = 2) a float
 // is split into a high and a low part, and the three products of parts of a few steps form chains, which are added to
 // the sum with rounding (matrix_engine.cuh). Tile, grid and batch do not change the chains either. Split-K sums are
@@ -80,10 +80,10 @@
 // infinity and NaN. So infinities and NaN may reach outputs that should not have them, and the epilogue computes each
 // output that is not finite again (matrix_exact.cuh).
 //
-// Macros, with those of matrix_tile.cuh and matrix_engine.cuh:
+// Macros, beside the ones in matrix_tile.cuh and matrix_engine.cuh:
 //     ENGINE       WgmmaEngine or MmaEngine
 //     TEAMS        consumer warpgroups: 2, or 1 where tiles are small and mostly wait for their inputs
-//     SLABS        slabs of 64 rows of a block: 1, which its warpgroups share, or 2, one for each of two warpgroups
+//     SLABS        row tiles (64 rows) of a block: 1, which its warpgroups share, or 2, one for each of two warpgroups
 //                  or both for a single one
 //     POOLS        1 where sums are not stored but pooled (matrix_pool.cuh)
 //     SPANS        1 with split-K (sum.blocks is the number of K blocks of a slice)

@@ -14,10 +14,10 @@
 // come first, where truncation loses less by a factor of 2**11. MmaEngine lacks the registers to sort the products of
 // several steps: its chains are the three products of one step. tests/bounds.py derives the error.
 //
-// Macros: SEGMENT (columns of a segment: this many neighbouring slots, the N of a wgmma), SEGMENTS (of a warpgroup),
-// and TEAMS and SLABS, the consumer warpgroups and the slabs of 64 rows of a block. POOLS: where outputs are pooled two
-// by two, and a warpgroup has two segments, these are STACKED: they are the upper and the lower rows of its windows, so
-// that a thread has all four outputs of a window.
+// Macros: SEGMENT (columns of a column tile: this many neighbouring chunks, the N of a wgmma), SEGMENTS (column tiles
+// of a warpgroup), and TEAMS and SLABS, the consumer warpgroups and the row tiles of a block. POOLS: where outputs are
+// pooled two by two, and a warpgroup has two column tiles, these are STACKED: the upper and the lower rows of windows,
+// so that a thread has all four outputs of a window.
 #pragma once
 #include "matrix_tile.cuh"
 
@@ -31,7 +31,7 @@ constexpr int BEHIND = STACKED - 1;  // groups of weights by which the second wa
 constexpr int WARPGROUP_COLUMNS = SEGMENT * SEGMENTS;
 constexpr int WARPGROUP_SLABS = SLABS > TEAMS ? SLABS : 1, WARPGROUP_ROWS = WARPGROUP_SLABS * SLAB_ROWS;
 
-// The distances by which the operand of a step is shifted, in slots: one for each of the rows that are stacked.
+// The distances by which the operand of a step is shifted, in chunks: one for each of the rows that are stacked.
 struct __align__(4 * STACKED) Distances {
     int of[STACKED];
 };
@@ -41,11 +41,11 @@ constexpr int AHEAD = TEAMS == 1 ? 4 : 1;
 
 // The operands of a group of steps in shared memory.
 struct Operands {
-    const unsigned char* weights;  // those of the warpgroup's first slab in the first step
+    const unsigned char* weights;  // of the warpgroup's first row tile in the first step
     int weight_pitch;              // bytes to the next step
-    const unsigned char* inputs;   // the warpgroup's first slot in the stage
-    int half_pitch, part_pitch;    // slots from one half of K, and from one part, to the next
-    int segment_pitch;             // slots from one segment to the next, where they are not stacked
+    const unsigned char* inputs;   // the warpgroup's first chunk in the stage
+    int half_pitch, part_pitch;    // chunks from one half of K, and from one part, to the next
+    int segment_pitch;             // chunks from one column tile to the next, where they are not stacked
     const Distances* distance;     // of each step
     int steps;
     int warpgroup;
@@ -107,7 +107,7 @@ struct WgmmaEngine {
         __device__ explicit Descriptor(unsigned long long bits) : start(unsigned(bits)), rest(unsigned(bits >> 32)) {}
         __device__ unsigned long long at(int slots) const { return (unsigned long long)rest << 32 | (start + slots); }
     };
-    // The slots at which the segments of a step begin.
+    // The chunks at which the column tiles of a step begin.
     struct Starts {
         int of[SEGMENTS];
         __device__ Starts(const Distances& distance, int segment_pitch) {
@@ -116,7 +116,7 @@ struct WgmmaEngine {
                 of[s] = distance.of[s % STACKED] + s / STACKED * segment_pitch;
         }
     };
-    // The instructions of a product: slab by slab, segment by segment.
+    // The instructions of a product: row tile by row tile, column tile by column tile.
     __device__ static void multiply(float (&sums)[PIECES][SEGMENT / 2], const Descriptor& weights, int weight,
                                     const Descriptor& inputs, const Starts& starts, int part, bool add) {
 #pragma unroll
@@ -124,7 +124,7 @@ struct WgmmaEngine {
             Product::multiply(sums[s], weights.at(weight + s / SEGMENTS * (SLAB_BYTES / SLOT_BYTES)),
                               inputs.at(starts.of[s % SEGMENTS] + part), add);
     }
-    // use(step, slot of its weights, starts of its inputs) for all steps. While the products of a few steps are issued,
+    // use(step, its weights, starts of its inputs) for all steps. While the products of a few steps are issued,
     // the distances of the next steps are loaded, which takes longer than small products.
     template <typename Use>
     __device__ __forceinline__ static void each(const Operands& o, Use use) {
@@ -167,7 +167,7 @@ struct WgmmaEngine {
     }
 
     __device__ void multiply(const Operands& o) {
-        constexpr int LOW = SLAB_ROWS * DEPTH;  // slots from the first part of a weight to the second
+        constexpr int LOW = SLAB_ROWS * DEPTH;  // chunks from the first part of a weight to the second
         const Descriptor weights(matrix_descriptor(o.weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0));
         const Descriptor inputs(matrix_descriptor(o.inputs, o.half_pitch * SLOT_BYTES, 8 * SLOT_BYTES, 0));
         const int part_pitch = o.part_pitch, last = o.steps - 1, other = 1 - o.warpgroup;
@@ -290,7 +290,7 @@ struct MmaEngineOf {
         for (int r = 0; r < ROWS; ++r)
             load_matrices<false>(a[r], weights + (lane / 16 * SLAB_ROWS + r * 16 + lane % 16) * SLOT_BYTES);
     }
-    // The inputs of two fragments: lane l gives slot l % 8 of half l / 8 % 2 of fragment l / 16.
+    // The inputs of two fragments: lane l gives chunk l % 8 of half l / 8 % 2 of fragment l / 16.
     __device__ static void load_inputs(unsigned (&b)[2][2], const unsigned char* inputs, int half_pitch) {
         const int lane = threadIdx.x % 32;
         unsigned r[4];

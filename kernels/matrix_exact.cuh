@@ -1,6 +1,6 @@
 // Exact recomputation in matrix_conv.cu: the sum of an output as it is defined, from the arrays themselves.
 //
-// A slot that holds an absent input is zero, and zero times an infinite weight is NaN, as is an infinite input times a
+// A chunk that holds an absent input is zero, and zero times an infinite weight is NaN, as is an infinite input times a
 // zero for a weight that a row does not have; an infinite number splits into infinity and NaN; a number near the
 // largest rounds to infinity. None of that is lost in a sum: an output that should be finite, or infinite, is then
 // infinite or NaN. So an output that is not finite is computed again, and no other is.

@@ -76,7 +76,7 @@ struct WindowScale {
 struct EmulatedNumbers {
     typedef WindowScale Scale;
     // The sums of a thread in memory, for the few tiles that have several passes, or whose shifts are too far apart or
-    // too large for one float. Between passes these are scaled like those of the first one.
+    // too large for one float. Between passes they are scaled as in the first one.
     typedef Four Sums[ENGINE::ROWS][ENGINE::COLUMNS];
 
     const Schedule& schedule;
@@ -116,7 +116,7 @@ struct EmulatedNumbers {
         schedule.shared.shifts[0][warpgroup][row] = shifts.first;
         schedule.shared.shifts[1][warpgroup][row] = shifts.second;
     }
-    // Sums are scaled as if all samples had the least shift; those of the others become smaller by the difference.
+    // Sums are scaled as if all samples had the least shift; sums of the others become smaller by the difference.
     __device__ static void describe_samples(const Schedule& schedule, const Tile& tile, int warpgroup) {
         const Arguments& p = schedule.p;
         Shared& shared = schedule.shared;
@@ -173,7 +173,7 @@ struct EmulatedNumbers {
     __device__ int shift_of(int warpgroup, int row, int pass) const {
         return shared.shifts[schedule.weights_of_pass(pass)][warpgroup][row] + schedule.window_of_pass(pass) * WINDOW;
     }
-    // The factor that scales a row's sums of a pass like those of the first one. (A row without weights in the second
+    // The factor that scales a row's sums of a pass as in the first pass. (A row without weights in the second
     // window has sums of zero there.)
     __device__ float power_of(int warpgroup, int row, int pass) const {
         return PowerOfTwo(shift_of(warpgroup, row, 0) - shift_of(warpgroup, row, pass)).first;

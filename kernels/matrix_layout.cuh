@@ -1,8 +1,8 @@
 // Where the inputs of a tile lie, in memory and in a stage of matrix_conv.cu: tables that are the same for all tiles
 // of a block.
 //
-//     producers   offset, from, pairs     slot -> input, from the tile's first one on
-//     consumers   distance                step -> slots by which a tap's operand is shifted
+//     producers   offset, from, pairs     chunk -> input, from the tile's first one on
+//     consumers   distance                step -> chunks by which a tap's operand is shifted
 #pragma once
 #include "matrix_schedule.cuh"
 
@@ -21,8 +21,8 @@ struct PackedPlace {
     __device__ static int sample(unsigned word) { return int(word >> Z); }
 };
 
-// The coordinates of a slot in a tile: along samples, z, y and x. Slots after the end of a row or a plane belong to the
-// next one.
+// The coordinates of a chunk in a tile: along samples, z, y and x. Chunks after the end of a row or a plane belong to
+// the next one.
 __device__ __forceinline__ void place_of(const Arguments& p, int slot, int (&place)[4]) {
     const int plane = quotient(slot, p.plane_reciprocal);
     slot -= plane * int(p.plane_pitch);
@@ -70,7 +70,7 @@ struct Layout {
         if (threads.rank < 2 * AHEAD) memory.distance[steps + threads.rank] = {};
     }
 
-    // The input of each slot.
+    // The input of each chunk.
     __device__ __forceinline__ void describe_slots(const Threads& threads) const {
         const int lattices_y = int(p.axis[1].lattices);
         for (int slot = threads.rank; slot < int(p.slots); slot += threads.count) {
@@ -103,10 +103,10 @@ struct Layout {
         return offset - element_of(p, a, offset) * spread_of(p, a);
     }
 
-    // The slots of each pair of inputs that belong to an odd number of lattices: as many pairs as there are lattices
-    // fill two slots of each.
+    // The chunks of each pair of inputs, where the number of components is odd: as many pairs as there are components
+    // fill two chunks of each component.
     //
-    //     three lattices, inputs 0 ... 5      0 | 0 3        pairs (0, 1) (2, 3) (4, 5)
+    //     three components, inputs 0 ... 5    0 | 0 3        pairs (0, 1) (2, 3) (4, 5)
     //                                         1 | 1 4
     //                                         2 | 2 5
     __device__ __forceinline__ void describe_pairs(const Threads& threads) const {
@@ -122,7 +122,7 @@ struct Layout {
                 const int lattice = (input - further * lattices) * lattices_y + lattice_y;
                 slots[own] = lattice_y < lattices_y
                                  ? lattice * own_slots + 2 * (turn - lattice_y * (own_slots / 2)) + further
-                                 : 2 * i + own;  // after the slots of all lattices
+                                 : 2 * i + own;  // after the chunks of all components
             }
             memory.pairs[i] = {slots[0], slots[1]};
         }

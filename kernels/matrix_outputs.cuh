@@ -43,7 +43,7 @@ struct Outputs {
         bool inside = true;
 #pragma unroll
         for (int a = 0; a < 4; ++a) inside &= size[a] >= int(p.tile[a]) * (a == 2 ? STACKED : 1);
-        int left[3] = {};  // outputs from the tile's first one on, where there are folds
+        int left[3] = {};  // outputs from the tile's first one on, where outputs are packed
         if (folds > 1)
 #pragma unroll
             for (int a = 0; a < 3; ++a) {
@@ -83,7 +83,7 @@ struct Outputs {
         named_barrier_wait(WARPGROUP_BARRIER + warpgroup, WARPGROUP);
         return !inside;
     }
-    // The folds of a column that exist, given how many outputs are left along z, y and x from its first one on.
+    // Which packed outputs of a column exist, given how many outputs are left along z, y and x from its first one on.
     __device__ unsigned folds_within(const int (&left)[3]) const {
         int count[3];
 #pragma unroll

@@ -71,7 +71,7 @@ struct OnePass : KLoop {
 struct WindowPasses : KLoop {
     static constexpr int SWEEPS = 2;
     static constexpr bool KEEPS = PLACED_TWICE;  // whether the first sweep may keep the sums of a tile
-    static constexpr int FIRST_BLOCK = WINDOWS, BLOCK_BITS = 16;  // bits of K blocks, after those of windows
+    static constexpr int FIRST_BLOCK = WINDOWS, BLOCK_BITS = 16;  // bits of K blocks, after the bits of windows
     using KLoop::KLoop;
     int weight_windows = 1;
 
@@ -102,7 +102,7 @@ struct WindowPasses : KLoop {
     __device__ int repeated_tiles() const { return uniform(shared.wide_count); }
     __device__ int repeated_tile(int i) const { return uniform(shared.wide_tiles[i]); }
 
-    // In a window of weights the passes are those of inputs: of the first window, of smaller numbers, of larger ones.
+    // For a window of weights there is a pass for each window of inputs: the first one, smaller numbers, larger ones.
     // The sweep's first pass of tile i.
     __device__ int first_pass(int sweep, int i) const {
         if (KEEPS && sweep > 0 && i == 0 && uniform(shared.kept & ~shared.lost) && listed()) return next_pass(sweep, 0);

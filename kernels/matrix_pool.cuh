@@ -9,7 +9,7 @@
 //                                outputs that belong to no window
 //
 // Tiles begin with even outputs along y and x, and have even sizes, so that no window lies in two tiles. Where its two
-// rows are STACKED in the two segments of a warpgroup, a thread has all of a window:
+// rows are STACKED in the two column tiles of a warpgroup, a thread has all of a window:
 //
 //     columns   0   1   2   3   ...   SEGMENT
 //     row k     a   a   b   b         a   a   b   b       windows a, b
@@ -122,8 +122,8 @@ struct Pool {
         return p.segment_pitch == SEGMENT ? int(p.row_pitch) : SEGMENT;
     }
 
-    // Before a tile of other rows, and after the last tile: adds the statistics of the rows so far to those of the
-    // block.
+    // Before a tile of other rows, and after the last tile: adds the statistics of the rows so far to the
+    // block's.
     __device__ static void end_rows(const Schedule& schedule, int warpgroup, int row_tile, int group) {
         if (row_tile >= 0) end_rows(schedule.p, schedule.shared, warpgroup, row_tile, group);
     }
@@ -318,7 +318,7 @@ struct Pool {
                        flip);
     }
 
-    // Adds moments whose errors are those of floats.
+    // Adds moments that are as exact as floats.
     __device__ static void add(Moments& all, const Moments& own) {
         const double count = all.count + own.count, delta = own.mean - all.mean;
         const double share = own.count > 0 ? float(own.count) / float(count) : 0;

@@ -1,7 +1,7 @@
 // The producers of matrix_conv.cu: one warp loads weights, all other producer warps load inputs.
 //
 //     WeightProducer   packed weights in memory -> ring of weights, by a bulk copy (PROXY) or by cp.async
-//     InputProducer    NCHW in memory -> registers, along rows of the image -> ring of inputs, slot by slot
+//     InputProducer    NCHW in memory -> registers, along rows of the image -> ring of inputs, 16-byte chunk by chunk
 //
 // A producer waits for a stage to be empty, fills it, and arrives at its "full" barrier.
 #pragma once
@@ -78,15 +78,15 @@ struct WeightProducer {
     }
 };
 
-// A warp takes 32 times PIXELS slots at a time, a thread PIXELS of them (neighbours, or, if `apart`, one in each of two
-// lattices), of `deep` K blocks in turn: a unit. The warps share the units of a chunk of K blocks, each taking every
-// WARPS-th one, in rounds of one or a few. While a round is stored to shared memory, the loads of the next one are on
-// their way, which may belong to another chunk or tile.
+// A warp takes 32 times PIXELS positions at a time, a thread PIXELS of them (neighbours, or, if `apart`, one in each of
+// two components), of `deep` K blocks in turn: a unit. The warps share the units of a chunk of K blocks, each taking
+// every WARPS-th one, in rounds of one or a few. While a round is stored to shared memory, the loads of the next one
+// are on their way, which may belong to another chunk or tile.
 //
-//     unit    0     1     2     3     4     5     6     7     ...    slots of K blocks 0 ... deep - 1, and so on
+//     unit    0     1     2     3     4     5     6     7     ...    positions of K blocks 0 ... deep - 1, and so on
 //     warp    0     1     2     0     1     2     0     1            3 warps
 //
-// The second sweep takes slots one by one, and a chunk is a stage.
+// The second sweep takes positions one by one, and a chunk of K blocks is a stage.
 template <int PIXELS, int SWEEP = 0>
 struct InputProducer {
     typedef typename BitsOf<PIXELS * sizeof(Element)>::type Loads;
@@ -101,7 +101,7 @@ struct InputProducer {
     Shared& shared;
     const int lane, warp, groups, deep;
     const int count;     // units of a round
-    const bool apart, odd;  // whether there are several lattices; an odd number, so that a table has the slots of pairs
+    const bool apart, odd;  // whether there are several components; an odd number, with a table of the places of pairs
     const int turned;       // 1 where the second of two neighbours is stored first
     int number, pass;    // of the tile in the sweep
     int begun;           // tiles
@@ -233,12 +233,12 @@ struct InputProducer {
     __device__ __forceinline__ int turns_of(int unit) const {
         return SWEEP ? unit / groups : quotient(unit, p.groups_reciprocal);
     }
-    // The thread's first slot in a unit, or the number of its pair.
+    // The thread's first 16-byte chunk in a unit, or the number of its pair.
     __device__ __forceinline__ int slot_of(int unit) const {
         const int group = unit - turns_of(unit) * groups;
         return (group * 32 + lane) * (apart ? 1 : PIXELS);
     }
-    // The thread's slots, given what slot_of returned.
+    // The thread's 16-byte chunks, given what slot_of returned.
     __device__ __forceinline__ PairSlots slots_of(int slot) const {
         PairSlots slots = {slot, slot + (apart ? int(p.slots) / 2 : PIXELS - 1)};
         if (odd) slots = memory.pairs[slot];
@@ -298,8 +298,8 @@ struct InputProducer {
 
     // ---- stores ----
 
-    // Waits until the stages up to that of a K block of the chunk are empty. In rounds of one K block it is the stage
-    // that is stored: to wait for it again takes less than to know about it.
+    // Waits until all stages up to a K block of the chunk are empty. In rounds of one K block it is the stage that is
+    // stored: to wait for it again takes less than to know about it.
     __device__ __forceinline__ void enter(int own) {
         if (ROUND == 1) {
             mbarrier_wait(&shared.inputs_empty[turn.stage], turn.parity ^ 1);
@@ -319,7 +319,7 @@ struct InputProducer {
             turn.advance(int(p.stages));
         }
     }
-    // Stores a K block of a thread's slots, as the Tensor Cores read it.
+    // Stores a K block of a thread's 16-byte chunks, as the Tensor Cores read it.
     __device__ __forceinline__ void store(const Values& values, int own, const PairSlots& places,
                                           const Placing& placing, int tile) const {
         const int slots = int(p.slots), halves = int(p.sum.halves);
@@ -344,7 +344,7 @@ struct InputProducer {
         if (SWEEP == 0)
             Numbers::note_windows<PIXELS>(shared, values, range, placing.shift, tile, own);
     }
-    // Stores a round that begins with unit `own`, of a chunk with so many units and K blocks.
+    // Stores a round that begins with unit `own`, of a chunk with `units` units and `blocks` K blocks.
     __device__ __forceinline__ void store(const Values (&values)[ROUND], const int (&shifts)[ROUND], int pass, int tile,
                                           int own, int units, int blocks) {
         int block = 0, left = 0;

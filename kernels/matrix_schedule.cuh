@@ -42,7 +42,7 @@ struct Slices {
 };
 #endif
 
-// The phase that a block stays in: that of a run of blocks, or the phases in turn.
+// The phase that a block stays in: runs of blocks share a phase, or blocks have the phases in turn.
 __device__ inline int phase_of_block(const Arguments& p) {
     const int phases = int(p.phases);
     return p.by_phase ? p.phase_order[blockIdx.x / (gridDim.x / phases)] : blockIdx.x % phases;

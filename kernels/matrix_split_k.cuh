@@ -29,7 +29,7 @@ struct SplitK {
     // The packing kernel sets the counters of slices to zero.
     __device__ static void wait_for_counters() { wait_for_grids(); }
 
-    // Adds the sums of a thread to those of the other slices. Returns whether all slices are there: the warp has the
+    // Adds the sums of a thread to the sums of the other slices. Returns whether all slices are there: the warp has the
     // sums of the tile then.
     __device__ __forceinline__ static bool add(const Schedule& schedule, ENGINE& engine, Kept& kept,
                                                const Numbers::Scale& scale, const Tile& tile, int index,

@@ -1,8 +1,8 @@
 // The epilogue of matrix_conv.cu that stores the sums of a tile as outputs, with their bias.
 //
-// A thread holds pairs of neighbouring outputs: two columns of a row, or, where x is packed (ACROSS), two folds of a
-// column. They pass through a buffer of their warp in shared memory, so that a warp's stores run along rows. Mostly two
-// outputs of a pair, or four neighbours, lie together and are one store:
+// A thread holds pairs of neighbouring outputs: two columns of a row, or, where x is packed (ACROSS), two packed
+// outputs of a column. They pass through a buffer of their warp in shared memory, so that a warp's stores run along
+// rows. Mostly two outputs of a pair, or four neighbours, lie together and are one store:
 //
 //     registers (mma fragments) -> fill -> buffer: 16 rows x BUFFER_PAIRS pairs -> empty -> rows of the output
 //
@@ -30,7 +30,7 @@ struct Store {
     __device__ static void describe(const Schedule&, const Threads&) {}
     __device__ static void describe_column(Shared&, int, int, bool) {}
     __device__ static void describe_border(Shared&, int, int, bool) {}
-    // With folds: the offsets of a warpgroup's rows, which belong to several folds.
+    // Where outputs are packed: the offsets of a warpgroup's rows, which belong to several of them.
     __device__ __forceinline__ static void describe_fragment(const Schedule& schedule, const Tile& tile, int warpgroup,
                                                              int fragment) {
         schedule.shared.rows[warpgroup][fragment] =
@@ -76,12 +76,12 @@ struct Store {
 #pragma unroll
         for (int r = 0; r < ENGINE::ROWS; ++r) {
             const int row = row0 + ENGINE::first_row(r);
-            // Without folds nothing is read, as loads would be waited for.
+            // Without packed outputs nothing is read, as loads would be waited for.
             FragmentRows rows = {row * p.out_row, 8 * p.out_row, {int(p.rows) - row, int(p.rows) - row - 8}, {1, 1}};
             if (ACROSS || p.folds > 1) rows = shared.rows[warpgroup][row / 16 % (WARPGROUP_ROWS / 16)];
             Bits* const own = out + rows.offset;
-            // With folds and with split-K the code of a buffer stands once, as it takes long to compile. Which sums go
-            // into a buffer has to be known when compiling all the same.
+            // With packed outputs and with split-K the code of a buffer stands once, as it takes long to compile. Which
+            // sums go into a buffer has to be known when compiling all the same.
 #pragma unroll(ACROSS || SPLITS ? 1 : 8)
             for (int first = 0; first < ENGINE::COLUMNS; first += BUFFER_FRAGMENTS) {
 #pragma unroll
@@ -128,9 +128,9 @@ struct Store {
         }
     }
 
-    // Stores the contents of the warp's buffer, from a column of the tile on, in rows of which the first one begins at
-    // `out`. Lanes run along its rows, by units of one, two or four outputs. Each lane has its columns and all rows,
-    // or, of folds side by side, the rows of one fold.
+    // Stores the contents of the warp's buffer, from a column of the tile on, in rows that begin at `out`. Lanes run
+    // along its rows, by units of one, two or four outputs. Each lane has its columns and all rows, or, of packed
+    // outputs side by side, the rows of one of them.
     template <bool ACROSS, typename Unit>
     __device__ __forceinline__ void empty(const Unit* buffer, Bits* out, const FragmentRows& rows, int column0) const {
         constexpr int SIZE = sizeof(Unit) / sizeof(Bits);  // outputs of a unit
@@ -138,7 +138,7 @@ struct Store {
         constexpr int LENGTH = BUFFER_PAIRS * 2 * FOLDS / SIZE, PITCH = BUFFER_PITCH * 2 * FOLDS / SIZE;
         constexpr int LANES = LENGTH < 32 ? LENGTH : 32, STEP = 32 / LANES;
         constexpr int HALVES = ACROSS ? 1 : 2, OWN_ROWS = 8 / STEP;  // groups of eight rows; a lane's rows of a group
-        // Units of a lane that are loaded together: a few with folds, whose code stands once.
+        // Units of a lane that are loaded together: a few where outputs are packed, whose code stands once.
         constexpr int MOST = LENGTH / LANES < 4 / SIZE ? LENGTH / LANES : 4 / SIZE, TOGETHER = ACROSS ? MOST : 1;
         const int lane = threadIdx.x % 32;
         const int64 pitch = STEP * p.out_row, between = rows.apart - 8 * p.out_row;

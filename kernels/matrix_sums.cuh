@@ -8,7 +8,7 @@ struct __align__(8) Neighbours {
     float first, second;
 };
 
-// The scale of sums that are already those of the convolution.
+// The scale of sums that need no scaling.
 struct Unscaled {
     __device__ __forceinline__ static Neighbours powers_of(int) { return {1, 1}; }
     __device__ __forceinline__ static Neighbours of(ENGINE& engine, int r, int half, int c, const Neighbours&) {

@@ -1,31 +1,31 @@
 // How the convolution on Tensor Cores divides its work: shared by matrix_conv.cu, its engines and pack_weights.cu.
 //
 // There are three spatial axes z, y, x (axes that a call lacks have one element). A tile of outputs consists of samples
-// and z together ("planes"), of y and of x. Its inputs are staged in shared memory position by position, in "slots": a
-// slot is a 16-byte chunk of channels of one position. Along a row, from row to row and from plane to plane the slot of
-// an output is a linear function of its coordinates in the tile:
+// and z together ("planes"), of y and of x. Its inputs are staged in shared memory position by position, in chunks of
+// 16 bytes (`slot` in names), which hold channels of one position. Along a row, from row to row and from plane to plane
+// the chunk of an output is a linear function of its coordinates in the tile:
 //
-//     slot(plane, y, x) = plane * plane_pitch + y * row_pitch + x
+//     chunk(plane, y, x) = plane * plane_pitch + y * row_pitch + x
 //
-// so that a tap of y and x is a distance in slots, the same for all outputs. (A tap of z is another stage of the
-// pipeline, with inputs of its own.) The columns of an instruction are neighbouring slots: those between the end of a
-// row of the tile and the next row are multiplied as well, but are no outputs.
+// so that a tap of y and x is a distance in chunks, the same for all outputs. (A tap of z is another stage of the
+// pipeline, with inputs of its own.) The columns of an instruction are neighbouring chunks: columns between the end
+// of a row of the tile and the next row are multiplied as well, but are no outputs.
 //
-// If outputs are several inputs apart, as with strides, the inputs are stored as polyphase components, "lattices": all
-// inputs of one residue modulo that step are neighbours.
+// If outputs are several inputs apart, as with strides, the inputs are stored as polyphase components (`lattice` in
+// names): all inputs of one residue modulo that step are neighbours.
 //
-//     step 2, taps 0 .. 4    lattice 0: inputs 0 2 4 6 8 ...    taps 0, 2, 4 at distances 0, 1, 2
-//                            lattice 1: inputs 1 3 5 7 9 ...    taps 1, 3    at distances 0, 1
+//     step 2, taps 0 .. 4    component 0: inputs 0 2 4 6 8 ...    taps 0, 2, 4 at distances 0, 1, 2
+//                            component 1: inputs 1 3 5 7 9 ...    taps 1, 3    at distances 0, 1
 //
-// Neighbouring inputs can be loaded as pairs: both go to neighbouring slots, or, with a step along x, to two lattices.
-// With an even number of lattices the odd lattices are half of all slots after the even ones. So that pairs begin with
-// an even input, staging begins with the input before the first one if that is odd (skew).
+// Neighbouring inputs can be loaded as pairs: both go to neighbouring chunks, or, with a step along x, to two
+// components. Of an even number of components, the odd ones begin at half of all chunks. So that pairs begin with an
+// even input, staging begins with the input before the first one if that is odd (skew).
 //
 // Few output channels leave rows of the Tensor Cores empty. Then several neighbouring outputs along x are packed into
-// rows, the "folds" of a column: with F folds, output x = F * q + fold is row `fold` of column q. The taps of all folds
+// rows of one column (`fold` in names): with F of them, output x = F * q + fold is row `fold` of column q. Their taps
 // together are a convolution with F times the step (a transposed convolution with stride F packs its phases, and has
-// step 1); weights that a fold does not have are zeros. Phases of z and y are packed as well, where that fills more
-// rows than it adds zeros.
+// step 1); weights that a packed output does not have are zeros. Phases of z and y are packed as well, where that fills
+// more rows than it adds zeros.
 //
 // Where outputs are pooled, the phases of a strided transposed convolution are not computed apart: it is a convolution
 // without strides, of inputs between which others are absent (spread).
@@ -61,14 +61,14 @@ struct matrix_type<bfloat16> {
     static constexpr MatrixType value = MATRIX_BFLOAT16;
 };
 
-// Rows of the product come in slabs of 64 output channels, the M of a wgmma.
+// Rows of the product come in row tiles of 64 output channels, the M of a wgmma.
 constexpr int SLAB_ROWS = 64;
 constexpr int SLOT_BYTES = 16;
-constexpr int DEPTH = 2;  // slots along K in an instruction, its halves
-constexpr int CHUNK = SLOT_BYTES / sizeof(Operand);  // channels of a slot
+constexpr int DEPTH = 2;  // chunks along K in an instruction, its halves
+constexpr int CHUNK = SLOT_BYTES / sizeof(Operand);  // channels of a chunk
 
 constexpr int BLOCK = DEPTH * CHUNK;                 // channels of a K block, the K of an instruction
-constexpr int SLAB_BYTES = SLAB_ROWS * DEPTH * SLOT_BYTES * PARTS;  // weights of a slab in a step
+constexpr int SLAB_BYTES = SLAB_ROWS * DEPTH * SLOT_BYTES * PARTS;  // weights of a row tile in a step
 
 struct __align__(16) Slot {
     unsigned words[SLOT_BYTES / 4];
@@ -83,8 +83,8 @@ typedef BitsOf<4 * sizeof(Element)>::type Quad;
 __device__ inline unsigned pixel_of(unsigned bits, int) { return bits; }
 __device__ inline unsigned pixel_of(const Bits64& bits, int pixel) { return pixel ? bits.second : bits.first; }
 
-// Fills a slot, of each part, with channels as the Tensor Cores read them. Each channel has been loaded at one or two
-// positions, of which it takes one.
+// Fills a chunk, of each part, with channels as the Tensor Cores read them. Each channel has been loaded at one or two
+// positions, and `pixel` says which one to take.
 template <typename Element, typename Operand>
 struct Channels {  // 16-bit numbers as they are
     template <int SWEEP, typename Loads>
@@ -197,15 +197,15 @@ struct specials_of<bfloat16> {
 struct MatrixAxis {
     AxisTaps taps;
     int64 weight_stride;
-    int64 spacing;   // inputs from one lattice to the next
+    int64 spacing;   // inputs from one component to the next
     int64 lattices;  // polyphase components that taps lie on
     int64 pairs;     // whether staging begins with an even input
     int64 spread;    // where sums are pooled, every n-th input is an element of the array; else 1
     int64 spread_reciprocal;  // long
 };
 
-// Packing of neighbouring outputs along an axis. Tap j of the packed axis is tap (start + j * step + fold * apart) /
-// divisor of the weights, if that is an integer less than `kernel`.
+// Packing of neighbouring outputs along an axis. For output `fold` of the `count`, tap j of the packed axis is tap
+// (start + j * step + fold * apart) / divisor of the weights, if that is an integer less than `kernel`.
 struct Fold {
     int64 count;  // 1: not packed
     int64 kernel, start, step, apart, divisor;
@@ -219,29 +219,29 @@ struct Fold {
 
 // The order of a sum, from the outermost loop on: taps of z, K blocks of channels, taps of y, taps of x. With split-K
 // it is the order in each slice, which has all taps of its own K blocks. A K block at a tap is a K step; `depth` K
-// blocks at one tap of z are a pipeline stage. A slot that holds all channels leaves the other half of K empty: then
-// that half is the next tap of x in the same lattice, which is the same slots at another distance.
+// blocks at one tap of z are a pipeline stage. A chunk that holds all channels leaves the other half of K empty: then
+// that half is the next tap of x in the same component, which is the same chunks at another distance.
 //
 //     step 2, taps 0 .. 4    steps: 0 and 2, 1 and 3, 4 and none
 struct Steps {
     int64 channels;
-    int64 blocks;  // K blocks of channels; with split-K, those of a slice
+    int64 blocks;  // K blocks of channels; with split-K, of a slice
     int64 depth;   // K blocks of a stage; the last stage may have fewer
     int64 halves;  // halves of K that are channels: 2, or 1 where a step has two taps of x
-    int64 apart;   // from a tap to the next one in the same lattice
+    int64 apart;   // from a tap to the next one in the same component
     // The number of steps for taps of x.
     __device__ int along_x(int taps) const {
         const int first = int(apart), both = taps / (2 * first) * first, rest = taps - 2 * both;
         return halves == 1 ? both + (rest < first ? rest : first) : taps;
     }
-    // The tap of a step, and that of its other half.
+    // The tap of a half of a step.
     __device__ int tap_of(int step, int half) const {
         const int first = int(apart);
         return halves == 1 ? step / first * 2 * first + step % first + half * first : step;
     }
 };
 
-// The distance in slots, and the lattice, of the tap that is `shift` inputs after the first one.
+// The distance in chunks, and the component, of the tap that is `shift` inputs after the first one.
 __device__ inline int distance_of(const MatrixAxis& axis, int shift) {
     return small_quotient(shift, int(axis.taps.step));
 }
@@ -250,7 +250,7 @@ __device__ inline int lattice_of(const MatrixAxis& axis, int shift) {
     const int lattice = small_quotient(own, int(axis.spacing)), lattices = int(axis.lattices);
     return axis.pairs && lattices % 2 == 0 ? lattice % 2 * (lattices / 2) + lattice / 2 : lattice;
 }
-// The distance from the first input of lattice 0 to the first input of a lattice.
+// The distance from the first input of component 0 to the first input of a component.
 __device__ inline int lattice_start(const MatrixAxis& axis, int lattice) {
     const int half = int(axis.lattices) / 2, odd = lattice >= half;
     const int own = axis.pairs && axis.lattices % 2 == 0 ? (lattice - odd * half) * 2 + odd : lattice;
@@ -308,8 +308,8 @@ struct Turn {
 // that seems to differ from lane to lane.
 __device__ inline int uniform(int value) { return __shfl_sync(~0u, value, 0); }
 
-// The channel and the fold of a row. The folds of eight channels are neighbours, so that a thread that holds rows r and
-// r + 8 holds neighbouring outputs. Folds of all axes are numbered along x first.
+// The channel and the packed output of a row. The same packed output of eight channels has neighbouring rows, so that a
+// thread that holds rows r and r + 8 holds neighbouring outputs. Packed outputs of all axes are numbered along x first.
 __device__ inline int channel_of(int row, int folds) { return row / 8 / folds * 8 + row % 8; }
 __device__ inline int fold_of(int row, int folds) { return row / 8 % folds; }
 struct OnAxes {

@@ -86,7 +86,7 @@ struct Arguments {
 
 // ---- statistics ----
 
-// Sums over a thread's values, from each of which the first value is subtracted. The first value is not further
+// Sums over a thread's values, each less the first value. The first value is not further
 // from the mean than sqrt(M2), so at most `count` times M2 cancels in the end: a few bits of float64.
 struct Sums {
     double count, first, sum, squares;

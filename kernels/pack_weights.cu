@@ -1,11 +1,11 @@
 // Packs the weights of a call in the order in which matrix_conv.cu reads them, rounded or split for Tensor Cores:
 //
-//     packed[group][phase][row tile][step][slab of 64 rows][part][half of K][row][16 bytes]
+//     packed[group][phase][rows of a block][step][row tile of 64][part][half of K][row][16 bytes]
 //
 // A K step is the product of one block of channels (two 16-byte chunks: 8 channels of float, 16 of other
 // types) at one tap; the steps have the order of `Steps` in matrix_tile.cuh. So the weights of one pipeline
 // stage are contiguous in memory. Rows and channels after the last one are zeros, and so are taps that a
-// folded row does not have.
+// packed output does not have.
 //
 // In the float16 emulation of float32 (windows.cuh), a second array of the same shape follows with the weights in the
 // second exponent window. The shifts of the weights of each row are found here, and the shifts of the inputs of each
@@ -38,7 +38,7 @@ struct Arguments {
     int64 splits;  // blocks that share the steps of SIDE rows
     Steps sum;
     Fold fold[3];
-    int64 folds;  // number of folds, over all axes
+    int64 folds;  // number of packed outputs, over all axes
     MatrixAxis axis[3];
     const Element* input;
     int64 lines;  // lines of 128 bytes of the input that are prefetched to the L2 cache
@@ -79,12 +79,12 @@ struct Weights {
           tap_y(phase.taps[1].step * p.axis[1].weight_stride),
           tap_x(phase.taps[2].step * p.axis[2].weight_stride),
           block(BLOCK * p.weight_channel) {}
-    // Taps of the weights along an axis, for all of its folds.
+    // Taps of the weights along an axis, for all of its packed outputs.
     __device__ int extent(int a) const { return p.fold[a].count > 1 ? int(p.fold[a].kernel) : phase.taps[a].count; }
 };
 
-// The taps of a fold on the three axes, -1 where it has none. Most calls have no folds, so this function is not
-// inlined: less code loads faster.
+// The taps of a packed output on the three axes, -1 where it has none. Most calls pack no outputs, so this function is
+// not inlined: less code loads faster.
 __device__ __noinline__ OnAxes taps_of_fold(const Fold (&folding)[3], OnAxes tap, OnAxes fold) {
     return {folding[0].find(tap.z, fold.z), folding[1].find(tap.y, fold.y), folding[2].find(tap.x, fold.x)};
 }

@@ -8,9 +8,10 @@
 // contribute nothing, whatever the weight. Tensor Cores would multiply mostly zeros here, and filling their
 // operands would take longer than all multiply-adds.
 //
-// A tile is a box of positions, in one phase of z and y and all phases of x, for some slabs of ROWS output
-// channels. The inputs that its taps reach are staged in shared memory, with zeros where the array has nothing.
-// A thread computes all rows of a slab at POSITIONS positions of a line, one phase of x after the other:
+// A tile is a box of positions, in one phase of z and y and all phases of x, for some row tiles (`slab` in names)
+// of ROWS output channels. The inputs that its taps reach are staged in shared memory, with zeros where the array
+// has nothing.
+// A thread computes all rows of a row tile at POSITIONS positions of a line, one phase of x after the other:
 //
 //     inputs of a channel                       sums of a thread, at a step
 //     +--------------------------------+                   positions, COLUMNS apart
@@ -41,13 +42,13 @@
 // and y without taps have no blocks of their own, because such blocks would hold shared memory for nothing. The blocks
 // of the other phases store the bias in their outputs, some of them with each tile.
 //
-// Zeros that stand in for absent inputs would become NaN with an infinite or NaN weight, so a slab with such a weight
-// is summed under a mask.
+// Zeros that stand in for absent inputs would become NaN with an infinite or NaN weight, so a row tile with such a
+// weight is summed under a mask.
 //
 // `pack_plain` runs first. It packs the weights in the order of K steps, with the ROWS weights of a step side by side,
-// and finds the slabs that have an infinite or NaN weight:
+// and finds the row tiles that have an infinite or NaN weight:
 //
-//     packed[group][slab][phase of z and y][phase of x][channel][tap of z, y, x][row]
+//     packed[group][row tile][phase of z and y][phase of x][channel][tap of z, y, x][row]
 //
 // Macros (set by cupyconv/_kernels/plain_conv.py):
 //     ELEMENT     type of input, weight and output elements; sums are float
@@ -57,8 +58,8 @@
 //
 // Launch: THREADS threads. `plain_conv` takes any multiple of `units` blocks. By programmatic dependent launch it may
 // begin before `pack_plain` has ended; it waits before it reads packed weights. A block stays in one unit, which is
-// some slabs in a phase of z and y that has taps, so that it loads weights and computes offsets only once. The blocks
-// of a unit take its tiles in turn; tiles run over x, y, z and samples. `pack_plain` takes any number of blocks.
+// some row tiles in a phase of z and y that has taps, so that it loads weights and computes offsets only once. The
+// blocks of a unit take its tiles in turn; tiles run over x, y, z and samples. `pack_plain` takes any number of blocks.
 
 #include "division.cuh"
 #include "taps.cuh"
@@ -98,7 +99,7 @@ struct Arguments {
     Element* out;
     Parameter bias;
     float* packed;
-    int* special;  // for each slab and phase of z and y 1 if it has an infinite or NaN weight
+    int* special;  // for each row tile and phase of z and y 1 if it has an infinite or NaN weight
     int64 groups, rows, channels;
     int64 input_batch, input_group, input_channel;
     int64 weight_group, weight_row, weight_channel;
@@ -122,7 +123,7 @@ struct Arguments {
     int64 chunks, bulk;         // 1 if inputs are staged in chunks, and 1 if lines are stored in bulk
 };
 
-// The work of a block: some slabs of a group, in a phase of z and y that has taps.
+// The work of a block: some row tiles of a group, in a phase of z and y that has taps.
 struct Unit {
     int slab, phase[2], group;
     int number;        // index of the phase among the phases with taps
@@ -240,7 +241,7 @@ struct Worker {
     __device__ bool in_bulk() const { return BULK_COPIES && p.bulk; }
     __device__ int slabs() const { return int(p.slabs_of_tile); }
     __device__ int lines() const { return int(p.lines); }  // lines of a pass
-    // The thread's column, line and slab in a pass. A thread without a slab computes slab 0 and does not store.
+    // The thread's column, line and row tile in a pass. A thread without one computes row tile 0 and does not store.
     __device__ int column() const { return thread % COLUMNS; }
     __device__ int turn() const { return quotient(thread / COLUMNS, p.per_lines); }
     __device__ int line() const { return thread / COLUMNS - turn() * lines(); }
@@ -331,7 +332,7 @@ struct Worker {
         }
     }
 
-    // The index in `p.packed` and `p.special` of slab number `slab` of the unit.
+    // The index in `p.packed` and `p.special` of row tile number `slab` of the unit.
     __device__ int64 packed(int slab) const {
         const int64 heights = p.axis[1].taps.phases, phases = p.axis[0].taps.phases * heights;
         return (unit().group * p.slabs + unit().slab + slab) * phases + unit().phase[0] * heights + unit().phase[1];
@@ -493,7 +494,7 @@ struct Worker {
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) to[r * row] = narrow<Element>(sum[r][i] + term[r / 4].values[r % 4]);
     }
-    // Stores one line of each row of a slab from the buffer.
+    // Stores one line of each row of a row tile from the buffer.
     __device__ void store_lines(const Element* from, const Tile& tile, const Line& line) const {
         if (in_bulk()) async_proxy_fence();
         __syncwarp();

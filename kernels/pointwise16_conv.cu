@@ -10,11 +10,11 @@
 //
 //     a block of inputs              one of weights                64 numbers of a row are 128 bytes, eight words of 16.
 //                 64 positions                   64 channels       Word i of row r lies at i ^ (r % 8), so that neither
-//     channel 0   # # # # # # #      row 0       # # # # # # #     those of a row nor those of a column meet in a bank
+//     channel 0   # # # # # # #      row 0       # # # # # # #     words of a row nor words of a column share a bank
 //     channel 1   # # # # # # #      row 1       # # # # # # #
 //     ...                            ...
 //
-//     a stage: 64 channels of      [block of positions] x BLOCKS, [slab of rows] x TEAMS x SLABS
+//     a stage: 64 channels of      [block of positions] x BLOCKS, [row tile] x TEAMS x SLABS
 //
 // In the weights of transposed convolutions rows are contiguous, and not channels. Blocks of such weights have the
 // layout of blocks of inputs: Tensor Cores read either layout.
@@ -59,7 +59,7 @@ constexpr int PLACES = BLOCKS * SIDE, ROWS = TEAMS * SLABS * SIDE;
 constexpr int STAGE_BYTES = (BLOCKS + TEAMS * SLABS) * BLOCK_BYTES;
 constexpr int SUMS = PLACES / 2;  // accumulators of a thread in a row tile
 constexpr int MAX_STAGES = 12;
-constexpr int FIRST_BARRIER = 1;  // one for each team
+constexpr int FIRST_BARRIER = 1;  // one for each warpgroup
 // Registers of producer and consumer threads.
 constexpr int GIVEN = 56, TAKEN = (512 / RESIDENT - GIVEN) / TEAMS / 8 * 8;
 
@@ -182,7 +182,7 @@ struct Worker {
         }
     }
 
-    // All chunks of all tiles of the block, by a team; of both operands WHOLE words, or pieces.
+    // All chunks of all tiles of the block, by a warpgroup; of both operands WHOLE words, or pieces.
     template <bool WHOLE>
     __device__ __forceinline__ void bring() const {
         const int64 channel = p.space.input_channel, row = p.across ? p.weight_channel : p.weight_row;

@@ -9,13 +9,13 @@
 // chunks of channels, which pass through shared memory in a ring of pipeline stages:
 //
 //     a stage    weights of a chunk                inputs of a chunk, as they lie in memory
-//                [step][slab][half of K]...        channel 0   # # # # # # # # # # # # # # # #
+//                [step][row tile][half of K]...    channel 0   # # # # # # # # # # # # # # # #
 //                                                  channel 1   # # # # # # # # # # # # # # # #
-//                                                  ...         |    team 0     |    team 1     |
+//                                                  ...         |  warpgroup 0  |  warpgroup 1  |
 //
 // A producer warpgroup fills the stages. It runs ahead of the consumer warpgroups, also from one tile to the next. The
 // consumers have the same rows, and each multiplies its own positions. It loads them to registers (from_registers.cuh),
-// those of the next chunk while the products of this chunk are under way.
+// and the inputs of the next chunk while the products of this chunk are under way.
 //
 // The inputs of a channel are one bulk copy if they are aligned to 16 bytes and a block has several tiles, else pieces
 // of 16 or 8 bytes. Where neighbouring positions do not lie TOGETHER, the consumers load their inputs from global
@@ -147,7 +147,7 @@ struct Worker {
         return weights + (p.stay ? chunk : stage) * WEIGHT_BYTES;
     }
 
-    // All chunks of all tiles of the block, by a team.
+    // All chunks of all tiles of the block, by a warpgroup.
     __device__ __forceinline__ void bring() const {
         const int blocks = gridDim.x / int(p.units), chunks = int(p.chunks);
         const int64 chunk_stride = CHANNELS * p.space.input_channel * int64(sizeof(Element));
@@ -256,7 +256,7 @@ struct Worker {
     // Issues the products of a chunk.
     __device__ __forceinline__ static void multiply(Sums (&sums)[HELD], const Operands& operands, const void* weights,
                                                     bool add) {
-        constexpr int SLAB = DEPTH * SLAB_ROWS;  // slots
+        constexpr int SLAB = DEPTH * SLAB_ROWS;  // chunks of 16 bytes
         const unsigned long long slab = matrix_descriptor(weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0);
         wgmma_fence();
 #pragma unroll

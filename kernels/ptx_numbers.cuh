@@ -114,8 +114,8 @@ __device__ inline float float_from_float16(unsigned short bits) {
 }
 
 // The bits of the nearest TF32 number (a float whose last 13 bits are zero), ties to even; NaN has all bits set. GPUs
-// before compute capability 9.0 have another instruction: it rounds ties away from zero, and a NaN of which only the
-// last bits are set becomes infinite.
+// before compute capability 9.0 have another instruction: it rounds ties away from zero, and a NaN with only its
+// last bits set becomes infinite.
 __device__ inline unsigned tf32_from_float(float value) {
 #ifndef __CUDACC__
     return emulator::tf32_from_float(value);

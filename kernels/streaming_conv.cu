@@ -14,9 +14,9 @@
 //
 //      [pass][step][part][half of K][row][16 bytes]
 //
-// A block loads the weights of its rows before its first tile. Then each warpgroup (a "team") computes tiles on its
-// own, without waiting for another one, and goes over the rows in passes. The loads of its next tile, or chunk, are
-// under way while it multiplies and stores.
+// A block loads the weights of its rows before its first tile. Then each warpgroup ("team" in names) computes tiles
+// on its own, without waiting for another one, and goes over the rows in passes. The loads of its next tile, or chunk,
+// are under way while it multiplies and stores.
 //
 // With several TAPS "channels" are the products of an output, channel by channel and tap by tap, and each position is
 // loaded alone. A table has for each product the distance of its input from the input of the first product, and its
@@ -25,9 +25,9 @@
 //
 // Memory is slow when many warps write to it at once, so warpgroups may store in turn (TURNS), a whole tile each:
 //
-//      team 0    multiply  store            multiply  store
-//      team 1      multiply      store        multiply      store
-//      team 2        multiply          store    multiply          store
+//      warpgroup 0   multiply  store            multiply  store
+//      warpgroup 1     multiply      store        multiply      store
+//      warpgroup 2       multiply          store    multiply          store
 //
 // A sum runs over the channels, or the products, in K steps of 8 (TF32) or 16. Of three TF32 products the small ones
 // come first.
@@ -61,7 +61,7 @@ constexpr int UNDER_WAY = (TEAMS < 4 ? 32 : 16) / CHUNK;        // chunks of wei
 constexpr int STEP_BYTES = SLAB_BYTES / SLAB_ROWS * PASS_ROWS;  // weights of a K step in a pass
 constexpr int CHUNK_BYTES = STEPS * STEP_BYTES;
 constexpr bool TURNS = TAPS && TEAMS < 4;  // warpgroups may store in turn
-constexpr int FIRST_TURN = 1;              // named barriers, one for each team
+constexpr int FIRST_TURN = 1;              // named barriers, one for each warpgroup
 
 // All strides are in elements.
 struct Arguments {
@@ -148,8 +148,9 @@ struct Worker {
         }
     }
 
-    // The i-th slot: eight rows have their first ones, then their second ones. So what eight threads store lies in all
-    // banks, and what four times eight load in few lines, be rows or channels neighbours in memory.
+    // The i-th 16-byte chunk of the weights: eight rows have their first ones, then their second ones. So what eight
+    // threads store lies in all banks, and what four times eight load in few lines, be rows or channels neighbours in
+    // memory.
     struct WeightPlace {
         int row, slot;
     };
@@ -177,7 +178,7 @@ struct Worker {
         for (int part = 0; part < PARTS; ++part) to[part * DEPTH * PASS_ROWS] = parts[part];
     }
 
-    // Slot by slot, a few of a thread under way together; and the biases.
+    // By 16-byte chunks, a few of a thread under way together; and the biases.
     __device__ void bring_weights() const {
         const int slots = int(p.chunks) * STEPS * DEPTH;  // of a row
         const int all = int(p.passes) * PASS_ROWS * slots;
@@ -337,7 +338,7 @@ struct Worker {
     }
     __device__ __forceinline__ static void multiply(Sums& sums, const Operands& operands, unsigned long long slab,
                                                     bool add) {
-        constexpr int PART = DEPTH * PASS_ROWS;  // slots
+        constexpr int PART = DEPTH * PASS_ROWS;  // chunks of 16 bytes
         constexpr int FIRST = PARTS == 2 ? 0 : 2;
         wgmma_fence();
 #pragma unroll

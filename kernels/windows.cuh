@@ -49,7 +49,7 @@ struct PowerOfTwo {
 };
 
 // The least and the greatest number of a window. "The first window", in all comments, is not FIRST_WINDOW but window 0,
-// that of a tile's first pass.
+// which a tile's first pass computes.
 constexpr int FIRST_WINDOW = -1, LAST_WINDOW = 2, WINDOWS = LAST_WINDOW - FIRST_WINDOW + 1;
 
 // Ranks magnitudes. Zeros and subnormal numbers, which count as zeros, come after all others.
@@ -79,9 +79,9 @@ struct Range {
 };
 
 // With one product for each step, a number below the first window counts in that window with the bits that float16 has
-// for it, and in the next window with the rest. So the sums of the first window are those of the first sweep, which
-// looks at no number on its own. With three products, the product of two low parts, which is left out, would be too
-// large for that.
+// for it, and in the next window with the rest. So the first sweep, which looks at no number on its own, has the sums
+// of the first window. With three products, the product of two low parts, which is left out, would be too large for
+// that.
 constexpr bool PLACED_TWICE = PARTS == 1;
 
 // How inputs become float16 numbers: their shift, the window of this pass, and whether weights lie in one window. If

@@ -162,7 +162,7 @@ every_kernel = pytest.mark.parametrize("backend", BACKENDS + FORCED)
 every_run = pytest.mark.parametrize(
     "backend", BACKENDS + [p for p in FORCED if isinstance(p.values[0], CupyBackend)]
 )
-# The fused operation has kernels of its own on matrix units alone.
+# The fused operation has kernels of its own on Tensor Cores alone.
 every_matrix_kernel = pytest.mark.parametrize(
     "backend", BACKENDS + [p for p in FORCED if str(p.id).endswith(("portable", "hopper"))]
 )

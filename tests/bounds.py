@@ -131,7 +131,7 @@ def _of_settled(
 def propagated_norm_error(
     norm: Normalized, error: NDArray[np.float64], unit: float
 ) -> NDArray[np.float64]:
-    """What errors of x, at most ``error`` element by element, become behind a normalisation.
+    """What errors of x, at most ``error`` element by element, become after a normalisation.
 
     Let x' = x + d with |d| <= error.  The mean moves by at most mean(error).  sigma is the root
     mean square of the centred x, a norm, so it moves by at most rms(d) <= rms(error), and so does

@@ -153,14 +153,14 @@ class Worker:
         return describe(t.seed, self.number, drawn, (), error)
 
     def successor(self) -> Worker:
-        """One that goes on with the number behind."""
+        """The worker that goes on with the next number."""
         return Worker(self.work, replace(self.task, first=self.number + self.task.step))
 
 
 def supervise(
     tasks: Sequence[Task], work: Callable[..., None] = work, limit: float = HANGS
 ) -> Summary:
-    """Run the tasks, each in a process of its own, and replace those that hang or die."""
+    """Run the tasks, each in a process of its own, and replace workers that hang or die."""
     summary = Summary()
     workers = [Worker(work, task) for task in tasks]
     told = time.time()

@@ -2,7 +2,7 @@
 
 Hypothesis shrinks and remembers; it also takes milliseconds for each example. This generator is for
 many calls: sizes are bounded by a budget of products and elements, which is large for a GPU and
-small for NumPy and the emulator. Values and memory layouts are those of `strategies`.
+small for NumPy and the emulator. Values and memory layouts are made as in `strategies`.
 """
 
 from __future__ import annotations

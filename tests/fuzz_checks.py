@@ -84,7 +84,7 @@ class Checks:
 
 
 def check_value(checks: Checks, case: Case, arrays: dict[str, Result], result: Result) -> None:
-    """The result of a call on `arrays`, which are those of the case on the backend's device."""
+    """The result of a call on `arrays`, the case's arrays on the backend's device."""
     if isinstance(case, Convolution):
         _check_convolution(checks, case, arrays, result)
     elif isinstance(case, Gradient):

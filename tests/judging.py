@@ -115,7 +115,7 @@ def run(suite: Suite, calls: list[Call], patches: dict[str, str]) -> Iterator[tu
 def survivors() -> dict[str, str]:
     """Mutants that nothing rejects, by name, and why.
 
-    In the table a reason stands in front of the names, which are indented.
+    In the table a reason stands before the names, which are indented.
     """
     reasons, reason = {}, ""
     table = Path(mutants.__file__).with_name("survivors.txt")

@@ -43,4 +43,4 @@ def choose_shape(steer: Steering, parts: Parts, folds: tuple[int, int, int]) -> 
     steer.choose_among(matrix_tiles, suitable)
     steer.replace(matrix_tiles, least_cycles=lambda *_: 0)
     steer.replace(modes, mode=lambda *arguments: parts.mode)
-    steer.replace(sums, folds_of=lambda *arguments: [folds])
+    steer.replace(sums, packings_of=lambda *arguments: [folds])

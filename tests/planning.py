@@ -298,7 +298,7 @@ def conv_transpose(shape: Shape, kernel: Shape, **options: Any) -> ConvGeometry:
     return _geometry.conv_transpose("f", shape, kernel, None, **{**arguments, **options}, rank=rank)
 
 
-# Of growing size, each in another respect; n is the largest number that is formed of it.
+# Geometries of growing size, each in another respect; n is the largest number that a plan forms.
 GROWING = {
     "input": lambda n: conv((1, 1, n), (1, 1, 1)),
     "input of 2 axes": lambda n: conv((1, 1, 3, n), (1, 1, 1, 1)),
@@ -311,10 +311,8 @@ GROWING = {
     "channels and taps": lambda n: conv((1, n // 16, 4, 4), (1, n // 16, 4, 4)),
     "output": lambda n: conv_transpose((1, 1, n), (1, 1, 1)),
     "strided output": lambda n: conv_transpose((1, 1, n // 8), (1, 1, 1), stride=8),
-    "input behind the output": lambda n: conv_transpose(
-        (1, 1, n), (1, 1, 1), padding=((0, n - 5),)
-    ),
-    "output behind the padding": lambda n: conv_transpose(
+    "input after the output": lambda n: conv_transpose((1, 1, n), (1, 1, 1), padding=((0, n - 5),)),
+    "output after the padding": lambda n: conv_transpose(
         (1, 1, n - 300), (1, 1, 2), dilation=299, padding=((n - 9, 0),)
     ),
     "channels of a transposed one": lambda n: conv_transpose((1, n // 4, 4), (n // 4, 1, 4)),

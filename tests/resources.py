@@ -112,7 +112,7 @@ def report12(source: str, options: tuple[str, ...], target: str) -> str:
 def compiled(source: str, options: tuple[str, ...], target: str) -> dict[str, Resources]:
     """Compile a source as CuPy does; return the resources of each of its kernels."""
     log = report(source, options, target)
-    wait = f"{target}: products of matrix units wait for each other: "
+    wait = f"{target}: products of Tensor Cores wait for each other: "
     assert "(C75" not in log, wait + log[-2000:]
     if WGMMA in options:  # by CUDA 12 there are notes of that kind on fences, which cost nothing
         log12 = report12(source, options, target)

@@ -28,7 +28,7 @@ FLOATS = [np.dtype(t) for t in ("float32", "float64", "float16", BFLOAT16)]
 COMPLEX = [np.dtype(t) for t in ("complex64", "complex128")]
 INTEGERS = [np.dtype(f"{kind}int{bits}") for bits in (8, 16, 32, 64) for kind in ("", "u")]
 DTYPES = FLOATS + COMPLEX + INTEGERS
-# What matrix units multiply: a dtype and, for float32, a precision.
+# What Tensor Cores multiply: a dtype and, for float32, a precision.
 MODES = [
     (np.dtype(np.float32), "float32"),
     (np.dtype(np.float32), "tf32"),
@@ -443,7 +443,7 @@ def twice(dtypes: Sequence[Any]) -> st.SearchStrategy[tuple[Any, Any]]:
     return st.sampled_from([(dtype, dtype) for dtype in dtypes])
 
 
-# Half of the calls and more are those that matrix units can take.
+# Tensor Cores can take more than half of the calls.
 matrix_pairs = twice([dtype for dtype, _ in MODES])
 dtype_pairs = st.one_of(pairs_of(DTYPES), *[matrix_pairs] * 3)
 # Numbers of samples and of channels; zero is drawn, but not often.
@@ -528,7 +528,7 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
         for n, r, pad in zip(more, reach, padding, strict=True)
     ]
     if chunks:
-        whole = draw(st.booleans())  # lines of whole chunks, or those that end within one
+        whole = draw(st.booleans())  # lines of whole chunks, or lines that end within one
         lengths[-1] += -lengths[-1] % 8 if whole else 0
         lengths[-1] += draw(st.sampled_from([48, 40, 56, 64, 104, 120]))
     groups, rows, samples = (draw(st.integers(1, most)) for most in (9, 3, 3))
@@ -564,7 +564,7 @@ def drawn_convolution(
     kernel: Sequence[int],
     options: dict[str, Any],
 ) -> Convolution:
-    """A call for matrix units, of so many samples, groups, and channels and rows of a group."""
+    """A call for Tensor Cores, of so many samples, groups, and channels and rows of a group."""
     samples, groups, channels, rows = sizes
     dtype, precision = draw(st.sampled_from(MODES))
     weight = (groups * channels, rows) if transposed else (groups * rows, channels)
@@ -622,7 +622,7 @@ def pointwise_convolutions(draw: st.DrawFn) -> Convolution:
 
 @st.composite
 def many_channels(draw: st.DrawFn) -> Convolution:
-    """Calls of one tap and no padding, of one product, on images of which some are long."""
+    """Calls of one tap and no padding, of one product, on images, some of them long."""
     rank = draw(st.sampled_from([1, 1, 2, 3]))
     transposed = draw(st.booleans())
     lengths = [draw(st.integers(1, most)) for most in ((300,), (20, 24), (4, 9, 12))[rank - 1]]

@@ -72,7 +72,7 @@ class Example:
     drawn
         Random calls that the kernel takes, where tests of all kernels draw few of them.
     promised
-        Calls of which no promise of equal bits may be broken.
+        Calls that must keep all promises of equal bits.
     lines
         Calls with several tiles along lines that are no whole chunks of 16 bytes: of an odd number
         of elements, of pairs and of fours.
@@ -100,7 +100,7 @@ class ConvolutionSubject(Subject):
     able
         Whether it takes such a dtype on such a target.
     examples
-        For each name of the kernel, a call that it takes; one module at most has those of a name.
+        For each name of the kernel, a call that it takes; no two modules share a name.
     order
         What decides on the order in which a planned sum is added up.
     order_of_joined

@@ -73,7 +73,7 @@ def chosen(*names: str) -> set[str]:
 
 
 def test_kinds_of_kernelbench() -> None:
-    """Dense are the cases for matrix units; each case is of one kind."""
+    """Dense are the cases for Tensor Cores; each case is of one kind."""
     dense = "55 56 57 58 61 62 63 64 65 67 68 69 70 71 73 74 76 77 78 79 80 86b 87"
     level1 = {
         "dense": dense,

@@ -122,7 +122,7 @@ def test_contents_are_read_anew(backend: NumpyBackend, function: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("given", [False, True])
 def test_fused_calls(backend: NumpyBackend, given: bool, dtype: str) -> None:
-    """On matrix units nothing is planned anew; what is composed prepares its parts."""
+    """On Tensor Cores nothing is planned anew; what is composed prepares its parts."""
     rng = np.random.default_rng(0)
     shapes = ((2, 9, 5, 6), (9, 8, 3, 3), (8,), (8,), (8,), (8,))
     arrays = [backend.asarray(rng.random(shape).astype(dtype)) for shape in shapes]

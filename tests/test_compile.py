@@ -30,7 +30,7 @@ def lines_of(name: str) -> list[str]:
 
 
 def included(name: str) -> set[str]:
-    """The headers that a file includes, and those that they include."""
+    """The headers that a file includes, directly or through other headers."""
     direct = re.findall(r'^\s*#\s*include\s*"([^"]+)"', text_of(name), re.MULTILINE)
     return set(direct).union(*map(included, direct))
 
@@ -80,7 +80,7 @@ def test_line_numbers_lead_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", KERNELS + HEADERS)
 def test_includes_stand_outside_of_conditions(name: str) -> None:
-    """In a group that is skipped, the line number behind a header would be skipped with it."""
+    """In a group that is skipped, the line number after a header would be skipped with it."""
     depth = 0
     for line in lines_of(name):
         depth += line.startswith("#if") - line.startswith("#endif")
@@ -215,7 +215,7 @@ def test_kernel() -> None:
         assert kernel.options == _compile.options(instance)
 
 
-# Of the shapes of a kernel for an element, the last one that is listed.
+# Compiles the last listed shape of each kernel for an element.
 COMPILE = """
 import time
 import cupy

@@ -96,7 +96,7 @@ EXAMPLES = [
     convolution("conv1d", (1, 1, 2), (65_537, 1, 1)),
     convolution("conv1d", (1, 65_537, 1), (1, 65_537, 1)),
     convolution("depthwise_conv2d", (1, 3, 5, 6), (6, 1, 2, 3), stride=2, padding=1),
-    # Steps of three and five, with pairs of inputs, of which one begins in front of the first.
+    # Steps of three and five, with pairs of inputs, one of which begins before the first input.
     convolution("conv1d", (2, 9, 70), (70, 9, 3), stride=3, dilation=4),
     convolution("conv2d", (1, 9, 13, 60), (18, 9, 3, 5), stride=(2, 5), padding=(1, 3)),
     # Taps so far apart that only in 64 bits is there a number of the elements between them.
@@ -119,10 +119,10 @@ EXAMPLES = [
     convolution("depthwise_conv2d", (2, 3, 5, 0), (6, 1, 3, 3), "float16", bias=True, padding=2),
     convolution("conv_transpose2d", (2, 20, 7, 0), (20, 9, 3, 5), precision="tf32"),
     convolution("conv3d", (1, 18, 0, 3, 0), (18, 9, 3, 2, 2), "float16", groups=2, padding=3),
-    # A first input that is odd, and behind all that a tile reads of the row in front of it.
+    # A first input that is odd, and after all that a tile reads of the row before it.
     convolution("conv_transpose2d", (1, 8, 22, 1), (8, 24, 1, 1), padding=((0, 2), (1, 0)),
                 dilation=(1, 3), output_padding=(0, 2)),
-    # Few products, of which each instruction of a Tensor Core truncates what it can.
+    # Few products: each instruction of a Tensor Core truncates as much as it can.
     convolution("conv_transpose3d", (2, 1, 6, 7, 9), (1, 16, 2, 3, 5), style="uneven", stride=2,
                 padding=((0, 0), (2, 0), (2, 0)), output_padding=(0, 1, 1)),
     convolution("conv_transpose2d", (2, 4, 10, 12), (4, 3, 5, 5), style="uneven", stride=(5, 2),
@@ -224,16 +224,16 @@ def test_padding_is_absence(backend: NumpyBackend, mode: Mode) -> None:
             check(backend, case.with_arrays(weight=np.full(shape, np.inf, dtype)))
 
 
-# What the matrix units' kernels treat each in its own way: function, shapes and options.
+# Cases that kernels on Tensor Cores treat apart: function, shapes and options.
 MATRIX: dict[str, tuple[str, Shape, Shape, dict[str, Any]]] = {
     "one axis": ("conv1d", (5, 19, 37), (9, 19, 4), {"padding": (1,)}),
-    "lattices": (
+    "polyphase components": (
         "conv2d", (5, 11, 9, 17), (70, 11, 3, 5),
         {"stride": (2, 3), "dilation": (3, 2), "padding": ((0, 2), (5, 1))},
     ),
-    "a folded axis": ("conv2d", (5, 9, 3, 23), (5, 9, 3, 3), {"padding": 1}),
-    "a folded axis, transposed": ("conv_transpose2d", (5, 9, 3, 23), (9, 5, 2, 4), {"padding": 1}),
-    "a folded stride": (
+    "a packed axis": ("conv2d", (5, 9, 3, 23), (5, 9, 3, 3), {"padding": 1}),
+    "a packed axis, transposed": ("conv_transpose2d", (5, 9, 3, 23), (9, 5, 2, 4), {"padding": 1}),
+    "a packed stride": (
         "conv_transpose2d", (5, 18, 3, 9), (18, 10, 2, 7),
         {"stride": (1, 4), "padding": ((0, 0), (3, 0)), "output_padding": (0, 2)},
     ),
@@ -416,7 +416,7 @@ def test_unknown_precisions_are_refused(backend: NumpyBackend) -> None:
 
 
 def zeros_before(a: Array, widths: tuple[int, ...]) -> Array:
-    """The array with zeros in front of its last axes."""
+    """The array with zeros before its last axes."""
     return np.pad(a, [(0, 0)] * (a.ndim - len(widths)) + [(width, 0) for width in widths])
 
 

@@ -1,4 +1,4 @@
-"""Dask arrays: a result is that of the whole array's call, whatever the chunks."""
+"""Dask arrays: a result equals the whole array's, whatever the chunks."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def channel_axis(case: Convolution) -> int:
 
 @st.composite
 def divided(draw: st.DrawFn, cases: Any, *, batch_alone: bool = False) -> tuple[Any, Any]:
-    """A call and chunks for its input: channels are in one, for `batch_alone` all behind them."""
+    """A call and chunks for its input: channels are in one, for `batch_alone` space, too."""
     case = draw(cases)
     shape = case["input"].shape
     channels = channel_axis(case) if isinstance(case, Convolution) else 1
@@ -140,7 +140,7 @@ def stretches(draw: st.DrawFn) -> tuple[bool, int, int, Axis, int, int]:
     return transposed, kernel, dilation, axis, start, stop
 
 
-# Outputs that lie behind all that the inputs reach.
+# Outputs after the last one that the inputs reach.
 @example((True, 1, 4, Axis(size_in=4, size_out=7, extent=1, stride=1, pad=0), 5, 7))
 @given(stretches())
 def test_a_window_gives_the_products_of_its_stretch(drawn: Any) -> None:

@@ -77,7 +77,7 @@ def test_where_there_is_none(lacks: str, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_100"])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_which_kernels_begin_early(target: str, dtype: str) -> None:
-    """The convolution behind the packing of its weights, on the GPUs that can; no other kernel."""
+    """The convolution after the packing of its weights, on the GPUs that can; no other kernel."""
     geometry = conv((4, 64, 56, 56), (64, 64, 3, 3))
     plan = plan_conv(geometry, np.dtype(dtype), "float32", Processor(target, 132))
     assert isinstance(plan, MatrixPlan)

@@ -23,7 +23,7 @@ from strategies import BFLOAT16, FUSED, poison
 
 
 class HostBackend(NumpyBackend):
-    """CuPy arrays that lie in the host's memory: what raises in front of any launch needs no GPU.
+    """CuPy arrays that lie in the host's memory: what raises before any launch needs no GPU.
 
     A call that should raise and does not ends in an error of CUDA.
     """
@@ -134,7 +134,7 @@ def test_the_right_call_is_right(backend: NumpyBackend, function: str) -> None:
 
 @dataclass(frozen=True)
 class Wrong:
-    """A call that is wrong in `changes`; `text` is the error's, behind the function's name.
+    """A call that is wrong in `changes`; `text` is the error's, after the function's name.
 
     Advice that follows a semicolon is tested in test_advice.py.
     """
@@ -874,7 +874,7 @@ ARRAYS = [(f, name) for f in FUNCTIONS for name in shapes_of(f)]
 
 
 def neighbours(backend: NumpyBackend, first: Shape, second: Shape, shared: int) -> tuple[Any, Any]:
-    """Two arrays in one buffer, the second behind the first but for `shared` elements."""
+    """Two arrays in one buffer, the second after the first but for `shared` elements."""
     sizes = math.prod(first), math.prod(second)
     memory = backend.asarray(np.ones(sum(sizes), np.float32))
     behind = sizes[0] - shared

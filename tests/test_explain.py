@@ -1,4 +1,4 @@
-"""Explanations: they are those of the call itself, and cost neither memory nor a GPU."""
+"""Explanations: they tell what the call itself does, and cost neither memory nor a GPU."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def explained(case: Case, target: str, **more: Any) -> Explanation:
 
 @given(case=any_case, target=st.sampled_from(tuple(CHIPS)))
 def test_what_is_explained_is_what_is_done(case: Case, target: str) -> None:
-    """The launches are those of the call on such a GPU, the result is that of the call."""
+    """Launches and result are the same as in the call on such a GPU."""
     found = explained(case, target)
     assert list(found.launches) == launches_of(case, CHIPS[target].processor)
     result = getattr(cupyconv, case.function)(**case.arrays, **case.options)
@@ -292,7 +292,7 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kernel_of(*args: Any, **options: Any) -> tuple[str, dict[str, str]]:
-    """The kernel of a call, and the reasons of those that are asked before it."""
+    """The kernel of a call, and the reasons of the kernels that are asked before it."""
     found = explain(*args, **{"target": "sm_90a", **options})
     engine = "hopper" if found.target == "sm_90a" else "portable"
     if found.kernel not in choice.IN_TURN or choice.forced_kernel():
@@ -389,7 +389,7 @@ def test_workspace_is_the_most_at_a_time() -> None:
     dense = explain(cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3), target="sm_90a")
     # The packed weights, in two parts and two windows, and the shifts of rows and samples.
     assert dense.workspace == 2 * 2 * 2 * 64 * 64 * 9 + 8 * 64 + 4 * 8
-    # The same in eight slabs and five phases of y, of which each has room for 32 x 3 steps; a flag.
+    # The same in eight row tiles and five phases of y, each with 32 x 3 steps at most; a flag.
     few = explain(
         cupyconv.conv_transpose2d, (16, 32, 64, 128), (32, 64, 3, 3),
         stride=5, padding=1, dilation=2, target="sm_90a",
@@ -443,7 +443,7 @@ def test_work() -> None:
 
 
 def test_limits_follow_from_the_rates() -> None:
-    """By operations, in units of those of one float16 product."""
+    """By operations, in units of one float16 product."""
 
     def limit(**options: Any) -> float:
         shapes = (8, 4096, 56, 56), (4096, 4096, 3, 3)
@@ -454,7 +454,7 @@ def test_limits_follow_from_the_rates() -> None:
     def products(target: str, **options: Any) -> float:
         return limit(target=target, **options) / limit(target=target, dtype="float16")
 
-    # On Hopper a float32 product takes two float16 ones, and a TF32 one is a float16 one.
+    # On Hopper a float32 product counts as two float16 ones, and a TF32 one as a float16 one.
     assert products("H200") == pytest.approx(2)
     assert products("H200", precision="tf32") == pytest.approx(1)
     # Elsewhere a TF32 product takes two, and float32 three TF32 ones, or its own units.

@@ -83,7 +83,7 @@ class Unreachable(OnHost):
 
 
 def advice(function: str, argument: str, value: Any) -> str:
-    """What the error says behind the type of the argument that is wrong."""
+    """What the error says after the type of the argument that is wrong."""
     call = {**right_call(function), argument: value}
     with pytest.raises(TypeError) as raised:
         getattr(cupyconv, function)(**call)

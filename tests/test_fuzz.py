@@ -60,7 +60,7 @@ def tap_by_tap(case: Convolution | Gradient) -> Sums:
 @given(number=numbers)
 @example(number=1_546_029_070)
 def test_definition_tap_by_tap(number: int) -> None:
-    """The sums that results are compared with on a GPU are those of the reference."""
+    """The sums that results are compared with on a GPU equal the reference's."""
     drawn = fuzz_cases.example(0, number, ON_EMULATOR)
     case = drawn.case
     if case.function == "max_pool2d":
@@ -203,7 +203,7 @@ def test_a_failure_is_told_with_all_that_replays_it(monkeypatch: pytest.MonkeyPa
 
 
 def scripted(task: fuzz.Task, state: Any, parent: Any) -> None:
-    """A worker that fails at 1, ends its process at 3, hangs at 5 and is done behind 7."""
+    """A worker that fails at 1, ends its process at 3, hangs at 5 and is done after 7."""
     for number in range(task.first, 8, task.step):
         state[0], state[1] = number, time.time()
         if number == 1:

@@ -28,7 +28,7 @@ def test_every_instance_is_tested() -> None:
 @pytest.mark.emulator
 @pytest.mark.instance
 def test_more_axes_than_are_unrolled() -> None:
-    """None of which lie as one."""
+    """Axes that cannot be merged."""
     x = np.random.default_rng(0).standard_normal((4, 8, 6, 4, 6, 10), np.float32)[
         (slice(None, None, 2),) * 6
     ]

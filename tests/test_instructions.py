@@ -128,7 +128,7 @@ def product(
 
 
 def warp_matrix(kind: str, depth: int | None = None) -> Callable[[np.random.Generator], Case]:
-    """A product of which the first operands count, so many of them."""
+    """A product in which the first `depth` operands count, or all of them."""
 
     def make(rng: np.random.Generator, summation: Summation = AMPERE) -> Case:
         a = operands(rng, kind, 16, 8)
@@ -452,7 +452,7 @@ def test_gpu_agrees(name: str) -> None:
 
 
 def added_to_one(run: Any, name: str, *products: float) -> np.ndarray:
-    """1 and some products, the first ones of an instruction, of which the others are zero."""
+    """1 and some products, the first ones of an instruction; its other products are zero."""
     kind, group = name.split("_")[1], "warpgroup" in name
     rows, words = (64, 16) if group else (16, 8)
     columns = {"tf32": 16, "float16": 64, "bfloat16": 8}[kind] if group else 8
@@ -465,7 +465,7 @@ def added_to_one(run: Any, name: str, *products: float) -> np.ndarray:
 
 
 def fraction(run: Any, name: str) -> int:
-    """The bits behind 1 that are left of each product that is added to it."""
+    """The bits after 1 that are left of each product that is added to it."""
     products = {bit: (2.0**-bit,) * 2 ** (bit - 23) for bit in (23, 24, 25, 26)}
     return max(bit for bit, own in products.items() if (added_to_one(run, name, *own) > 1).all())
 
@@ -509,7 +509,7 @@ MISTAKES = {
         "copy_async_wait<1>();",
         "reads shared memory that nothing wrote",
     ),
-    "no barrier behind the wait": (
+    "no barrier after the wait": (
         "asynchronous_copies",
         "copy_async_wait<1>();\n    __syncthreads();",
         "copy_async_wait<1>();",
@@ -533,13 +533,13 @@ MISTAKES = {
         "",
         "hangs",
     ),
-    "no order in front of a count": (
+    "no order before a count": (
         "counts",
         "    __syncwarp();\n    unsigned before = 0;",
         "    unsigned before = 0;",
         "reads what another thread wrote",
     ),
-    "no order behind a count": (
+    "no order after a count": (
         "counts",
         "!= 3) return;\n    __syncwarp();",
         "!= 3) return;",
@@ -624,7 +624,7 @@ MISTAKES = {
         "",
         "without a fence of the proxy",
     ),
-    "a fence of the proxy in front of the last writes": (
+    "a fence of the proxy before the last writes": (
         "warpgroup_tf32",
         "    for (int i = thread; i < N * WORDS; i += 128) {",
         "    async_proxy_fence();\n#define async_proxy_fence() ((void)0)\n"
@@ -647,7 +647,7 @@ MISTAKES = {
         "warpgroup_float16",
         "    wgmma_fence();\n    for",
         "    for",
-        "without a fence in front",
+        "without a fence before",
     ),
     "accumulators touched between products": (
         "warpgroup_float16",
@@ -679,7 +679,7 @@ MISTAKES = {
         "",
         "touched before the wait",
     ),
-    "no fence of the proxy in front of rows across": (
+    "no fence of the proxy before rows across": (
         "warpgroup_across_float16",
         "    async_proxy_fence();\n",
         "",

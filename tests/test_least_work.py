@@ -65,7 +65,7 @@ def test_positions_between_windows_are_not_read(windows: int, kernel: int, gap: 
 def test_of_convolutions(
     axes: list[tuple[int, int, int, int, int, int]], transposed: bool, batch: int
 ) -> None:
-    """A product for each axis; the shares are no more than those of the elements that are used."""
+    """A product for each axis; the shares are at most the shares of elements that are used."""
     sizes, kernels, strides, dilations, *ends = zip(*axes, strict=True)
     options = strides, tuple(zip(*ends, strict=True))
     shapes = (batch, 4, *sizes), (4, 2, *kernels), None

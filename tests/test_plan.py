@@ -129,11 +129,11 @@ def test_large_arrays_are_planned_as_quickly(kernel: str | None) -> None:
             assert time.process_time() - start < 1, respect
 
 
-# Convolutions on matrix units ----------------------------------------------------------------
+# Convolutions on Tensor Cores ----------------------------------------------------------------
 
 
 def strides_of(geometry: ConvGeometry, gap: int) -> _strides.ConvStrides:
-    """Those of contiguous arrays, and of an input with a gap behind each line of its last axis."""
+    """The strides of contiguous arrays, but for a gap after each line of the input's last axis."""
 
     def along(sizes: list[int], gap: int) -> list[int]:
         lines = [*sizes[:-1], sizes[-1] + gap]
@@ -277,7 +277,7 @@ def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
                     assert dict(instance.defines)["ENGINE"] == engine
 
 
-# What the matrix units' kernels cannot take: the direct one does, even where they are asked for.
+# Calls that no kernel on Tensor Cores can take, even where one is forced: the direct kernel does.
 REFUSED = {
     "four axes": conv((1, 64, 9, 9, 9, 9), (64, 64, 3, 3, 3, 3)),
     "no channels": conv((1, 0, 56, 56), (64, 0, 3, 3)),
@@ -400,8 +400,8 @@ def with_samples(case: Case, n: int) -> Case:
 
 
 def kind(launch: Launch) -> tuple[str, str]:
-    """What decides on the order of a sum: the shape of a tile does not on matrix units, nor does
-    that of the direct kernel, behind its element and its rank.
+    """What decides on the order of a sum: the shape of a tile does not, neither on Tensor Cores nor
+    in the direct kernel, whose macros after the element and the rank say the shape.
     """
     instance = launch.instance
     if instance.function == "direct_conv":

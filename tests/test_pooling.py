@@ -107,7 +107,7 @@ EXAMPLES = [
     pool(noise(3, 5, 2, 67), (2, 33), 1, dtype=np.float16),
     pool(noise(3, 5, 2, 67), (2, 64), 1, dtype=np.float64),
     pool(-1 - abs(noise(3, 5, 67, 2)), (64, 1), 1, (32, 0), dtype=ml_dtypes.bfloat16),
-    # Windows in parts, of which some lie outside of the array; and more than one window.
+    # Windows in parts, some of them outside of the array; and more than one window.
     pool(LINE, (1, 18_000)),
     pool(LINE.swapaxes(-1, -2), (18_000, 1), dtype=np.uint16),
     pool(LINE[..., ::-1], (1, 17_000), 700, dtype=np.int64),
@@ -177,7 +177,7 @@ def odd_numbers(dtype: Any, position: int, kind: str, *shape: int) -> Array:
     return bits.astype(unsigned).view(dtype).reshape(shape)
 
 
-# Of one thread, rows and columns, a warp for each of these, and parts; and windows that overlap.
+# Windows for one thread, by rows and columns, for a warp each, and in parts; and overlapping ones.
 WINDOWS = [
     ((1, 1, 6, 7), (6, 7), 1),
     ((1, 1, 12, 13), (12, 13), 1),

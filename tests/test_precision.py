@@ -28,7 +28,7 @@ ALONE = "alone sets nothing"
 
 @given(data=st.data())
 def test_the_innermost_open_block_is_in_force(data: st.DataObject) -> None:
-    """Blocks may end in any order, as those of generators do; one object may be open many times."""
+    """Blocks may end in any order, as in generators; one object may be open many times."""
     contextvars.copy_context().run(open_and_end_blocks, data)
 
 

@@ -67,8 +67,8 @@ LARGE = [
 ]
 
 
-# The same for each engine and each precision of the matrix units: rows of several slabs, phases, a
-# folded axis.
+# The same for each engine and each precision of the Tensor Cores: several row tiles, phases,
+# outputs packed along an axis.
 MATRIX = [
     convolution(function, input_shape, weight_shape, dtype, precision=precision, **options)
     for dtype, precision in MODES

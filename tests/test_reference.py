@@ -263,7 +263,7 @@ def test_max_pool2d_by_hand() -> None:
     np.testing.assert_array_equal(pool(x, 2, (3, 2), (1, 0)), [[[1, 3], [16, 18]]])
     np.testing.assert_array_equal(pool(x, 2, 1, 0, (3, 4)), [[[19]]])
     np.testing.assert_array_equal(pool(-x, 2, 2, 1), [[[0, -1, -3], [-5, -6, -8], [-15, -16, -18]]])
-    # A last window that would start in the padding behind the input is left out.
+    # A last window that would start in the padding after the input is left out.
     np.testing.assert_array_equal(pool(np.ones((1, 2, 2)), 2, 2, 1, 1, True).shape, (1, 2, 2))
     odd = np.array([[[np.nan, -np.inf], [-np.inf, -np.inf]]])
     np.testing.assert_array_equal(pool(odd, 1), odd)

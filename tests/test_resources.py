@@ -19,8 +19,8 @@ from subjects import threads
 
 TABLE: dict[str, Any] = json.loads(resources.TABLE.read_text(encoding="utf-8"))
 
-# Of all targets: registers of a thread, and of a multiprocessor; shared memory that a block has
-# without asking for more.
+# Limits of all targets: registers of a thread, and of a multiprocessor; shared memory that a block
+# has without asking for more.
 THREAD_REGISTERS = 255
 REGISTERS = 65536
 SHARED_UNASKED = 48 * 1024
@@ -33,7 +33,7 @@ DAYS = 30
 
 
 def unknown(target: str) -> list[Instance]:
-    """The instances whose text, options or compiler are not those of the table."""
+    """The instances whose text, options or compiler differ from the table's."""
     rows = TABLE[target]
     return [i for i in instances(target) if rows[str(i)][3] != resources.digest(i)]
 
@@ -61,7 +61,7 @@ def test_instances_fit(target: str) -> None:
 
 
 def test_an_instance_that_has_changed_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Be it by its text but for comments, that of a header, or the options."""
+    """Whether its text, a header's text or the options change; comments do not count."""
     assert unknown("sm_80") == []
     text = resources._compile.source
 

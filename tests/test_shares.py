@@ -1,4 +1,4 @@
-"""Tests of which a day takes a share all have their turn."""
+"""Each test of which a day runs a share has its turn."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_residues_below(limit: int, count: int, step: int, start: int, divisor: 
     size_out=st.integers(1, 12), kernel=st.integers(1, 40), stride=st.integers(1, 12),
     dilation=st.integers(1, 12), size_in=st.integers(1, 9), pad=st.integers(0, 9),
 )  # fmt: skip
-def test_lattices_hold_all_taps(
+def test_components_hold_all_taps(
     size_out: int, kernel: int, stride: int, dilation: int, size_in: int, pad: int
 ) -> None:
     axis = conv_taps(size_in, size_out, kernel, stride, dilation, pad)
@@ -161,12 +161,12 @@ def test_lattices_hold_all_taps(
 
 @given(drawn=axes(bits=HUGE), phase=st.integers(0, 2**31))
 def test_long_progressions(drawn: tuple[bool, AxisTaps, int], phase: int) -> None:
-    """Tables too long to write down: the first tap, the last one, and none in front or behind."""
+    """Tables too long to write down: the first tap, the last one, and none before or after."""
     transposed, axis, pad = drawn
     phase %= axis.phases
     first, count, offset = axis.progression(phase)
     if not count:
-        # No tap divides, or the first one that does is behind the last.
+        # No tap divides, or the first one that does is after the last.
         assert (phase + pad) % axis.gcd or first >= axis.kernel
         return
     last = first + (count - 1) * axis.tap_step

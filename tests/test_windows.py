@@ -1,4 +1,4 @@
-"""Numbers of all magnitudes in one sum: floats that matrix units multiply as float16 numbers.
+"""Numbers of all magnitudes in one sum: floats that Tensor Cores multiply as float16 numbers.
 
 float16 has few exponents, so such sums are computed window by window (kernels/windows.cuh). What a
 result may be off by does not depend on how far its terms lie apart.
@@ -19,8 +19,8 @@ from reference import Array, Shape
 from strategies import Convolution, convolution
 
 PRECISIONS = ("float32", "tf32")
-# Function, input and weight, and options: one tile, several samples in a tile, rows of two slabs,
-# folds, phases, two taps a step, groups.
+# Function, input and weight, and options: one tile, several samples in a tile, rows of two row
+# tiles, packed outputs, phases, two taps a step, groups.
 CALLS: dict[str, tuple[str, Shape, Shape, dict[str, Any]]] = {
     "plain": ("conv2d", (2, 20, 6, 9), (11, 20, 3, 3), {"padding": 1}),
     "samples": ("conv2d", (5, 9, 4, 4), (70, 9, 2, 3), {}),
@@ -127,7 +127,7 @@ def nearly_zero(
     """A call of many tiles, in which single numbers count, of one power of two in each sample.
 
     As if they were zero by chance, and a tile is summed up again for each. All numbers are
-    multiplied by the powers of two `levels`, those of the input and those of the weight.
+    multiplied by the powers of two `levels`, one list for the input and one for the weight.
     """
     shapes = (max(4, len(powers) + 1), 96, 9, 11), (70, 96, 3, 3)
     case = convolution("conv2d", *shapes, padding=1, precision=precision)

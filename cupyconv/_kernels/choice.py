@@ -83,7 +83,7 @@ def forced(kernel: str | None) -> Iterator[None]:
 def instances(target: str) -> tuple[Instance, ...]:
     """Return the kernel instances that plans ask for on `target`, such as ``"sm_90a"``.
 
-    Where the kernel is `forced`, plans for Hopper may ask for further ones: those of ``"sm_80"``.
+    Where the kernel is `forced`, plans for Hopper may ask for instances of ``"sm_80"``, too.
     """
     if target not in TARGETS:
         raise ValueError(f"target must be one of {TARGETS}, got {target!r}")
@@ -209,7 +209,7 @@ def _plan_fused(
         strides = math.prod(axis.phases for axis in convolution.axes)
         if strides > 1 and strides * mode.products > _MOST_PRODUCTS_WITH_ZEROS:
             return "with such strides, most products of a convolution that pools would be zero"
-        if strides == 1 and sums.folds_of(convolution, mode)[0] != (1, 1, 1):
+        if strides == 1 and sums.packings_of(convolution, mode)[0] != (1, 1, 1):
             return "packing neighbouring outputs into rows saves more than pooling in the epilogue"
     return fused.plan(question, mode, engine, pooled, num_groups)
 
@@ -343,8 +343,8 @@ def _refuse_pointwise(question: Question) -> Refusal | None:
 
 # With one tap the few-channel kernel is taken without a comparison up to this many channels (by the
 # Tensor Core products of a K step). Above, the dense kernel's packed weights may be better, as this
-# kernel loads its weights again for each row tile or two. With several taps, each of which loads
-# its inputs, the limit is low.
+# kernel loads its weights again for each row tile or two. Each of several taps loads its inputs,
+# so there the limit is low.
 _MANY_CHANNELS = {1: 512, 3: 256}
 _MANY_CHANNELS_WITH_TAPS = 16
 # The few-channel kernel is chosen up to these ratios of its cycles to the dense kernel's: with one
@@ -378,7 +378,7 @@ def _refuse_few_channel(question: Question) -> Refusal | None:
     if one_tap and channels <= _MANY_CHANNELS[mode.products]:
         return None
     if one_tap:
-        split = _refuse_split_k(typical) or matrix_conv.plan_spans(typical)
+        split = _refuse_split_k(typical) or matrix_conv.plan_split_k(typical)
         if not isinstance(split, str):
             return "split-K sums take less time"
     dense_mode = matrix_conv.mode_of(typical, "hopper")
@@ -425,7 +425,7 @@ def _refuse_tensor_cores(
     small = _refuse_small_sample(geometry.groups * place * size)
     if small:
         return small
-    folds = sums.folds_of(geometry, mode)
+    folds = sums.packings_of(geometry, mode)
     found = (sums.sum_of(geometry, mode, processor.shared, counts) for counts in folds)
     useful = max(one.efficiency for one in found)
     if useful * mode.rate / mode.products < direct_conv.rate(geometry):
@@ -452,7 +452,7 @@ def _dense_cycles(
     plan = matrix_conv.plan_in_mode(geometry, mode, processor, engine)
     if isinstance(plan, str):
         return None
-    folds = sums.folds_of(geometry, mode)[0]
+    folds = sums.packings_of(geometry, mode)[0]
     phased = any(axis.phases > 1 for axis in geometry.axes)
     if phased or tuple(fold.count for fold in plan.summation.fold) == folds:
         return plan.layout.cycles

@@ -415,7 +415,7 @@ def candidates(geometry: ConvGeometry, itemsize: int, processor: Processor) -> I
 _CHUNK, _ITEM, _OUTPUT, _SLIDING, _GATHERED = 30, 60, 4, 1.25, 3
 _RAGGED = 28  # chunks that a line costs more if its ends lie within chunks
 _SHIFTED = 1.5  # how much more a line for Tensor Cores costs if it is not whole chunks
-# Of Tensor Cores: bytes of the weights of a line of taps, and of a strip of outputs; the lines and
+# On Tensor Cores: bytes of the weights of a line of taps, and of a strip of outputs; the lines and
 # outputs of a band; instructions of a warp for a band, and for each line of taps. For images of
 # fewer outputs than _LEAST_WIDTH, FMA instructions are faster.
 _DIAGONALS, _BAND, _BAND_LINES, _BAND_WIDTH = 160, 8 * 36 * 4, 16, 64
@@ -423,7 +423,7 @@ _BAND_COST, _LINE_COST = 320, 35
 _LEAST_WIDTH = 48
 _ALONE, _ALONE_ON_TENSOR_CORES = 4, 8  # how much longer one block takes than one of many
 _TILE = 600  # to describe a tile and to bring its weights
-_BYTES = 19  # that a multiprocessor moves in a cycle
+_BYTES = 19  # bytes that a multiprocessor moves in a cycle
 
 
 def _cycles(layout: Layout) -> float:

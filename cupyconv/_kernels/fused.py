@@ -1,4 +1,4 @@
-"""The fused operation: a convolution that pools, and the norms of what it leaves.
+"""The fused operation: a convolution that pools, and the norms of its result.
 
 Two kernels share the work: matrix_conv.cu convolves and pools, pooled_norm.cu does the rest.
 """

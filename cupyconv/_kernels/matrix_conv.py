@@ -124,7 +124,7 @@ def plan_in_mode(
     if tiled is None:
         return "no tile fits shared memory"
     shape = tiled.shape
-    stored = spans > 1 and (tiled.apart or not mode.keeps_spans)
+    stored = spans > 1 and (tiled.apart or not mode.keeps_slices)
     partial_bytes = shape.partial_bytes if stored else 0
     tiles = tiled.count * groups * (spans if tiled.apart else 1)
     multiprocessors = processor.multiprocessors
@@ -176,7 +176,7 @@ def _refusal(geometry: ConvGeometry, processor: Processor, engine: str) -> Refus
 
 # Sums -----------------------------------------------------------------------------------------
 
-# A sum has at most this many split-K slices, each of at least so many K steps: shorter slices do
+# A sum has at most this many split-K slices, each of at least this many K steps: shorter slices do
 # not pay for the partial sums that are handed over.
 _MOST_SPANS, _LEAST_STEPS = 16, 32
 # Numbers of slices are compared for these batches, as they must not depend on a call's batch, and
@@ -198,10 +198,10 @@ def _sum(
     if window > 1:
         found = [sums.sum_of(geometry, mode, shared, stacked=stacked(mode, engine))]
     else:
-        packings = sums.folds_of(geometry, mode)
+        packings = sums.packings_of(geometry, mode)
         found = [sums.sum_of(geometry, mode, shared, counts) for counts in packings]
     if spans > 1:
-        found = [sums.spanned(one, spans) for one in found]
+        found = [sums.split(one, spans) for one in found]
     found = [one for pairs in found for one in (pairs, sums.one_by_one(pairs)) if one]
     first = found[0].fold
 
@@ -214,7 +214,7 @@ def _sum(
     return min(found, key=cycles) if len(found) > 1 else found[0]
 
 
-def plan_spans(question: Question) -> MatrixPlan | Refusal:
+def plan_split_k(question: Question) -> MatrixPlan | Refusal:
     """Return the plan with split-K sums, or why there is none.
 
     They are for samples of few tiles and long sums, unless the kernel is forced. The number of
@@ -241,9 +241,9 @@ def plan_spans(question: Question) -> MatrixPlan | Refusal:
     numbers = [spans for spans in range(2, most + 1) if summation.blocks % spans == 0]
     if not numbers:
         return f"its {summation.steps} K steps are too few for split-K slices"
-    limit = math.inf if forced else _GAIN * _span_cycles(typical, mode, processor, 1)
+    limit = math.inf if forced else _GAIN * _split_cycles(typical, mode, processor, 1)
     taken, spans = min(
-        (_span_cycles(typical, mode, processor, spans, limit), spans) for spans in numbers
+        (_split_cycles(typical, mode, processor, spans, limit), spans) for spans in numbers
     )
     if taken > limit:
         return "split-K sums gain in small batches hardly more than they lose in large ones"
@@ -251,7 +251,7 @@ def plan_spans(question: Question) -> MatrixPlan | Refusal:
 
 
 PLANS = {
-    "spans": plan_spans,
+    "spans": plan_split_k,
     "portable": partial(plan, engine="portable"),
     "hopper": partial(plan, engine="hopper"),
 }
@@ -265,7 +265,7 @@ def _small_tiles(summation: Sum, mode: Mode, groups: int) -> int:
     return tiles * groups * summation.phases
 
 
-def _span_cycles(
+def _split_cycles(
     geometry: ConvGeometry,
     mode: Mode,
     processor: Processor,
@@ -290,7 +290,7 @@ def _span_cycles(
 
 
 def _instance(
-    mode: Mode, shape: Shape, engine: str, window: int = 1, spanned: bool = False
+    mode: Mode, shape: Shape, engine: str, window: int = 1, split: bool = False
 ) -> Instance:
     """Return the kernel that convolves, and pools where there are windows."""
     shaped = (
@@ -301,7 +301,7 @@ def _instance(
         ("SEGMENTS", str(shape.segments)),
         *((("POOLS", "1"),) if window > 1 else ()),
     )
-    macros = packed_weights.macros(mode, spanned) + shaped
+    macros = packed_weights.macros(mode, split) + shaped
     return Instance(SOURCES[0], "matrix_conv", macros)
 
 
@@ -318,7 +318,7 @@ def instances(target: str) -> Iterator[Instance]:
             for shape in shapes(mode, engine):
                 yield _instance(mode, shape, engine)
             for shape in span_shapes(mode) if engine == "hopper" else ():
-                yield _instance(mode, shape, engine, spanned=True)
+                yield _instance(mode, shape, engine, split=True)
 
 
 def pooling_instances(target: str) -> Iterator[Instance]:

@@ -25,7 +25,7 @@ MAX_STEPS = 2048  # K steps of a stage in the kernel's table of distances
 _REACHES = (32, 32, 1024, 4096)
 _COUNTED = 2**16  # chunks that the kernel numbers in a plane or a stage stay below
 _OF_CHUNK, _OF_PAIR = 12, 4  # bytes of shared memory that describe a chunk, or place a pair
-_MOST_WIDE = 32  # tiles in the kernel's list of those that need another pass
+_MOST_WIDE = 32  # tiles in the kernel's list for another pass
 _AHEAD = 8  # distances after the stage's own, which are read but not used
 
 
@@ -282,7 +282,7 @@ def _row_pitch(summation: Sum, width: int) -> int:
 class _Box(NamedTuple):
     """The positions of a tile, and how its inputs lie in shared memory.
 
-    The first two fields, `extent` and `row_pitch` are those of `Tiling`; `x_extent` counts the
+    `Tiling` describes the first two fields, `extent` and `row_pitch`; `x_extent` counts the
     chunks of a row, and `by_rows` says whether each row is a column tile.
     """
 
@@ -519,7 +519,7 @@ def _cycles(work: _Work, weights: float) -> tuple[float, bool]:
     spans, slices = summation.spans, tiles * summation.spans
     apart = -(-slices // multiprocessors) * (computed(slices) + passed(slices))
     apart += waves * (spans * passed(tiles) + stores)
-    kept = 0 if summation.mode.keeps_spans else 2 * passed(tiles)
+    kept = 0 if summation.mode.keeps_slices else 2 * passed(tiles)
     together = waves * (spans * (computed(tiles) + kept) + stores)
     if apart < together and slices * shape.partial_bytes <= MOST_PARTIAL:
         return apart * slower, True

@@ -179,7 +179,7 @@ def run(plan: PoolPlan, geometry: PoolGeometry, data: Array, out: Array, device:
     size = out.dtype.itemsize
     (batch, *channels), workspaces = geometry.lead, []
     in_strides, out_strides = strides_of(data), strides_of(out)
-    # Of each array: its address, its strides, and the bytes from one sample to the next.
+    # For each array its address, its strides, and the bytes from one sample to the next.
     arrays = [(device.address(data), in_strides, in_strides[0] * size)]
     for one, elements in zip(plan.passes, plan.between, strict=False):
         workspaces.append(device.workspace((elements,), out.dtype))

@@ -104,7 +104,7 @@ def float64_word(value: float) -> int:
 
 
 def struct(value: Any) -> dict[str, Member]:
-    """Return the members of a dataclass whose fields are those of a struct, in order."""
+    """Return the members of a dataclass that has the fields of a struct, in order."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 

@@ -63,7 +63,7 @@ class Mode:
         return 3 if self.parts == 2 else 1
 
     @property
-    def keeps_spans(self) -> bool:
+    def keeps_slices(self) -> bool:
         """Whether registers hold a block's total of split-K slices beside the current slice."""
         return self.parts == 1
 

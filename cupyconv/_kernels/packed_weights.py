@@ -26,16 +26,16 @@ SOURCE = "pack_weights.cu"
 _PACK_TURNS, _PACK_DEEP = 16, 4
 
 
-def macros(mode: Mode, spanned: bool) -> tuple[tuple[str, str], ...]:
+def macros(mode: Mode, split: bool) -> tuple[tuple[str, str], ...]:
     """Return the macros of the kernels that pack or multiply packed weights."""
     operand = (("OPERAND", mode.operand),) if mode.scaled else ()
-    spans = (("SPANS", "1"),) if spanned else ()
+    spans = (("SPANS", "1"),) if split else ()
     return (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)), *spans)
 
 
 def instance(mode: Mode) -> Instance:
     """Return the kernel that packs weights; it resets as many counters as split-K slices have."""
-    return Instance(SOURCE, "pack_weights", macros(mode, spanned=True))
+    return Instance(SOURCE, "pack_weights", macros(mode, split=True))
 
 
 def launch(summation: Sum, rows: int, batch: int, multiprocessors: int) -> tuple[Launch, int]:

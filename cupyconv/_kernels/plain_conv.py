@@ -55,7 +55,7 @@ class PlainPlan(PackedPlan[Layout]):
     layout : Layout
         How outputs are divided into tiles.
     slabs : int
-        Groups of `ROWS` output channels whose weights are packed, over all groups of the
+        Row tiles of `ROWS` output channels whose weights are packed, over all groups of the
         convolution and phases of z and y.
     """
 
@@ -68,7 +68,7 @@ class PlainPlan(PackedPlan[Layout]):
 
     @property
     def workspace(self) -> int:
-        """Bytes of the packed weights, and of a mark for each slab that has special ones."""
+        """Bytes of the packed weights, and of a mark for each row tile with infinities or NaN."""
         return self.packed + 4 * self.slabs
 
 
@@ -118,7 +118,7 @@ def _plan(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) -> Plai
 def plan_joined(
     question: Question, lie_as_one: tuple[bool, ...]
 ) -> tuple[tuple[int, ...], PlainPlan | Refusal]:
-    """Return axes to join with the next one, in this order, and the plan of what they make.
+    """Return axes to join with the next one, in this order, and the plan of the joined geometry.
 
     An axis without taps makes longer lines as a part of the axis before it, where the two
     `lie_as_one`. The sums stay the same.
@@ -310,7 +310,7 @@ def _axes(layout: Layout, strides: ConvStrides, pitches: tuple[int, int, int]) -
     ]
 
 
-# What the kernel finds in the place of a phase beyond the last one, and never reads.
+# Fills the struct members of phases beyond the last one, which the kernel never reads.
 _BEYOND = dict.fromkeys(("first", "count", "offset", "before", "positions"), 0)
 
 

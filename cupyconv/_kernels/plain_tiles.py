@@ -19,14 +19,14 @@ from .launches import RESERVED, SECTOR, Processor
 from .question import LARGE, Refusal
 
 THREADS, WARPS = 128, 4
-ROWS = 8  # output channels of a thread, which are a slab
+ROWS = 8  # output channels of a thread: a row tile
 MAX_PHASES = 8
 CHUNK = 4  # inputs that are copied together
 STORED = 16  # bytes that are stored together
-_SHIFT = CHUNK - 1  # elements by which a pitch may exceed what it is for
+_SHIFT = CHUNK - 1  # elements by which a pitch may exceed the line
 BLOCK_START = 1500  # instructions that it takes to begin a block
 MAX_SUM = 384  # products of a sum, so that rounding does not drift
-_PARTS = (1, 2, 4, 8, 16)  # sizes of tiles along z and y, and their slabs
+_PARTS = (1, 2, 4, 8, 16)  # sizes of tiles along z and y, and their row tiles
 _MOST_PASSES = 8
 _SHARED, _LINE = 144, 16  # bytes of ``Shared`` and of a ``Line`` in plain_conv.cu
 _COUNTED = 2**16  # what the kernel counts in a line stays below
@@ -74,7 +74,7 @@ class Layout:
     tile, tiles : tuple of int
         Positions of a tile in each phase, and how many tiles there are.
     slabs, slabs_of_tile : int
-        Slabs of eight output channels in a group, and in a tile.
+        Row tiles, of eight output channels, in a group and in a tile.
     lines : int
         Lines of a tile that are computed together.
     steps : int
@@ -194,7 +194,7 @@ class _Problem:
 
     @cached_property
     def slabs(self) -> int:
-        """Slabs of a group."""
+        """Row tiles of a group."""
         return -(-self.geometry.rows // ROWS)
 
     @cached_property
@@ -223,7 +223,7 @@ class _Problem:
 
 @dataclass(frozen=True)
 class _Tile:
-    """What a block computes at a time: a box of positions, for some slabs.
+    """What a block computes at a time: a box of positions, for some row tiles.
 
     `lines` of the box are computed together.
     """
@@ -261,7 +261,7 @@ def candidates(problem: _Problem) -> Iterator[Layout]:
 def _tiles(problem: _Problem, shape: Shape) -> Iterator[_Tile]:
     """Yield the tiles that the threads of a block can have, and that are no larger than they need.
 
-    None of them could be half as large along z, y or the slabs and still be a single one.
+    None of them could be half as large along z, y or the row tiles and still be a single one.
     """
     together = THREADS // shape.columns  # lines that threads have at a time
     z, y, _ = problem.axes
@@ -361,8 +361,8 @@ def _layout(problem: _Problem, tile: _Tile) -> Layout | None:
     turns = -(-count * units // processor.multiprocessors)
     resident = min(tile.shape.resident, (processor.shared + RESERVED) // (shared + RESERVED))
     instructions = _instructions(problem, tile, staged)
-    # Of n tiles that a place for a block has to take, b by each block, blocks begin n / b times,
-    # and the last ones wait b / 2 tiles for each other: least in total for this b.
+    # If each block takes b of n tiles, n / b blocks begin in turn, and the last ones wait for each
+    # other for b / 2 tiles. This b has the least sum of both costs.
     best = math.sqrt(2 * BLOCK_START / instructions * turns / resident)
     alone = 1 + _ALONE / min(resident, max(1, turns))
     return Layout(
@@ -390,12 +390,12 @@ def _layout(problem: _Problem, tile: _Tile) -> Layout | None:
     )
 
 
-# What a thread does, in instructions: at a step beside its products, to stage a piece of a line,
-# for an output that it stores itself or puts into the buffer, and for a line without products.
+# Instructions of a thread: at a step beside its products, to stage a piece of a line, for an output
+# that it stores itself or puts into the buffer, and for a line without products.
 _STEP, _STAGED, _OUTPUT, _BUFFERED, _FILLED = 6, 70, 7, 5, 70
-_TILE = 300  # to find out where a tile lies, and to wait for its inputs
-_ALONE = 1.2  # how much longer a block takes by itself: what few blocks wait for, many hide
-_BYTES = 12  # that a multiprocessor moves in a cycle, while it does little else
+_TILE = 300  # instructions to find out where a tile lies, and to wait for its inputs
+_ALONE = 1.2  # how much longer a block takes by itself: several blocks hide each other's waits
+_BYTES = 12  # bytes that a multiprocessor moves in a cycle, while it does little else
 
 
 def _instructions(problem: _Problem, tile: _Tile, staged: _StagedInputs) -> float:

@@ -293,7 +293,7 @@ def _places(shape: Shape, itemsize: int) -> int:
 
 
 def _products(geometry: ConvGeometry) -> int:
-    """Return the products of an output, those with the padding included."""
+    """Return the products of an output, products with the padding included."""
     return geometry.channels * math.prod(axis.kernel for axis in geometry.axes)
 
 

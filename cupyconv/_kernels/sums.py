@@ -39,7 +39,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis as matrix_conv.cu sees it; a lattice is a polyphase component of the input.
+    """An axis as matrix_conv.cu sees it; its lattices are the polyphase components of the input.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ def _axis(taps: AxisTaps, last: bool) -> Axis:
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of an output, and what it is a sum over: the same in any batch.
+    """The sum of an output: its terms and their order, the same in any batch.
 
     Attributes
     ----------
@@ -231,7 +231,7 @@ class Sum:
 
         useful = self.rows * self.folds * self.channels * taps(self.taps)
         channels = self.spans * self.blocks * self.mode.block * self._steps_a_tap
-        computed = _slab_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
+        computed = _tiled_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
         return useful / computed if computed else 0.0  # 0 where no phase with outputs has a tap
 
     @cached_property
@@ -254,7 +254,7 @@ class Sum:
         return sorted(range(self.phases), key=lambda phase: -self.phase_taps[phase])
 
 
-def _folded(
+def _packed_taps(
     taps: AxisTaps, transposed: bool, stride: int, dilation: int, count: int
 ) -> tuple[AxisTaps, Fold] | None:
     """Return an axis with `count` neighbouring outputs packed into rows, and its taps.
@@ -284,8 +284,8 @@ def _folded(
         length = (count - 1 + pad) // stride - offset + 1
         fold = Fold(count, kernel, pad - stride * offset, -stride, 1, dilation)
     size_out = -(-taps.size_out // count)
-    folded = conv_taps(taps.size_in, size_out, length, step, 1, -offset)
-    return folded, fold
+    packed = conv_taps(taps.size_in, size_out, length, step, 1, -offset)
+    return packed, fold
 
 
 MOST_FOLDS = 32  # outputs that are packed into the rows of a column
@@ -305,7 +305,7 @@ def even_parts(number: int, most: int) -> int:
     return -(-number // -(-number // most))
 
 
-def _slab_rows(rows: int) -> int:
+def _tiled_rows(rows: int) -> int:
     return whole_multiple(rows, SLAB_ROWS)
 
 
@@ -317,7 +317,7 @@ def _steps_inside(axes: tuple[Axis, ...], halves: int) -> int:
     return axes[1].most_taps * axes[2].steps(halves)
 
 
-def folds_of(geometry: ConvGeometry, mode: Mode) -> list[tuple[int, ...]]:
+def packings_of(geometry: ConvGeometry, mode: Mode) -> list[tuple[int, ...]]:
     """Return how many outputs along z, y and x may be packed into rows, the default first.
 
     The others are worth a comparison: several outputs along y or z as well, if one block has the
@@ -329,13 +329,13 @@ def folds_of(geometry: ConvGeometry, mode: Mode) -> list[tuple[int, ...]]:
 
     def cost(count: int) -> float:
         """Return the cycles of an output along x in all rows: its products and its store."""
-        folded = _axis_folded(geometry, 2, count)
-        if folded is None or folded[0].kernel < 1:
+        packed = _packed_axis(geometry, 2, count)
+        if packed is None or packed[0].kernel < 1:
             return math.inf
         rows = _matrix_rows(geometry.rows, count)
-        length = folded[0].kernel / folded[0].phases
-        products = _slab_rows(rows) * length / count * terms * mode.products / mode.rate
-        scattered = folded[0].phases > 1
+        length = packed[0].kernel / packed[0].phases
+        products = _tiled_rows(rows) * length / count * terms * mode.products / mode.rate
+        scattered = packed[0].phases > 1
         return products + geometry.rows * (_SCATTERED if scattered else mode.itemsize / SECTOR)
 
     outer = math.prod(axis.kernel / axis.phases for axis in geometry.axes[:-1])
@@ -353,18 +353,18 @@ def folds_of(geometry: ConvGeometry, mode: Mode) -> list[tuple[int, ...]]:
             y = {1, 2}
     for counts in itertools.product(sorted(z), sorted(y), sorted(x)):
         folds = math.prod(counts)
-        rows = _slab_rows(_matrix_rows(geometry.rows, folds))
-        fewer = rows <= 2 * SLAB_ROWS and (phased or rows < folds * _slab_rows(geometry.rows))
-        possible = all(_axis_folded(geometry, *axis) for axis in enumerate(counts))
+        rows = _tiled_rows(_matrix_rows(geometry.rows, folds))
+        fewer = rows <= 2 * SLAB_ROWS and (phased or rows < folds * _tiled_rows(geometry.rows))
+        possible = all(_packed_axis(geometry, *axis) for axis in enumerate(counts))
         if (fewer or folds == 1) and possible and counts not in found:
             found.append(counts)
     return found
 
 
-def _axis_folded(geometry: ConvGeometry, axis: int, count: int) -> tuple[AxisTaps, Fold] | None:
+def _packed_axis(geometry: ConvGeometry, axis: int, count: int) -> tuple[AxisTaps, Fold] | None:
     """Return z, y or x with `count` outputs packed into rows, None where they cannot be."""
     taps, strides, dilations = _three(geometry)
-    return _folded(taps[axis], geometry.transposed, strides[axis], dilations[axis], count)
+    return _packed_taps(taps[axis], geometry.transposed, strides[axis], dilations[axis], count)
 
 
 def _three(geometry: ConvGeometry) -> tuple[tuple[AxisTaps, ...], tuple[int, ...], tuple[int, ...]]:
@@ -398,7 +398,7 @@ def sum_of(
         own, at least 1; else 0.
     """
     taps, _, _ = _three(geometry)
-    own = [_axis_folded(geometry, *axis) for axis in enumerate(folds)]
+    own = [_packed_axis(geometry, *axis) for axis in enumerate(folds)]
     fold = tuple(found[1] for found in own if found)
     z, y, x = (_axis(found[0], a == 2) for a, found in enumerate(own) if found)
     if stacked:
@@ -436,7 +436,7 @@ def of_one_tap(geometry: ConvGeometry, mode: Mode, blocks: int) -> Sum:
     )
 
 
-def spanned(whole: Sum, spans: int) -> Sum:
+def split(whole: Sum, spans: int) -> Sum:
     """Return the sum in split-K slices, whose number must divide its blocks of channels."""
     blocks = whole.blocks // spans
     depth = min(whole.depth, blocks)

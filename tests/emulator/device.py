@@ -1,4 +1,4 @@
-"""Runs the shipped kernels on the CPU, on NumPy arrays, behind the ordinary planner and packing."""
+"""Runs the shipped kernels on the CPU, on NumPy arrays, by the ordinary planner and packing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUILD = HERE / "build"
 VALID, WRITTEN, PENDING = 1, 2, 4
 MULTIPROCESSORS = 2  # few, so that each has many tiles
 
-# The compiler calls the runtime in front of each access, and where an address does not suit a type.
+# The compiler calls the runtime before each access, and where an address does not suit a type.
 # Its own libraries for these checks stay out: they are linked only where the link asks for them.
 INSTRUMENTED = (
     "-fsanitize=thread,alignment,integer-divide-by-zero,bounds",

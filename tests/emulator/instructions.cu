@@ -53,7 +53,7 @@ __device__ inline void half_a_matrix(const Arguments& p) {
 KERNEL(half_a_matrix_float16) { half_a_matrix<false>(p); }
 KERNEL(half_a_matrix_bfloat16) { half_a_matrix<true>(p); }
 
-// 128 threads: those of a, each warp turned around; the warp that counts the last one adds up all of them.
+// 128 threads: the values of a, each warp turned around; the warp that counts the last one adds up all of them.
 KERNEL(counts) {
     const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     unsigned* const count = p.out + 160;
@@ -296,7 +296,7 @@ KERNEL(warpgroup_both_across_float16) { rows_across<MATRIX_FLOAT16, 64, true>(p)
 KERNEL(warpgroup_both_across_bfloat16) { rows_across<MATRIX_BFLOAT16, 256, true>(p); }
 KERNEL(warpgroup_across_float16_256) { rows_across<MATRIX_FLOAT16, 256>(p); }
 
-// 128 threads: the same product, of which a's rows lie in registers.
+// 128 threads: the same product, with a's rows in registers.
 template <MatrixType TYPE, int COLUMNS>
 __device__ void rows_of_registers(const Arguments& p) {
     constexpr int WORDS = 16;  // two steps along K

@@ -666,7 +666,7 @@ void wait_for_grids() { launch.current->waited = true; }
 
 void async_proxy_fence() {
     Fiber& self = *launch.current;
-    // Whatever is in front of it in this order is known: what others have written that it has waited for, too.
+    // Whatever comes before it in this order is known: what others have written that it has waited for, too.
     for (int t = 0; t < launch.threads; ++t)
         self.clocks[launch.threads + t] = std::max(self.clocks[launch.threads + t], self.clocks[t]);
     tick(self);
@@ -684,7 +684,7 @@ void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b
            const unsigned* rows, bool a_across, bool b_across) {
     Warpgroup& group = warpgroup();
     const int thread = launch.current->thread % WARPGROUP;
-    if (!group.fenced) fail("%s multiplies without a fence in front", place());
+    if (!group.fenced) fail("%s multiplies without a fence before", place());
     if (!come_to(2).arrived) {
         auto used = group.accumulators.begin();
         while (used != group.accumulators.end() && used->registers[thread] != d) ++used;

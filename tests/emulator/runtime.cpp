@@ -28,7 +28,7 @@ constexpr size_t STACK = 256 * 1024;
 constexpr int WARP = 32, WARPGROUP = 128;
 
 typedef int32_t Clock;
-// One component for each thread of the block; and behind them one more for each, the tick up to which
+// One component for each thread of the block; and after them one more for each, the tick up to which
 // its writes are known to the asynchronous proxy.
 typedef std::vector<Clock> Clocks;
 
@@ -53,7 +53,7 @@ bool any_later(const Clock* a, const Clock* b, int threads) {
 
 // ---- memory ----
 
-// What the launch in front of this one has written is PENDING, where the two may overlap.
+// What the previous launch has written is PENDING, where the two may overlap.
 enum State : uint8_t { VALID = 1, WRITTEN = 2, PENDING = 4 };
 
 // A global array: the bytes of its elements, and what became of them.
@@ -116,7 +116,7 @@ struct Fiber {
     std::unique_ptr<char[]> stack{new char[STACK]};
     int thread = 0;
     bool begun = false, done = false, waiting = false;
-    bool waited = false;  // for the launch in front of this one
+    bool waited = false;  // for the previous launch
     Clocks clocks;
     std::vector<Copy> open_copies;
     std::deque<std::vector<Copy>> copies;  // closed groups
@@ -191,8 +191,8 @@ struct Warpgroup {
     std::list<Accumulators> accumulators;
 };
 
-// When a thread of a block counted, for those of other blocks. Who knows of it has a one behind the clocks of its own
-// block's threads, at the count's number.
+// When a thread of a block counted, for threads of other blocks. A thread that knows of it has a one after the clocks of
+// its own block's threads, at the count's number.
 struct Count {
     uint32_t block;
     Clocks clocks;
@@ -322,7 +322,7 @@ void check_array(Array& array, uintptr_t address, size_t size, bool write) {
         return;
     const uint32_t first = launch.block_number * uint32_t(launch.threads) + 1, self = first + fiber.thread;
     if (write && !array.changed()) array.clocks.reset(new Clock[array.high - array.low]);
-    // Whether nothing puts what this thread does behind another one's write.
+    // Whether nothing puts this thread's access after another one's write.
     const auto unordered = [&](size_t i) {
         const uint32_t writer = array.writer[i], threads = uint32_t(launch.threads);
         if (!writer || writer == self) return false;
@@ -447,7 +447,7 @@ void check_shared(Shared& shared, uintptr_t address, size_t size, bool write) {
 
 #define TOUCHED "the accumulators of a product were touched before the wait for it"
 
-// Of memory that is not the thread's own.
+// Checks an access to memory that is not the thread's own.
 __attribute__((noinline)) void check_memory(uintptr_t address, size_t size, bool write) {
     const uintptr_t end = address + size;
     for (Shared& shared : launch.shared)
@@ -455,7 +455,7 @@ __attribute__((noinline)) void check_memory(uintptr_t address, size_t size, bool
     bool touches = false;
     for (Array& array : launch.arrays) {
         if (address >= array.low && end <= array.high) {
-            // Of two views into one buffer, the one whose elements these are.
+            // There may be two views into one buffer: the access belongs to the view that has these elements.
             touches = true;
             if (array.state[address - array.low] & VALID) return check_array(array, address, size, write);
         }

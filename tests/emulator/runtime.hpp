@@ -1,7 +1,7 @@
 // A GPU in so far as one block sees it, on the CPU.
 //
 // The threads of a block are fibers of one host thread. They run in a random order, each until it
-// waits for others. Kernels are compiled with the compiler's calls in front of each load and store
+// waits for others. Kernels are compiled with the compiler's calls before each load and store
 // (-fsanitize=thread) and alignment check (-fsanitize=alignment); the functions called are
 // the runtime's own, and each access is checked:
 //

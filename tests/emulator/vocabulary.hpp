@@ -1,4 +1,4 @@
-// The CUDA words that kernels use, for a C++ compiler on the CPU. It is included in front of a
+// The CUDA words that kernels use, for a C++ compiler on the CPU. It is included before a
 // shipped .cu file, which is compiled as it is; what a word does is in runtime.cpp.
 #pragma once
 #include "runtime.hpp"

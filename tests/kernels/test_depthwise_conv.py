@@ -166,16 +166,16 @@ DEPTHWISE_KINDS: dict[str, Any] = {
         "conv_transpose3d", (1, 3, 3, 12, 22), (3, 2, 2, 4, k),
         {"stride": (1, 2, 3), "dilation": (2, 1, 1), "padding": (0, 1, 2)},
     ),
-    "slides on matrix units": lambda _: (
+    "slides on Tensor Cores": lambda _: (
         "conv2d", (2, 3, 37, 72), (6, 1, 3, 5), {"padding": (1, 3)},
     ),
-    "slides on matrix units, odd lines": lambda _: (
+    "slides on Tensor Cores, odd lines": lambda _: (
         "conv2d", (2, 3, 37, 61), (6, 1, 3, 5), {"padding": (1, 3)},
     ),
-    "slides on matrix units, even lines": lambda _: (
+    "slides on Tensor Cores, even lines": lambda _: (
         "conv_transpose2d", (2, 3, 37, 70), (3, 1, 2, 4), {"padding": (0, 1)},
     ),
-    "slides on matrix units, transposed": lambda _: (
+    "slides on Tensor Cores, transposed": lambda _: (
         "conv_transpose3d", (2, 3, 3, 18, 56), (3, 1, 2, 3, 8), {"padding": (0, 1, 2)},
     ),
 }  # fmt: skip

@@ -161,12 +161,12 @@ def test_loads_are_those_of_the_kernel(engine: str) -> None:
             if engine == "portable":
                 assert shape.staging_teams(mode, engine, 1) == (2 if sums <= few else 1), shape
                 assert shape.staging_teams(mode, engine, 2) == 1
-        if mode.keeps_spans:  # as many sums beside them
+        if mode.keeps_slices:  # as many sums beside them
             assert all(shape.sums(mode) <= least for shape in matrix_shapes.span_shapes(mode))
 
 
 def furthest(axis: sums.Axis) -> int:
-    """How far, in slots, any tap is from the first input that is staged."""
+    """How far, in 16-byte chunks, any tap is from the first input that is staged."""
     shifts = (tap * abs(axis.taps.offset_step) + axis.skew for tap in range(axis.read_taps))
     return max((shift // axis.taps.step for shift in shifts), default=0)
 
@@ -179,7 +179,7 @@ def test_matrix_plans(
     processor = Processor(target, data.draw(st.sampled_from([1, 2, 30, 132])))
     plan = checked_plan_of(geometry, *mode, processor, kernel)
     if isinstance(plan, DirectPlan):
-        return  # there is no room for its inputs in shared memory, or there are no spans
+        return  # its inputs do not fit shared memory, or there are no split-K slices
     sum, tiling = plan.summation, plan.layout
     shape = tiling.shape
     # The tiles cover all rows of a group and all outputs of the largest phase.
@@ -212,7 +212,7 @@ def test_matrix_plans(
                 segment, column = divmod(slot, tiling.segment_pitch)
                 assert column < shape.segment or tiling.segment_pitch == shape.segment
                 assert segment * shape.segment + column < shape.columns
-    # What outputs of a tile read of a lattice is its own, and what any column reads is the stage's.
+    # Outputs of a tile read within a polyphase component, and any column reads within the stage.
     _, along_y, along_x = sum.axes
     last = (samples * depth - 1) * tiling.plane_pitch
     last += (height - 1 + furthest(along_y)) * tiling.row_pitch + width - 1 + furthest(along_x)
@@ -227,15 +227,15 @@ def test_matrix_plans(
         assert not any(columns % 4 for columns in (width, *pitches))
     # Stages of a chunk are whole ones.
     assert tiling.chunk % sum.depth == 0
-    # The packed weights are those of all phases, rows and steps; as float16 numbers they lie in two
-    # windows, and each row has two shifts and each sample one.
-    # Spans are whole blocks of channels. Their sums are kept, a tile's or a block's, and counted by
-    # each warp, unless a block in turn keeps them in registers; how many there are does not depend
-    # on the batch.
+    # All phases, rows and steps have packed weights; as float16 numbers they lie in two windows.
+    # Each row has two shifts and each sample one.
+    # Split-K slices are whole blocks of channels. Their sums are kept, a tile's or a block's, and
+    # counted by each warp, unless a block in turn keeps them in registers; the batch does not
+    # change their number.
     blocks = -(-geometry.channels // sum.mode.block)
     assert sum.spans == tiling.spans and sum.spans * sum.blocks == blocks
     assert (sum.spans > 1) == (kernel == "spans") and tiling.apart <= (sum.spans > 1)
-    in_turn = sum.spans > 1 and not sum.mode.keeps_spans
+    in_turn = sum.spans > 1 and not sum.mode.keeps_slices
     kept = numbered if tiling.apart else plan.launch.grid if in_turn else 0
     assert plan.partial == 4 * kept * shape.rows * shape.columns <= 2**25
     assert plan.arrived == (tiles * plan.launch.block // 32 if tiling.apart else 0)
@@ -296,7 +296,7 @@ def test_blocks_of_phases(
 def test_phases_beside_each_other(
     input: Shape, weight: Shape, options: dict[str, int], dtype: str, by_phase: bool
 ) -> None:
-    """Blocks begin with those of most taps, where others would wait for them."""
+    """Blocks begin with the phases of most taps, where others would wait for them."""
     geometry = conv_transpose(input, weight, stride=2, **options)
     plan = plan_of(geometry, np.dtype(dtype), processor=HOPPER, kernel="hopper")
     assert isinstance(plan, MatrixPlan)
@@ -331,7 +331,7 @@ def test_tiles_that_are_not_looked_at_take_longer(
 def test_folds_have_the_taps_of_their_outputs(
     transposed: bool, stride: int, dilation: int, kernel: int, pad: int, size: int, places: int
 ) -> None:
-    """Of a convolution without strides, or of a transposed one whose phases are folds."""
+    """A convolution without strides, or a transposed one whose phases are packed into rows."""
     if not transposed:
         stride = 1
     if places > 1 or not transposed:
@@ -344,16 +344,16 @@ def test_folds_have_the_taps_of_their_outputs(
         size_out, taps_of = (size + 2 * pad - reach - 1) // stride + 1, _taps.conv_taps
     assume(size_out > 0)
     taps = taps_of(size, size_out, kernel, stride, dilation, pad)
-    found = sums._folded(taps, transposed, stride, dilation, count)
+    found = sums._packed_taps(taps, transposed, stride, dilation, count)
     assert found
-    folded, fold = found
+    packed, fold = found
     for output in range(size_out):
         phase, place = output % taps.phases, output // taps.phases
         own = {(tap, place * taps.step + offset) for tap, offset in taps.table(phase)}
         column, row = divmod(output, count)
         numerators = (
-            (fold.start + j * fold.step + row * fold.apart, column * folded.step + offset)
-            for j, offset in folded.table(0)
+            (fold.start + j * fold.step + row * fold.apart, column * packed.step + offset)
+            for j, offset in packed.table(0)
         )
         assert own == {
             (tap // fold.divisor, input)
@@ -374,7 +374,7 @@ def test_phases_of_all_axes_are_folds_where_a_block_has_their_rows() -> None:
             2,
         ] and plan.summation.phases == 1
     rows = conv_transpose((8, 32, 24, 48), (32, 40, 3, 3), stride=2)
-    for counts in sums.folds_of(rows, modes._TF32["tf32"]):
+    for counts in sums.packings_of(rows, modes._TF32["tf32"]):
         assert counts[:2] == (1, 1), "a block has no room for them"
 
 
@@ -421,7 +421,7 @@ def test_as_many_steps_as_are_divided(rows: int, share: float) -> None:
     [
         (16, 128, True),
         (1, 128, False),  # too few tiles for blocks to fall far behind
-        (16, 16, False),  # folded: products take longer than stores
+        (16, 16, False),  # packed outputs: products take longer than stores
     ],
 )
 def test_the_ends_of_rows_belong_to_all_blocks(

@@ -1,4 +1,4 @@
-"""The dense kernel: each of its instances on the emulator, but for those that pool."""
+"""The dense kernel: each of its instances on the emulator that does not pool."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ LINES = [
 
 
 # What the dense kernel tells apart, each by the length n of the last axis of the output (or of one
-# of its phases, or folded), by the input channels c of a group, and by its rows r.
+# of its phases, or packed), by the input channels c of a group, and by its rows r.
 KINDS: dict[str, Any] = {
-    "lattices": lambda n, c, r: (
+    "polyphase components": lambda n, c, r: (
         "conv2d", (1, 2 * c, 4, 2 * n), (2 * r, c, 2, 2), {"stride": (1, 2)},
     ),
     "phases": lambda n, c, r: (
@@ -58,13 +58,13 @@ KINDS: dict[str, Any] = {
     "three axes, transposed": lambda n, c, r: (
         "conv_transpose3d", (1, 2 * c, 1, 1, n - 1), (2 * c, r, 4, 2, 2), {"stride": (2, 1, 1)},
     ),
-    "a folded stride": lambda n, c, r: (
+    "a packed stride": lambda n, c, r: (
         "conv_transpose2d", (1, 2 * c, 2, n - 1), (2 * c, 17, 2, 9), {"stride": (1, 8)},
     ),
-    "two folded strides": lambda n, c, r: (
+    "two packed strides": lambda n, c, r: (
         "conv_transpose2d", (1, 2 * c, 2, n - 1), (2 * c, 9, 5, 3), {"stride": (3, 2)},
     ),
-    "three folded strides": lambda n, c, r: (
+    "three packed strides": lambda n, c, r: (
         "conv_transpose3d", (1, 2 * c, 1, 2, n - 1), (2 * c, 7, 6, 2, 4), {"stride": (2, 2, 3)},
     ),
     "a fold of rows": lambda n, c, r: (
@@ -78,16 +78,16 @@ KINDS: dict[str, Any] = {
 # How many outputs along z, y and x are one.
 FOLDS = {
     "a fold": (1, 1, 4),
-    "a folded stride": (1, 1, 8),
-    "two folded strides": (1, 3, 2),
-    "three folded strides": (2, 2, 3),
+    "a packed stride": (1, 1, 8),
+    "two packed strides": (1, 3, 2),
+    "three packed strides": (2, 2, 3),
     "a fold of rows": (1, 2, 1),
     "a fold of places": (1, 1, 4),
 }
 
 
 def kind_of(instance: Instance) -> str:
-    """All of them in turn, for each mode; the largest shapes have no room for a fold's lattices."""
+    """All of them in turn, for each mode; the largest shapes cannot pack outputs with strides."""
     before = 0
     for _, same in itertools.groupby(MATRIX, lambda other: parts_of(other)[:4]):
         own = list(same)
@@ -125,7 +125,7 @@ def test_matrix_instance(instance: Instance) -> None:
     kind = kind_of(instance)
     if kind != "a fold":  # whose rows are few
         assert tiling.row_tiles > 1 or sum.matrix_rows % tiling.shape.rows
-    assert (kind == "lattices") == (sum.axes[2].lattices > 1 and sum.folds == 1)
+    assert (kind == "polyphase components") == (sum.axes[2].lattices > 1 and sum.folds == 1)
     assert ("phases" in kind or "transposed" in kind) == (sum.phases > 1)
     assert tuple(fold.count for fold in sum.fold) == FOLDS.get(kind, (1, 1, 1))
     assert ("three" in kind) == (sum.axes[0].most_taps > 1)

@@ -162,7 +162,7 @@ def test_plain_plans(
     assert layout.channel_pitch >= layout.extents[0] * plane
     inputs = (layout.places[5] - layout.places[4]) // 4
     assert inputs >= geometry.channels * layout.channel_pitch + room // 2
-    # A line of outputs begins anywhere among those of 16 bytes, wherever its row lies.
+    # A line of outputs begins anywhere within 16 bytes, wherever its row lies.
     together = 16 // dtype.itemsize
     if x.phases > 1:
         assert layout.buffer_line % together == 0
@@ -220,8 +220,8 @@ def test_axes_without_taps_are_joined(geometry: ConvGeometry, axis: int) -> None
     assert longer.step == longer.phases == 1
 
 
-# What the kernel for few products tells apart, by the width n of its tiles. Groups have two slabs
-# of rows, of which the second is ragged.
+# What the FMA kernel tells apart, by the width n of its tiles. Groups have two row tiles; the
+# second one is ragged.
 PLAIN_KINDS: dict[str, Any] = {
     "neighbours": lambda n: (
         "conv2d", (2, 6, 19, n + n // 2 + 1), (22, 3, 2, 3), {"padding": (1, 2)},

@@ -320,8 +320,8 @@ def test_each_warp_has_channels_to_copy_in_bulk(channels: int, bulk: bool) -> No
     assert packed[-1] == ("pointwise_conv.cu", bulk)
 
 
-# What that of 16-bit numbers tells apart, for c channels, r rows and tiles of n positions: inputs
-# and weights in words of 16 bytes, halves, pairs, and one by one; small images that share a tile.
+# What the 16-bit kernel tells apart, for c channels, r rows and tiles of n positions: inputs and
+# weights in words of 16 bytes, halves, pairs, and one by one; small images that share a tile.
 POINTWISE16_KINDS: dict[str, Any] = {
     "words": lambda c, r, n: ("conv1d", (3, 2 * c, n + 24), (2 * r, c, 1), {}),
     "halves": lambda c, r, n: ("conv_transpose1d", (3, 2 * c, n + 20), (2 * c, r // 4 * 4, 1), {}),

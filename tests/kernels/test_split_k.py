@@ -37,7 +37,7 @@ BACKENDS = forced_backends("spans", wgmma=True)
 SPANS = [i for i in instances_of("matrix_conv.cu") if ("SPANS", "1") in i.defines]
 
 
-# Many channels on small images: sums of several spans, whose samples alone have few tiles.
+# Many channels on small images: sums of several slices, whose samples alone have few tiles.
 DEEP = [
     convolution(function, input_shape, weight_shape, dtype, precision=precision, bias=True, **more)
     for dtype, precision in MODES
@@ -61,7 +61,7 @@ EXAMPLE = Example(
 
 
 def test_spans_are_compared_in_all_batches() -> None:
-    """Also those that large ones alone tell are not worth it."""
+    """Also for sums that only large batches show not to be worth it."""
     chosen = []
     for channels, size in (128, 16), (192, 12), (256, 7), (256, 14), (256, 20), (512, 16), (512, 7):
         geometry = conv((1, channels, size, size), (channels, channels, 3, 3))
@@ -79,7 +79,7 @@ def test_spans_are_compared_in_all_batches() -> None:
                 p.layout.cycles + matrix_conv._BESIDE for p in plans if not isinstance(p, str)
             )
 
-        plan = matrix_conv.plan_spans(Question(geometry, np.dtype(np.float16), "float32", HOPPER))
+        plan = matrix_conv.plan_split_k(Question(geometry, np.dtype(np.float16), "float32", HOPPER))
         whole = matrix_conv.plan_in_mode(geometry, mode, HOPPER, "hopper")
         assert not isinstance(whole, str)
         most = min(
@@ -97,8 +97,8 @@ def test_spans_are_compared_in_all_batches() -> None:
     assert set(chosen) == {True, False}
 
 
-def test_phases_without_taps_have_no_spans() -> None:
-    """There a team may be any number of tiles ahead of the other one."""
+def test_phases_without_taps_have_no_slices() -> None:
+    """There a warpgroup may be any number of tiles ahead of the other one."""
     sizes = (4, 140, 5, 6), (140, 73, 1, 2)
     for stride, dilation, kind in ((3, 3, DirectPlan), (1, 3, MatrixPlan)):
         geometry = conv_transpose(*sizes, stride=stride, dilation=dilation, groups=2)
@@ -127,7 +127,7 @@ def test_special_values_in_spans(
 
 @st.composite
 def deep_calls(draw: st.DrawFn) -> Convolution:
-    """Calls of which a range of channels is spread, or one of samples: what one span sees."""
+    """Calls in which a range of channels, or of samples, is spread: what one slice sees."""
     samples = draw(st.sampled_from([1, 2, 5]))
     case = convolution(
         "conv2d", (samples, 70, 5, 7), (70, 70, 3, 3), padding=1,
@@ -155,8 +155,8 @@ def test_magnitudes_in_spans(backend: NumpyBackend, case: Convolution) -> None:
     assert_same_bits(alone, result[-1:])
 
 
-# What sums of several spans tell apart, by the channels c and the rows r of a group.
-SPAN_KINDS: dict[str, Any] = {
+# What sums of several slices tell apart, by the channels c and the rows r of a group.
+SPLIT_K_KINDS: dict[str, Any] = {
     "apart": lambda c, r: ("conv2d", (1, 2 * c, 5, 9), (2 * r, c, 3, 2), {"padding": 1}),
     "together": lambda c, r: (
         "conv_transpose2d", (9, 2 * c, 5, 13), (2 * c, r, 3, 3), {"stride": (2, 1)},
@@ -166,9 +166,9 @@ SPAN_KINDS: dict[str, Any] = {
 
 
 @on_the_emulator("instance", cases=SPANS)
-@pytest.mark.parametrize("kind", SPAN_KINDS)
-def test_spans_instance(instance: Instance, kind: str, steer: Steering) -> None:
-    """Two groups, and three spans, the last one with a ragged block of channels."""
+@pytest.mark.parametrize("kind", SPLIT_K_KINDS)
+def test_split_k_instance(instance: Instance, kind: str, steer: Steering) -> None:
+    """Two groups, and three slices, the last one with a ragged block of channels."""
     _, _, precision, mode, shape = parts_of(instance)
     apart, candidates = kind != "together", matrix_tiles.candidates
 
@@ -179,7 +179,7 @@ def test_spans_instance(instance: Instance, kind: str, steer: Steering) -> None:
         steer.replace(module, span_shapes=lambda mode: (shape,))
     steer.replace(matrix_tiles, candidates=chosen)
     steer.replace(modes, mode=lambda *arguments: mode)
-    call = SPAN_KINDS[kind](9 * mode.block - 5, shape.rows + 9)
+    call = SPLIT_K_KINDS[kind](9 * mode.block - 5, shape.rows + 9)
     plan = run_once("spans", call_for(instance, call, 2, precision), instance)
     sum, tiling = plan.summation, plan.layout
     assert sum.spans in (3, 9) and sum.channels % mode.block

@@ -83,7 +83,7 @@ MUTANTS = {
     "padding that counts against an infinite weight": Mutant(
         "if (!MASKED || present)", "if (true)", case="infinite",
     ),
-    "lines for matrix units that begin elsewhere": Mutant(
+    "lines for Tensor Cores that begin elsewhere": Mutant(
         "TENSOR_CORES ? int(p.skew)", "TENSOR_CORES ? 0", case="halves",
     ),
     "a third block that is left out": Mutant(
@@ -92,7 +92,7 @@ MUTANTS = {
     "zeros that count against an infinite input": Mutant(
         "Pairs::larger_magnitudes(largest, pairs[r]);", "largest;", case="an infinite half",
     ),
-    "infinite weights on matrix units": Mutant(
+    "infinite weights on Tensor Cores": Mutant(
         "(special && has_special_weight(p, weight))) continue;", "false) continue;",
         case="infinite halves",
     ),

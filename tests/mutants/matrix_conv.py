@@ -43,8 +43,8 @@ CASES = {
     "very long": convolution("conv1d", (1, 8300, 9), (9, 8300, 1)),
     "few": convolution("conv2d", (2, 3, 9, 22), (64, 3, 3, 5), bias=True, padding=1),
     "few, strided": convolution("conv2d", (2, 3, 9, 22), (64, 3, 3, 7), stride=2, padding=1),
-    "three lattices": convolution("conv1d", (2, 9, 70), (70, 9, 3), stride=3, dilation=4),
-    "two times three lattices": convolution(
+    "three components": convolution("conv1d", (2, 9, 70), (70, 9, 3), stride=3, dilation=4),
+    "twice three components": convolution(
         "conv2d", (1, 9, 9, 60), (18, 9, 2, 3), stride=(2, 3), padding=(1, 2)
     ),
     "fours": convolution("conv2d", (2, 9, 6, 40), (70, 9, 3, 3), bias=True, padding=1),
@@ -71,15 +71,15 @@ MUTANTS = {
         "distance_of(p.axis[2], int(p.sum.apart) * schedule.phase.taps[2].offset_step)", "0",
         case="few", by="hopper",
     ),
-    "two taps of a step on different lattices": Mutant(
+    "two taps of a step on different components": Mutant(
         "w.p.sum.tap_of(x, half)", "2 * x + half", case="few, strided", by="hopper", file=PACK,
     ),
-    "pairs of three lattices as of two": Mutant(
-        "if (odd) slots =", "if (false) slots =", case="three lattices", by="hopper",
+    "pairs of three components as of two": Mutant(
+        "if (odd) slots =", "if (false) slots =", case="three components", by="hopper",
     ),
-    "lattices of y in each other's place": Mutant(
+    "components of y in each other's place": Mutant(
         "(input - further * lattices) * lattices_y + lattice_y;",
-        "(input - further * lattices) * lattices_y;", case="two times three lattices", by="hopper",
+        "(input - further * lattices) * lattices_y;", case="twice three components", by="hopper",
     ),
     "neighbours in each other's place": Mutant(
         "fill<SWEEP>(parts, values[half], pixel ^ turned, placing, range);",
@@ -184,7 +184,7 @@ MUTANTS = {
 
 # The calls of generated mutants, some for each kernel: one takes seconds to build.
 HOPPER = ("long", "odd", "folds of both", "even chunks", "groups", "wide", "wide weights", "tf32")
-HOPPER += ("special", "few, strided", "three lattices", "phases of planes", "many rows")
+HOPPER += ("special", "few, strided", "three components", "phases of planes", "many rows")
 HOPPER += ("shared rows",)
 PORTABLE = ("long", "fold of rows", "three axes", "chunks", "around the ring", "strided")
 DECISIVE = [("hopper", name) for name in HOPPER] + [("portable", name) for name in PORTABLE]

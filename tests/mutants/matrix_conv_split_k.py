@@ -54,7 +54,7 @@ MUTANTS = {
         "turns = phase.taps[0].count * weights.turns", "turns = weights.turns", case="three axes",
         file=PACK,
     ),
-    "no order of a warp in front of a count": Mutant(
+    "no order of a warp before a count": Mutant(
         "        __syncwarp();\n        unsigned before = 0;", "        unsigned before = 0;",
         case="rows apart",
     ),
@@ -73,10 +73,10 @@ MUTANTS = {
     "a span's sums are not added": Mutant(
         "if (in_turn && slice > 0)", "if (in_turn && slice > 1)", case="together in memory",
     ),
-    "inputs of the next span are those of the last one": Mutant(
+    "inputs of the next slice are the last one's": Mutant(
         "input += (before - last) * BLOCK * p.input_channel;", "{}", case="together",
     ),
-    "spans apart are taken for those in turn": Mutant(
+    "slices apart are taken for slices in turn": Mutant(
         "other && schedule.z_taps == 1 && Slices::apart(p) == 1 &&",
         "other && schedule.z_taps == 1 &&",
         case="rows apart",

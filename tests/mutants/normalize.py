@@ -22,7 +22,7 @@ MUTANTS = {
     ),
     "packs that are not aligned": Mutant("p.values.width == PACK       ?", "true ?"),
     # Misunderstandings.
-    "each thread's mean for that of all": Mutant("fma(own.count * apart, apart, own.m2)", "own.m2"),
+    "each thread's mean for all": Mutant("fma(own.count * apart, apart, own.m2)", "own.m2"),
     "one channel for all of a step": Mutant("= j && one ?", "= j ?"),
     "one partial for the sets of a pack": Mutant(
         "store_partial(p, set + j, part,", "store_partial(p, set, part,",

@@ -33,25 +33,25 @@ MUTANTS = {
     "16 bits: the first piece of words": Mutant(
         "piece < WORD; piece += TOGETHER", "piece < 1; piece += TOGETHER", case="halves",
     ),
-    "16 bits: pieces behind the last one": Mutant(
+    "16 bits: pieces after the last one": Mutant(
         "(piece < count ? rows : 0)", "(0 < count ? rows : 0)", case="halves",
     ),
-    "16 bits: channels behind the last one": Mutant(
+    "16 bits: channels after the last one": Mutant(
         "left - own_row(), counts[block]", "SIDE, counts[block]", case="words",
     ),
-    "16 bits: rows of weights behind the last one": Mutant(
+    "16 bits: rows of weights after the last one": Mutant(
         "(p.across ? left : rows) - own_row()", "(p.across ? left : SIDE) - own_row()",
         case="halves",
     ),
-    "16 bits: channels of weights behind the last one": Mutant(
+    "16 bits: channels of weights after the last one": Mutant(
         "(p.across ? rows : left) - own_word()", "(p.across ? rows : SIDE) - own_word()",
         case="halves",
     ),
-    "16 bits: rows across behind the last one": Mutant(
+    "16 bits: rows across after the last one": Mutant(
         "(p.across ? rows : left) - own_word()", "(p.across ? SIDE : left) - own_word()",
         case="across",
     ),
-    "16 bits: channels across behind the last one": Mutant(
+    "16 bits: channels across after the last one": Mutant(
         "(p.across ? left : rows) - own_row()", "(p.across ? SIDE : rows) - own_row()",
         case="across",
     ),
@@ -61,7 +61,7 @@ MUTANTS = {
     "16 bits: positions of the first block": Mutant(
         "matrix_descriptor(stage, BLOCK_BYTES,", "matrix_descriptor(stage, 0,", case="words",
     ),
-    "16 bits: steps of weights as far as those of inputs": Mutant(
+    "16 bits: steps of weights as far as steps of inputs": Mutant(
         "OWN_STEP = ACROSS ? STEP : BLOCK * 2 / 16", "OWN_STEP = STEP", case="words",
     ),
     "16 bits: sums of the upper rows for both": Mutant(

@@ -85,7 +85,7 @@ MUTANTS = {
         "const int first = (pass + h) * PASS_ROWS;", "const int first = (pass + h) * 64;",
         case="two narrow passes",
     ),
-    "infinite sums of a narrow pass in those of a wide one": Mutant(
+    "infinite sums of a narrow pass in a wide one": Mutant(
         "i / 2 % (PASS_ROWS / 8) * 8", "i / 2 % 8 * 8", case="infinite, narrow",
     ),
     "outputs of the next tile": Mutant(

@@ -167,11 +167,13 @@ def test_addresses_are_those_of_the_call(device: Device) -> None:
         x, w, b = (np.ones(shape, np.float32) for shape in ((2, 3, 5, 5), (4, 3, 3, 3), (4,)))
         y = cupyconv.conv2d(x, w, b)
         _, arguments = device.launches.pop()
-        assert arguments[:4] == addresses(x, w, y, b)
-        constants.append(arguments[4:])
+        *operands, partial, bias = arguments[:5]
+        assert [*operands, bias] == addresses(x, w, y, b)
+        assert partial == 0
+        constants.append(arguments[5:])
     assert constants[0] == constants[1]
     cupyconv.conv2d(x, w)
-    assert device.launches.pop()[1][3] == 0
+    assert device.launches.pop()[1][4] == 0
 
 
 def test_the_calls_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

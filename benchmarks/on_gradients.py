@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -121,9 +123,11 @@ def main() -> None:
         parser.error("PyTorch and a GPU are needed")
     import cupy
 
-    watch, record = timing.Stopwatch(), {}
+    record: dict[str, Any] = {}
+    stream = cupy.cuda.Stream(non_blocking=True)
     gpu = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    with torch.on(cupy.cuda.get_current_stream()):
+    with stream, torch.on(stream):
+        watch = timing.Stopwatch()
         for precision in options.precision:
             rows = []
             for row in measured(precision, torch, watch):
@@ -138,7 +142,9 @@ def main() -> None:
             record[precision] = rows
             if options.json:
                 versions = {"cupyconv": cupyconv.__version__, **torch.versions}
-                text = json.dumps({"gpu": gpu, "versions": versions, "cases": record}, indent=1)
+                about = {"command": " ".join(sys.argv), "date": date.today().isoformat()}
+                about |= {"gpu": gpu, "versions": versions}
+                text = json.dumps({**about, "cases": record}, indent=1)
                 options.json.write_text(text + "\n")
 
 

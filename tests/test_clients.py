@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pylops
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +27,10 @@ from cupyconv import grad
 from reference import Array, Shape
 from strategies import values
 from test_import import python
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Numba, which it imports where it is there, warns of NumPy
+    import pylops
 
 # SigPy -----------------------------------------------------------------------------------------
 

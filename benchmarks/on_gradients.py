@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -25,6 +24,7 @@ from .cases import KERNELBENCH, Convolution
 from .jobs import Job
 from .precisions import PRECISIONS
 
+COMMAND = "python -m benchmarks.on_gradients"
 MOST = 5.0  # ratios are capped at this
 SECONDS = 0.3  # of a case
 
@@ -142,7 +142,7 @@ def main() -> None:
             record[precision] = rows
             if options.json:
                 versions = {"cupyconv": cupyconv.__version__, **torch.versions}
-                about = {"command": " ".join(sys.argv), "date": date.today().isoformat()}
+                about = {"command": COMMAND, "date": date.today().isoformat()}
                 about |= {"gpu": gpu, "versions": versions}
                 text = json.dumps({**about, "cases": record}, indent=1)
                 options.json.write_text(text + "\n")

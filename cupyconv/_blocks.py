@@ -84,7 +84,7 @@ def check_one_chunk(
         if len(array.chunks[axis]) > 1:
             raise ValueError(
                 f"{name}: {argument} must have {what} in one chunk, got chunks "
-                f"{array.chunks[axis]} along axis {axis} of an {argument} of shape {array.shape}; "
+                f"{array.chunks[axis]} along axis {axis} of {argument} of shape {array.shape}; "
                 f"{argument}.rechunk({{{axis}: -1}}) joins them"
             )
 

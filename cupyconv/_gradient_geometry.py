@@ -58,7 +58,7 @@ def _shape(name: str, argument: str, value: object) -> Shape:
     if not isinstance(plain, Sequence) or isinstance(plain, (str, bytes, bytearray)):
         shape = getattr(value, "shape", None)  # of an array that was passed by mistake
         got = f"{argument}={shown(value)}"
-        if isinstance(shape, tuple):
+        if isinstance(shape, tuple) and len(shape) > 2:  # a number has the shape ()
             got = f"an array; its shape, {shape}, is one"
         raise TypeError(f"{name}: {argument} must be {rule}, got {got}")
     if len(plain) > MAX_RANK + 2:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from . import _arguments as arguments
 from . import _arrays as arrays
 from . import _geometry, _gradient_geometry
@@ -51,7 +53,7 @@ def _precision(name: str, tensor_core: object) -> str:
 def _check_layouts(name: str, layouts: dict[str, tuple[object, str]]) -> None:
     """Raise unless all layouts are 0. The strings are the arrays that a layout is of."""
     for argument, (layout, names) in layouts.items():
-        if not isinstance(layout, int) or layout != 0:
+        if not isinstance(layout, (int, np.integer)) or layout != 0:
             views = " and ".join(f"numpy.moveaxis({array}, -1, 1)" for array in names.split())
             raise ValueError(
                 f"{name}: {argument} must be 0, channels before the spatial axes, got "

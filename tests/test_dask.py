@@ -593,7 +593,7 @@ def test_channels_in_several_chunks(function: str) -> None:
             getattr(cupyconv.dask, function)(x, weight)
         assert str(raised.value) == (
             f"{function}: input must have all channels in one chunk, got chunks (3, 1) along axis "
-            f"{axis} of an input of shape {x.shape}; input.rechunk({{{axis}: -1}}) joins them"
+            f"{axis} of input of shape {x.shape}; input.rechunk({{{axis}: -1}}) joins them"
         )
         getattr(cupyconv.dask, function)(x.rechunk({axis: -1}), weight)
 

@@ -319,7 +319,7 @@ def test_channels_in_several_chunks() -> None:
     def text(name: str, argument: str, chunks: str, shape: str) -> str:
         return (
             f"{name}: {argument} must have all channels in one chunk, got chunks {chunks} along "
-            f"axis 1 of an {argument} of shape {shape}; {argument}.rechunk({{1: -1}}) joins them"
+            f"axis 1 of {argument} of shape {shape}; {argument}.rechunk({{1: -1}}) joins them"
         )
 
     few, some = x.rechunk((2, 3, 5)), y.rechunk((2, 3, 3))

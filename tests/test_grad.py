@@ -334,7 +334,7 @@ WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("input", {"input_size": X}, TypeError,
      f"input_size {WHOLE} an array; its shape, (2, 4, 6, 7), is one"),
     ("input", {"input_size": np.array(3)}, TypeError,
-     f"input_size {WHOLE} an array; its shape, (), is one"),
+     f"input_size {WHOLE} input_size=array(3)"),
     ("weight", {"weight_size": W}, TypeError,
      f"weight_size {WHOLE} an array; its shape, (6, 2, 3, 2), is one"),
     ("weight", {"weight_size": (6, 2, 3, True)}, TypeError,

@@ -186,7 +186,7 @@ DEPTHWISE_CASES = [
     (instance, kind)
     for instance in DEPTHWISE
     for kind in DEPTHWISE_KINDS
-    if ("matrix" in kind) == (("MATRIX", "1") in instance.defines)
+    if ("Tensor Cores" in kind) == (("MATRIX", "1") in instance.defines)
     and ("slides" in kind or ("TAPS", "3") in instance.defines)
 ]
 

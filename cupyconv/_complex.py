@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -33,7 +33,7 @@ from ._arrays import Array, Blueprint, Convolution
 from ._device import Device
 from ._geometry import ConvGeometry
 from ._kernels.choice import parts_geometry
-from ._packing import strides_of
+from ._packing import c_strides, strides_of
 from ._strides import ConvStrides
 
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
@@ -56,11 +56,6 @@ def chunks(batch: int, sample_bytes: int) -> list[slice]:
     return [
         slice(*ends) for ends in itertools.pairwise(i * batch // count for i in range(count + 1))
     ]
-
-
-def _c_strides(shape: Sequence[int]) -> list[int]:
-    """Return the strides in elements of an array in C order, 0 for an axis of one element."""
-    return [math.prod(shape[axis + 1 :]) if n > 1 else 0 for axis, n in enumerate(shape)]
 
 
 @dataclass(frozen=True)
@@ -106,8 +101,8 @@ class _Parts:
             (math.prod(self.planes), 0 if self.joint else channels * plane, plane),
             (rows * channels * taps, row, channel),
             (out_batch, 1 if self.joint else rows * out_row, out_row),
-            _c_strides(self.planes[2:]),
-            _c_strides(self.weights[4:]),
+            list(c_strides(self.planes[2:])),
+            list(c_strides(self.weights[4:])),
             out_axes,
         )
 
@@ -143,7 +138,7 @@ def prepare(
             convolve_chunk(data[chunk], weights, terms, out[chunk])
 
     def convolve_chunk(data: Array, weights: Array, terms: Array | None, out: Array) -> None:
-        # The copy's memory is free again at the end, before that of the next chunk is asked for.
+        # The planar copy of a chunk is freed here, before the next chunk asks for memory.
         planes = device.workspace((len(data), *parts.planes), _FLOAT32)
         device.split(data, planes[:, :, 0], planes[:, :, 1])
         run = runs[len(data)]
@@ -160,7 +155,7 @@ def _real_weights(weight: Array, parts: _Parts, device: Device) -> Array:
     """Return the weights ``[Wr, -Wi]`` of the real part and ``[Wi, Wr]`` of the imaginary part."""
     weights = device.workspace(parts.weights, _FLOAT32)
     of_real, of_imag = weights
-    # Index of the axis of the input's parts, after that of its channels.
+    # Index of the axis of the input's parts, which comes after the axis of its channels.
     inputs = [(slice(None),) * (1 if parts.geometry.transposed else 2) + (part,) for part in (0, 1)]
     device.split(weight, of_real[inputs[0]], of_imag[inputs[0]])
     device.split(weight, of_imag[inputs[1]], of_real[inputs[1]], conjugate=True)

@@ -159,7 +159,7 @@ def conv(
 ) -> ConvGeometry:
     """Return the geometry of a convolution. If `rank` is None, the weight determines it.
 
-    Errors give the `names` to the input and the weight, of which only shapes may be known.
+    Errors call the input and the weight by `names`; the caller may know only their shapes.
     """
     rank = rules.spatial_rank(name, weight_shape, rank, names[1])
     return _conv(

@@ -37,7 +37,7 @@ _Step: TypeAlias = tuple[slice, slice, "int | slice"]
 
 
 def _steps(axis: AxisTaps, stride: int, dilation: int, pad: int, over_taps: bool) -> list[_Step]:
-    """Return the iterations along one axis, without those that have no products."""
+    """Return the iterations along one axis that have products."""
     steps: list[_Step] = []
     if over_taps:
         pairing = Axis(stride, dilation, pad, axis.size_in, axis.size_out)

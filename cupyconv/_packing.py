@@ -44,6 +44,11 @@ def lie_together(most: int, strides: Sequence[int], size: int = 0) -> int:
     return math.gcd(most, size, *others) if last == 1 else 1
 
 
+def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides in elements of an array in C order, 0 for an axis of one element."""
+    return tuple(math.prod(shape[axis + 1 :]) if n > 1 else 0 for axis, n in enumerate(shape))
+
+
 def strides_of(array: Array) -> tuple[int, ...]:
     """Return the strides in elements, 0 for an axis of one element, whose stride never matters."""
     size = array.dtype.itemsize

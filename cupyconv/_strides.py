@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 from ._arrays import Array
 from ._axes import is_pointwise, joined
 from ._geometry import ConvGeometry
-from ._packing import strides_of
+from ._packing import c_strides, strides_of
 from ._taps import NO_AXIS
 
 _FAR_APART = 3  # a stride with which neighbouring rows of outputs have few rows of inputs in common
@@ -21,9 +20,7 @@ def cast_strides(array: Array, dtype: np.dtype) -> tuple[int, ...]:
     """Return the strides in elements of what a device casts `array` to."""
     if array.dtype == dtype:
         return strides_of(array)
-    return tuple(
-        math.prod(array.shape[axis + 1 :]) if n > 1 else 0 for axis, n in enumerate(array.shape)
-    )
+    return c_strides(array.shape)
 
 
 class ConvStrides(NamedTuple):

@@ -207,7 +207,7 @@ def plan(question: Question) -> DirectPlan:
 PLANS = {"direct": plan}
 
 FEWEST_STEPS = 512  # of a range, so that the partial sums are few beside the products
-_SEGMENT = 128  # K steps; SEGMENT of direct_conv.cu, of which a range has a whole number
+_SEGMENT = 128  # K steps; SEGMENT of direct_conv.cu: a range is a whole number of segments
 
 
 def plan_split(question: Question, most: int) -> DirectPlan:

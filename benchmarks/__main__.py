@@ -19,12 +19,14 @@ from .precisions import PRECISIONS
 from .report import AUTO, Report, render, table
 
 NO_GPU = 2
+RANDOM = "random"  # the first argument, for random calls
 
 
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Speed and accuracy on one GPU, beside its limits and beside PyTorch.",
+        epilog=f"'{RANDOM}' as the first argument times random calls instead; it has --help too.",
     )
     add = result.add_argument
     add(
@@ -133,7 +135,12 @@ def show(report: Report, markdown: bool, picture: Path | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = (parse := parser()).parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == [RANDOM]:
+        from . import on_random
+
+        return on_random.main(given[1:])
+    options = (parse := parser()).parse_args(given)
     if options.read:
         show(Report.read(options.read), options.markdown, options.draw)
         return 0
@@ -160,7 +167,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = PRECISIONS if "all" in options.precision else dict.fromkeys(options.precision)
     seed = secrets.randbits(31) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    given = list(sys.argv[1:] if arguments is None else arguments)
     command = given if options.seed is not None else [*given, "--seed", str(seed)]
 
     def place(report: Report) -> Path:

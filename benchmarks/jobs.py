@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import cupyconv
+from cupyconv._explanation import Explanation
 
 from . import reference
 from .cases import Case, Convolution, Fused
@@ -35,8 +36,8 @@ class Job:
         Inputs, by the names of the call's arguments.
     call : callable
         Runs our function, which writes `out`.
-    kernel : callable
-        Names the kernel that it runs on.
+    explained : callable
+        Explains it, for the kernel that is forced.
     sample : callable
         Takes from a result, ours or a peer's, what is compared, in float64.
     exact : Exact
@@ -48,9 +49,13 @@ class Job:
     arrays: dict[str, Array]
     out: Array
     call: Callable[[], Any]
-    kernel: Callable[[], str]
+    explained: Callable[[], Explanation]
     sample: Callable[[Array], Array]
     exact: Exact
+
+    def kernel(self) -> str:
+        """Return the kernel that the call runs on."""
+        return self.explained().kernel
 
     def checked(self) -> Array:
         """Run our call on a poisoned output and return its sample; raise where it is wrong."""
@@ -72,12 +77,12 @@ class Job:
             raise NotTimed("repeated calls gave different results")
 
 
-def prepare(case: Case, precision: Precision, seed: int, low: float) -> Job:
-    """Return a case with fresh random arrays between `low` and 1."""
+def prepare(case: Case, precision: Precision, seed: int, low: float, samples: int = SAMPLES) -> Job:
+    """Return a case with fresh random arrays between `low` and 1, checked at so many outputs."""
     rng = np.random.default_rng([seed, zlib.crc32(case.id.encode())])
     if isinstance(case, Fused):
         return _fused(case, precision, rng, low)
-    return _convolution(case, precision, rng, low)
+    return _convolution(case, precision, rng, low, samples)
 
 
 def _seed(rng: np.random.Generator) -> int:
@@ -85,7 +90,7 @@ def _seed(rng: np.random.Generator) -> int:
 
 
 def _convolution(
-    case: Convolution, precision: Precision, rng: np.random.Generator, low: float
+    case: Convolution, precision: Precision, rng: np.random.Generator, low: float, samples: int
 ) -> Job:
     import cupy
 
@@ -106,7 +111,7 @@ def _convolution(
         options["output_padding"] = case.output_padding
     function = getattr(cupyconv, case.function)
 
-    where = tuple(map(cupy.asarray, reference.places(case.output, SAMPLES, rng)))
+    where = tuple(map(cupy.asarray, reference.places(case.output, samples, rng)))
     sums = reference.sums_at(case, where, x, w, bias, cupy)
     return Job(
         case,
@@ -114,7 +119,7 @@ def _convolution(
         {"input": x, "weight": w, "bias": bias},
         out,
         call=lambda: function(x, w, bias, **options),
-        kernel=lambda: cupyconv.explain(function, x, w, bias, **options).kernel,
+        explained=lambda: cupyconv.explain(function, x, w, bias, **options),
         sample=lambda y: y[where].astype(np.float64),
         exact=Exact(sums.values, reference.bound(sums, precision), precision.error),
     )
@@ -160,7 +165,7 @@ def _fused(case: Fused, precision: Precision, rng: np.random.Generator, low: flo
         {"input": x, "weight": w, **parameters, **given},
         out,
         call=lambda: function(x, w, **options),
-        kernel=lambda: cupyconv.explain(function, x, w, **options).kernel,
+        explained=lambda: cupyconv.explain(function, x, w, **options),
         sample=lambda y: y.astype(np.float64),
         exact=Exact(exact, None, raised * precision.error),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -53,25 +54,35 @@ def sums_at(
     xp: ModuleType = np,
 ) -> Sums:
     """Return the convolution at the places `where`, by the gather definition, in float64."""
-    sample, channel, *position = where
+    sample, channel, *position = (index[:, None, None] for index in where)
     group, row = channel // case.rows, channel % case.rows
-    member = xp.arange(case.channels)[None]
-    own = group[:, None] * case.channels + member
-    values, scale, terms = (xp.zeros(sample.shape) for _ in range(3))
-    for tap in np.ndindex(*case.weight[2:]):
+    member = xp.arange(case.channels)
+    own = group * case.channels + member
+    values, scale, terms = (xp.zeros(len(sample)) for _ in range(3))
+    for taps in _blocks_of_taps(case, own.size):
+        tap = [xp.asarray(one)[:, None] for one in taps]
         inside, source = _sources(case, tap, position, xp)
-        at_tap = _at_tap(w, tap)
-        factors = at_tap[own, row[:, None]] if case.transposed else at_tap[channel[:, None], member]
-        index = tuple(i[:, None] for i in source)
-        seen = x[(sample[:, None], own) + index].astype(np.float64)
-        products = seen * factors * inside[:, None]
-        values += products.sum(axis=1)
-        scale += abs(products).sum(axis=1)
-        terms += inside * case.channels
+        factors = w[((own, row) if case.transposed else (channel, member)) + tuple(tap)]
+        seen = x[(sample, own) + tuple(source)].astype(np.float64)
+        products = seen * factors.astype(np.float64) * inside
+        values += products.sum(axis=(1, 2))
+        scale += abs(products).sum(axis=(1, 2))
+        terms += inside.sum(axis=(1, 2)) * case.channels
     if bias is not None:
-        own_bias = bias[channel].astype(np.float64)
+        own_bias = bias[where[1]].astype(np.float64)
         values, scale = values + own_bias, scale + abs(own_bias)
     return Sums(values, scale, terms)
+
+
+_PRODUCTS = 2**22  # that are in memory at a time
+
+
+def _blocks_of_taps(case: Convolution, products: int) -> Iterator[list[np.ndarray]]:
+    """Yield blocks of the taps, an index array for each axis, for so many products of a tap."""
+    taps = np.indices(case.weight[2:]).reshape(case.rank, -1)
+    for block in np.array_split(taps, -(-taps.shape[1] * products // _PRODUCTS), axis=1):
+        if block.size:
+            yield list(block)
 
 
 def _at_tap(w: Array, tap: Shape) -> Array:
@@ -80,9 +91,9 @@ def _at_tap(w: Array, tap: Shape) -> Array:
 
 
 def _sources(
-    case: Convolution, tap: Shape, position: list[Array], xp: ModuleType
+    case: Convolution, tap: list[Array], position: list[Array], xp: ModuleType
 ) -> tuple[Array, list[Array]]:
-    """Return which outputs take this tap, and the input positions that it meets (else 0)."""
+    """Return which outputs take these taps, and the input positions that they meet (else 0)."""
     inside, source = True, []
     for o, k, size, stride, pad, dilation in zip(
         position, tap, case.input[2:], case.stride, case.padding, case.dilation, strict=True
@@ -105,11 +116,14 @@ def bound(sums: Sums, precision: Precision) -> Array:
     A sum of K products in float32, in any order, is off by at most about K units of 2**-24 of the
     sum of their absolute values. Tensor Cores truncate, which takes up to two units for each
     product, in float32 of 12 products at most; there eight units more are for splitting factors.
-    TF32 rounds both factors to 11 bits. Then comes the rounding to the result's dtype.
+    TF32 rounds both factors to 11 bits. In float64 the
+    reference may be as far off as the result. Then comes the rounding to the result's dtype.
     """
     terms = sums.terms
     if precision.name == "tf32":
         tolerance = 2.0**-10 + (terms + 8) * 2.0**-23
+    elif precision.name == "float64":
+        tolerance = (2 * terms + 8) * 2.0**-53
     elif precision.name == "float32":
         tolerance = (terms + terms.clip(max=12) + 8) * 2.0**-24
     else:

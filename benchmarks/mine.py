@@ -102,6 +102,18 @@ def parse(line: str, id: str) -> Case:
     return make(name, id, input, weight, steps, options)
 
 
+def line(case: Convolution) -> str:
+    """Return the line of a convolution; `parse` returns the case again."""
+    words = [case.function, *("x".join(map(str, shape)) for shape in (case.input, case.weight))]
+    for key, default in STEPS.items():
+        values = getattr(case, key)
+        if set(values) != {default}:
+            words.append(f"{key}={','.join(map(str, values))}")
+    if case.groups > 1:
+        words.append(f"groups={case.groups}")
+    return " ".join([*words, "bias=yes"] if case.bias else words)
+
+
 def _shape(name: str, word: str) -> Shape:
     if not _SHAPE.fullmatch(word):
         raise ValueError(f"{name}: {word!r} is no shape of positive sizes, such as 8x64x56x56")

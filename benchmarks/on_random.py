@@ -23,11 +23,11 @@ from typing import Any
 
 from cupyconv._kernels import choice
 
-from . import jobs, peers
-from .cases import Convolution, parse
+from . import jobs, mine, peers
+from .cases import Convolution
 from .jobs import Job
 from .precisions import PRECISIONS, Precision
-from .random_calls import MULTIPLY_ADDS, SECTION, SMALL, random_calls
+from .random_calls import MULTIPLY_ADDS, SMALL, random_calls
 from .report import table
 from .run import forced
 from .timing import Call, Stopwatch, geometric_mean, median
@@ -47,7 +47,7 @@ _SLOW = 3.0  # kernels that take this many times as long as the fastest one are 
 class Row:
     """A call: what was chosen, and the milliseconds of each of our kernels and of cuDNN."""
 
-    case: dict[str, Any]
+    case: str  # a line of `mine`
     precision: str
     chosen: str = ""
     ours: dict[str, float] = field(default_factory=dict)
@@ -110,13 +110,19 @@ def main(arguments: Sequence[str]) -> int:
         seconds = time.perf_counter() - start
     if options.json:
         about |= {"seconds": round(seconds), "calls": [dataclasses.asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(about) + "\n")
+        options.json.write_text(_text(about) + "\n")
     show(rows)
     print(f"{len(rows)} calls, {len(rows) / seconds:.1f} a second")
     wrong = [row for row in rows if row.failures]
     for row in wrong:
-        print(row.case["id"], row.precision, row.failures)
+        print(row.case, row.precision, row.failures)
     return 1 if wrong else 0
+
+
+def _text(record: dict[str, Any]) -> str:
+    """Return a record as JSON, with a line for each call."""
+    calls = ",\n".join(map(json.dumps, record.pop("calls")))
+    return f'{json.dumps(record)[:-1]}, "calls": [\n{calls}\n]}}'
 
 
 @dataclass
@@ -132,7 +138,7 @@ class Measurement:
         """Return the checked times of a call."""
         import cupy
 
-        row = Row(dataclasses.asdict(case), precision.name)
+        row = Row(mine.line(case), precision.name)
         try:
             job = jobs.prepare(case, precision, self.seed, -1.0, _SAMPLES)
             self._measure(job, row)
@@ -198,9 +204,9 @@ def show(rows: Sequence[Row]) -> None:
         heads = "class calls regret 99% worst ratio <1 <0.5 within_1.5 within_3".split()
         lines = [_figures(name, some) for name, some in _classes(own)]
         print(table([heads, *lines], markdown=False, left=1))
-        below = [r.case["id"] for r in own if r.limit > r.ours[r.chosen]]
+        below = [r.case for r in own if r.limit > r.ours[r.chosen]]
         if below:
-            print("faster than their limits:", *below)
+            print("faster than their limits:", *below, sep="\n")
 
 
 def _figures(name: str, rows: Sequence[Row]) -> list[str]:
@@ -229,9 +235,9 @@ def _share(found: Iterable[bool]) -> str:
 def _classes(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
     """Yield the classes that have calls, all calls first."""
     yield "all", list(rows)
-    cases = [c for c in parse(SECTION, [r.case for r in rows]) if isinstance(c, Convolution)]
+    cases = [mine.parse(row.case, "") for row in rows]
     for name, has in CLASSES.items():
-        found = [row for row, case in zip(rows, cases, strict=True) if has(case)]
+        found = [row for row, case in zip(rows, cases, strict=True) if has(case)]  # type: ignore[arg-type]
         if found:
             yield name, found
 

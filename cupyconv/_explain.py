@@ -16,7 +16,6 @@ from . import _arguments, _precision
 from . import _arrays as arrays
 from ._arguments import shown
 from ._arrays import Array, Blueprint
-from ._chips import Chip, assumed, current, named, names
 from ._convolution import (
     conv,
     conv1d,
@@ -30,6 +29,8 @@ from ._convolution import (
 )
 from ._explanation import Explanation
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
+from ._gpus import assumed, current, named, names
+from ._kernels.chips import Chip
 from ._normalization import batch_norm, group_norm
 from ._noting import NotingPath, bytes_of
 from ._pooling import max_pool2d
@@ -148,10 +149,8 @@ def explain(
     bytes count. Only a call whose arrays lie in the GPU's cache already may take less than the
     bytes allow.
 
-    The expected time comes from the planner's model, which was fitted on an H200, plus 3 µs for
-    each launch and each copy of the parts of complex numbers. For three of four convolutions of the
-    benchmark it is right within a factor of two. It is mostly too short, and less accurate the
-    smaller the call is.
+    The expected time comes from the model by which kernels are chosen. It was fitted to times of an
+    H100.
 
     References
     ----------
@@ -168,8 +167,8 @@ def explain(
     (8, 64, 1025, 1029)
     >>> call.kernel
     'hopper'
-    >>> call.refused["plain"]
-    'its outputs have 336 products each, more than 110'
+    >>> call.refused["depthwise"]
+    'its groups have 64 input channels'
     >>> [launch.instance.function for launch in call.launches]
     ['pack_weights', 'matrix_conv']
     >>> call.limited_by
@@ -204,7 +203,7 @@ def explain(
     limited_by = max(seconds, key=seconds.__getitem__)
     limit = seconds[limited_by]
     notebook = path.notebook
-    launched = (len(notebook.launches) + notebook.copies) * _LAUNCH
+    launched = (len(notebook.launches) - path.timed + notebook.copies) * _LAUNCH
     work = max(path.seconds + notebook.copied / chip.copy_rate, limit)
     return Explanation(
         function=function.__name__,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ._arrays import Array, Blueprint, Convolution, WeightGradient
-from ._chips import Chip
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._gradient_geometry import adjoint
 from ._kernels import choice
+from ._kernels.chips import Chip
 from ._kernels.fused import FusedPlan
 from ._kernels.launches import Launch, Processor
 from ._kernels.max_pool2d import PoolPlan
@@ -83,14 +83,23 @@ class NotingPath(KernelPath):
         self.products = 0.0  # multiply-adds, as they are usually counted
         self.needed = 0  # multiply-adds that the result needs
         self.shares: dict[int, float] = {}  # fractions of arrays that must be read, by their ids
-        self.nbytes = 0.0  # of the arrays of a convolution, or of a chunk of its samples
         self.times = 1  # that a call runs it
         self.seconds = 0.0
+        self.timed = 0  # launches whose latency is a part of these seconds
 
-    def _note(self, kernel: str, tiles: object, nbytes: float, cycles: float = 0) -> None:
+    def _note(self, kernel: str, tiles: object, seconds: float) -> None:
         self.kernels.append(kernel)
         self.plans.append(str(tiles))
-        self.seconds += self.times * max(nbytes / self.chip.copy_rate, self.chip.seconds(cycles))
+        self.seconds += self.times * seconds
+
+    def _note_convolution(self, kernel: str, plan: Plan, question: Question) -> None:
+        time = choice.time_of(kernel, plan, question, self.chip)
+        self._note(kernel, plan.tiles, 1e-6 * time)
+        self.timed += self.times * len(plan.launches)
+
+    def _moved(self, nbytes: float) -> float:
+        """Return the seconds in which so many bytes are read and written."""
+        return nbytes / self.chip.copy_rate
 
     def _count(self, geometry: ConvGeometry) -> LeastWork:
         """Count the work of a convolution, and return the least of it."""
@@ -102,10 +111,6 @@ class NotingPath(KernelPath):
     def least_bytes(self, array: Array) -> float:
         """Return the bytes of an array of the call that must be read."""
         return bytes_of(array) * self.shares.get(id(array), 1.0)
-
-    def _cycles(self, plan: Plan, dtype: np.dtype) -> float:
-        """Return the cycles that the planner's model gives a convolution on this GPU."""
-        return plan.cycles * self.chip.slowness(choice.kernel_of(plan).UNIT, dtype)
 
     def prepare(
         self,
@@ -119,8 +124,7 @@ class NotingPath(KernelPath):
         """Return what notes the launches of a convolution."""
         least = self._count(geometry)
         self.shares |= {id(data): least.input_share, id(weight): least.weight_share}
-        self.nbytes = sum(map(bytes_of, (data, weight, out)))
-        self.batch, known = geometry.batch, len(self.kernels)
+        known = len(self.kernels)
         convolve = super().prepare(geometry, data, weight, bias, out, precision)
         # Chunks of samples of different sizes run by one kernel.
         self.kernels[known:] = dict.fromkeys(self.kernels[known:])
@@ -142,11 +146,10 @@ class NotingPath(KernelPath):
         bias: Array | None,
         times: int = 1,
     ) -> Convolution:
-        """Note how often a call runs a convolution, and of how many of its samples."""
-        self.times, whole = times, self.nbytes
-        self.nbytes = whole * geometry.batch / self.batch
+        """Note how often a call runs a convolution."""
+        self.times = times
         convolve = super()._bind(geometry, strides, dtype, precision, bias, times)
-        self.times, self.nbytes = 1, whole
+        self.times = 1
         return convolve
 
     def prepare_weight_gradient(
@@ -160,29 +163,24 @@ class NotingPath(KernelPath):
         """Return a function that notes the launches of a gradient with respect to the weight."""
         read = self._count(geometry).input_share
         self.shares |= {id(data): read, id(grad_output): least_work(adjoint(geometry)).input_share}
-        self.nbytes = sum(map(bytes_of, (data, grad_output, out)))
         return super().prepare_weight_gradient(geometry, data, grad_output, out, precision)
 
     def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:
         """Note the plan of a gradient with respect to the weight."""
         plan = super()._plan_weight_gradient(question)
-        nbytes = self.nbytes + 2 * plan.workspace  # partial sums are written and read
-        self._note("direct", plan.tiles, nbytes, self._cycles(plan.sums, question.dtype))
+        self._note_convolution("direct", plan.sums, question)
+        self.seconds += self._moved(2 * plan.workspace)  # partial sums are written and read
         return plan
 
     def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:
         """Note the plan of a convolution, and why other kernels have none."""
-        geometry, dtype, precision = question.geometry, question.dtype, question.precision
-        forced = choice.forced_kernel()
-        for kernel, plan in choice.candidates(
-            geometry, dtype, precision, question.processor, forced
-        ):
-            if not isinstance(plan, str):
-                settled = choice.settled(plan, question, strides)
-                self._note(kernel, settled.tiles, self.nbytes, self._cycles(settled, dtype))
-                return plan
-            self.refused[kernel] = plan
-        raise AssertionError("the direct kernel takes every call")
+        chosen = choice.choose(
+            question.geometry, question.dtype, question.precision, question.processor
+        )
+        plan = choice.settled(chosen.plan, question, strides)
+        self._note_convolution(chosen.kernel, plan, question)
+        self.refused |= chosen.refused
+        return chosen.plan
 
     def _normalize(
         self,
@@ -195,7 +193,7 @@ class NotingPath(KernelPath):
     ) -> None:
         """Note the launches of a norm."""
         sets = f"{geometry.sets} sets of {geometry.elements} values"
-        self._note("normalize", sets, plan.reads * data.nbytes + out.nbytes)
+        self._note("normalize", sets, self._moved(plan.reads * data.nbytes + out.nbytes))
         super()._normalize(plan, geometry, data, parameters, eps, out)
 
     def _max_pool2d(self, plan: PoolPlan, geometry: PoolGeometry, data: Array, out: Array) -> None:
@@ -203,7 +201,8 @@ class NotingPath(KernelPath):
         self.shares[id(data)] = pooled_share(geometry)
         turns = -(-geometry.lead[0] // plan.samples)
         between = 2 * turns * sum(plan.between) * out.itemsize  # written and read
-        self._note("max_pool2d", f"{out.size} windows", data.nbytes + out.nbytes + between)
+        moved = self._moved(data.nbytes + out.nbytes + between)
+        self._note("max_pool2d", f"{out.size} windows", moved)
         super()._max_pool2d(plan, geometry, data, out)
 
     def _plan_fused(
@@ -220,9 +219,11 @@ class NotingPath(KernelPath):
             self.refused["fused"] = plan
         else:
             self._count(convolution)
-            cycles = self._cycles(plan.convolution, out.dtype)
-            # The extrema are written and read as float32, and the result is written.
-            self._note("fused", plan.convolution.tiles, 3 * 4 * out.size, cycles)
+            question = Question(convolution, out.dtype, precision, self.chip.processor)
+            time = choice.time_of("hopper", plan.convolution, question, self.chip)
+            # The convolution is not stored. Its extrema are written and read as float32, and the
+            # result is written, which takes about as long.
+            self._note("fused", plan.convolution.tiles, 1e-6 * time)
         return plan
 
 

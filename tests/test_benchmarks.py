@@ -29,7 +29,7 @@ from benchmarks.limits import Ceilings
 from benchmarks.precisions import PRECISIONS, RATES
 from benchmarks.report import HostRow, Report, Row, Timing
 from cupyconv import _explain
-from cupyconv._chips import CHIPS
+from cupyconv._kernels.chips import CHIPS
 from cupyconv._kernels import choice
 
 ROOT = Path(__file__).parents[1]

@@ -20,8 +20,8 @@ import cupyconv.dask
 import cupyconv.grad
 from benchmarks.cases import Convolution, load
 from benchmarks.precisions import PRECISIONS
-from cupyconv import _chips, _explain
-from cupyconv._chips import CHIPS
+from cupyconv import _explain, _gpus
+from cupyconv._kernels.chips import CHIPS
 from cupyconv._explain import Explanation
 from cupyconv._kernels import choice
 from planning import any_case, launches_of
@@ -606,6 +606,6 @@ def test_on_a_gpu() -> None:
     with pytest.raises(ValueError, match="share memory"):
         explain(cupyconv.conv2d, x, w, padding=1, out=x)
     if "H200" in found.gpu:
-        chip, known = _chips.current(), CHIPS["sm_90a"]
+        chip, known = _gpus.current(), CHIPS["sm_90a"]
         assert chip.clock == pytest.approx(known.clock, rel=0.02)
         assert chip.bandwidth == pytest.approx(known.bandwidth, rel=0.05)

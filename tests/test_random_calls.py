@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import sys
@@ -14,7 +15,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import jobs, on_random
+from benchmarks import jobs, mine, on_random
 from benchmarks.cases import Convolution
 from benchmarks.on_random import DOUBLE, Measurement, Row
 from benchmarks.random_calls import MULTIPLY_ADDS, SMALL, random_calls
@@ -36,6 +37,12 @@ def test_calls_are_of_every_sort() -> None:
     assert {case.rank for case in CALLS} == {1, 2, 3}
     assert any(max(case.dilation) > 50 for case in CALLS)
     assert any(max(case.output_padding) for case in CALLS)
+
+
+def test_a_line_is_its_call() -> None:
+    for case in CALLS:
+        again = mine.parse(mine.line(case), case.id)
+        assert again == dataclasses.replace(case, section=mine.SECTION)
 
 
 @pytest.mark.parametrize("bounds", [MULTIPLY_ADDS, SMALL])
@@ -96,7 +103,7 @@ def test_double_precision_is_judged_in_its_own_units() -> None:
 
 
 def row_of(case: Convolution, chosen: float, other: float, cudnn: float) -> Row:
-    return Row(asdict(case), "float32", "a", {"a": chosen, "b": other}, cudnn, 0.1, 0.05)
+    return Row(mine.line(case), "float32", "a", {"a": chosen, "b": other}, cudnn, 0.1, 0.05)
 
 
 def test_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,7 +121,7 @@ def test_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Two calls count for the regret; 5 ** (1 / 3) is the mean ratio; one call is below 1.
     line = next(line.split() for line in shown.splitlines() if line.startswith("all"))
     assert line == ["all", "3", "1.50", "1.00", "2.0", "1.71", "33%", "0%", "33%", "67%"]
-    assert f"faster than their limits: {CALLS[2].id}" in shown
+    assert f"faster than their limits:\n{mine.line(CALLS[2])}" in shown
 
 
 def test_no_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
-"""Which kernel takes a call: the one place where kernels are compared with each other.
+"""Which kernel runs a call: the one place where kernels are compared with each other.
 
-Kernels are asked in turn, and the first that has a plan takes the call; before some of them stands
-a rule that says why others are faster. Rules look at the geometry of one sample, never at a timing,
-the batch or how arrays lie, so that a sample has the same bits in every call.
+Every kernel is asked for its plan, and the one that should take the least time runs the call. The
+time looks at the geometry of one sample, never at a timing, the batch or how arrays lie, so that a
+sample has the same bits in every call.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._axes import NOMINAL_BATCH, has_one_tap, mean_products, nominal
+from .._axes import nominal
 from .._geometry import ConvGeometry
 from . import (
     depthwise_conv,
-    depthwise_tiles,
     direct_conv,
     fused,
     gather_conv,
@@ -30,20 +29,18 @@ from . import (
     modes,
     normalize,
     plain_conv,
-    pointwise16_conv,
-    pointwise_conv,
     streaming_conv,
     sum_splits,
     sums,
     weight_gradient,
 )
+from .chips import CHIPS, Chip
+from .costs import microseconds
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
-from .matrix_tiles import Task, tiling
-from .modes import Mode
-from .plain_tiles import MOST_POSITIONS
-from .question import LARGE, MANY_AXES, Kernel, Plan, Question, Refusal, not_multiplied
+from .question import Kernel, Plan, Question, Refusal, not_multiplied
 from .weight_gradient import WeightGradientPlan
+from .workspace import most_workspace
 
 if TYPE_CHECKING:
     from .._strides import ConvStrides
@@ -55,8 +52,6 @@ CONVOLUTIONS: tuple[Any, ...] = (
     gather_conv,
     plain_conv,
     streaming_conv,
-    pointwise_conv,
-    pointwise16_conv,
     matrix_conv,
 )
 OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits)
@@ -113,50 +108,123 @@ def plan_weight_gradient(question: Question) -> WeightGradientPlan:
     return weight_gradient.plan(question)
 
 
+# Convolutions ----------------------------------------------------------------------------------
+
+# Kernels are compared for a batch of this many samples, as the choice must not depend on a call's.
+_COMPARED_BATCH = 16
+
+
+class Choice(NamedTuple):
+    """What runs a convolution.
+
+    Attributes
+    ----------
+    kernel : str
+        One of `KERNELS`.
+    plan : Plan
+        Its plan.
+    refused : dict
+        Why other kernels do not run it, by their names.
+    """
+
+    kernel: str
+    plan: Plan
+    refused: dict[str, Refusal]
+
+
 def plan_conv(
     geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor
 ) -> Plan:
     """Return how a convolution of `dtype` runs; the geometry must have outputs."""
-    return _plan_conv(geometry, dtype, precision, processor, forced_kernel())
+    return choose(geometry, dtype, precision, processor).plan
+
+
+def choose(geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor) -> Choice:
+    """Return which kernel runs a convolution, its plan, and why the others do not."""
+    kernel = "direct" if _is_empty(geometry) else forced_kernel()
+    return _choose(
+        Question(geometry, dtype, precision, processor, forced=kernel is not None), kernel
+    )
 
 
 @lru_cache(maxsize=4096)
-def _plan_conv(
-    geometry: ConvGeometry,
-    dtype: np.dtype,
-    precision: str,
-    processor: Processor,
-    kernel: str | None,
-) -> Plan:
-    found = candidates(geometry, dtype, precision, processor, kernel)
-    return next(plan for _, plan in found if not isinstance(plan, str))
+def _choose(question: Question, kernel: str | None) -> Choice:
+    if kernel is not None:
+        plan, refused = _PLANS[kernel](question), dict[str, Refusal]()
+        if isinstance(plan, str):
+            refused[kernel], kernel = plan, "direct"
+            plan = direct_conv.plan(question)
+        return Choice(kernel, plan, refused)
+    times, refused = _compared(_typical(question))
+    for name in sorted(times, key=times.__getitem__):
+        plan = _PLANS[name](question)
+        if isinstance(plan, str):  # its sizes are too large with the call's own batch
+            refused = {**refused, name: plan}
+        else:
+            return Choice(name, plan, _with_times(refused, times, name))
+    raise AssertionError("the direct kernel takes every call")
 
 
-def candidates(
-    geometry: ConvGeometry,
-    dtype: np.dtype,
-    precision: str,
-    processor: Processor,
-    kernel: str | None = None,
-) -> Iterator[tuple[str, Plan | Refusal]]:
-    """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none."""
-    if _is_empty(geometry):  # other kernels divide by its sizes, or load from where it would lie
-        kernel = "direct"
-    question = Question(geometry, dtype, precision, processor, forced=kernel is not None)
-    engine = modes.engine_of(processor)
-    for name, rule in IN_TURN.items():
-        if kernel is None:
-            if name in ("portable", "hopper") and name != engine:
-                continue
-            refusal = rule(question) if rule else None
-            yield name, refusal or _PLANS[name](question)
-        elif name in (kernel, "direct"):
-            yield name, _PLANS[name](question)
+def _typical(question: Question) -> Question:
+    """Return the question that decides which kernel is taken."""
+    geometry = replace(nominal(question.geometry), batch=_COMPARED_BATCH)
+    return replace(question, geometry=geometry)
+
+
+@lru_cache(maxsize=4096)
+def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]:
+    """Return the microseconds of the kernels that take a call, and why others do not."""
+    times: dict[str, float] = {}
+    refused: dict[str, Refusal] = {}
+    engine, most = modes.engine_of(question.processor), most_workspace(question)
+    for name in KERNELS:
+        if name in ("portable", "hopper") and name != engine:
+            continue
+        plan = plan_alone(name, question)
+        if isinstance(plan, str):
+            refused[name] = plan
+        elif plan.workspace > most:
+            refused[name] = f"it would take {plan.workspace:,} bytes beside the arrays"
+        else:
+            times[name] = time_of(name, plan, question)
+    return times, refused
+
+
+def plan_alone(kernel: str, question: Question) -> Plan | Refusal:
+    """Return a kernel's plan for arrays without gaps, or why it has none."""
+    if kernel == "plain":
+        as_one = (True,) * (question.geometry.rank - 1)
+        return plain_conv.plan_joined(question, as_one)[1]
+    return _PLANS[kernel](question)
+
+
+def time_of(kernel: str, plan: Plan, question: Question, chip: Chip | None = None) -> float:
+    """Return the microseconds that a kernel should take on a GPU, by default on its target's."""
+    chip = chip or CHIPS[question.processor.target]
+    return microseconds(kernel, plan, question, kernel_of(plan).UNIT, chip)
+
+
+def _with_times(
+    refused: dict[str, Refusal], times: dict[str, float], taken: str
+) -> dict[str, Refusal]:
+    """Return why kernels are refused, those that take longer included."""
+    slower = {
+        name: f"it would take {time / times[taken]:.2f} times as long"
+        for name, time in times.items()
+        if time > times[taken]
+    }
+    return {name: text for name in KERNELS if (text := (refused | slower).get(name))}
 
 
 def _is_empty(geometry: ConvGeometry) -> bool:
-    """Return whether the samples of the input have no elements, so that outputs are the bias."""
+    """Return whether the samples of the input have no elements, so that outputs are the bias.
+
+    Other kernels than the direct one divide by its sizes, or load from where it would lie.
+    """
     return 0 in (geometry.channels, *(axis.size_in for axis in geometry.axes))
+
+
+# The fused operation ----------------------------------------------------------------------------
 
 
 def plan_fused(
@@ -169,7 +237,7 @@ def plan_fused(
 ) -> FusedPlan | Refusal:
     """Return how the fused operation runs in two steps, or why it is composed of its parts.
 
-    It is composed for float64 and integers, for calls that do not suit Tensor Cores, and for large
+    It is composed where its convolution alone does not run on the dense kernel, and for large
     strides.
     """
     return _plan_fused(
@@ -203,9 +271,9 @@ def _plan_fused(
     if _is_empty(convolution):
         return "its input has no elements"
     if kernel is None:
-        few = _refuse_tensor_cores(convolution, mode, processor)
-        if few:
-            return few
+        taker = _choose(question, None).kernel
+        if taker not in matrix_conv.PLANS:
+            return f"the {taker} kernel takes less time for the convolution"
         strides = math.prod(axis.phases for axis in convolution.axes)
         if strides > 1 and strides * mode.products > _MOST_PRODUCTS_WITH_ZEROS:
             return "with such strides, most products of a convolution that pools would be zero"
@@ -214,267 +282,13 @@ def _plan_fused(
     return fused.plan(question, mode, engine, pooled, num_groups)
 
 
-# One input channel in each group ---------------------------------------------------------------
-
-_LONG_LINE = 224  # bytes, from which on the depthwise kernel may copy whole lines
-
-
-def _gathering(gather: gather_conv.Layout, staged: depthwise_tiles.Layout, itemsize: int) -> float:
-    """Return the ratio of the kernels' cycles up to which the gather kernel is chosen."""
-    if not staged.slides:
-        return 1.4
-    if not gather.shape.height:
-        return 1.2
-    width = staged.axes[2].size_in
-    whole = width * itemsize % depthwise_tiles.CHUNK == 0
-    if staged.shape.tensor_cores:
-        return 0.7 if whole else 1.4 if width % 2 else 1.0
-    return 0.7 if whole and width * itemsize >= _LONG_LINE else 0.95
-
-
-def _refuse_gather(question: Question) -> Refusal | None:
-    """Return why the depthwise kernel is preferred to the gather kernel, None where it is not."""
-    dtype, processor = question.dtype, question.processor
-    geometry = replace(question.geometry, batch=NOMINAL_BATCH)
-    typical = Question(geometry, dtype, "float32", processor)
-    gather = gather_conv.plan(typical)
-    if isinstance(gather, str):
-        return None  # its own plan says why
-    staged = depthwise_conv.plan(typical)
-    if isinstance(staged, str):
-        return None
-    most = _gathering(gather.layout, staged.layout, dtype.itemsize) * staged.layout.cycles
-    if gather.layout.cycles > most:
-        return "the depthwise kernel takes less time"
-    return None
-
-
-# Few products of an output: FMA or Tensor Cores ------------------------------------------------
-
-# The FMA kernel may be faster than Tensor Cores up to this many products of an output.
-_FEW_PRODUCTS = 110
-# The FMA kernel is faster up to these ratios of its cycles to the dense kernel's. The keys are
-# Tensor Core products of a K step and bytes of an element. The FMA kernel takes long to store lines
-# that consist of several phases, above all of an odd number of them.
-_NO_PHASES = {(3, 4): 1.6, (1, 4): 2.2, (1, 2): 1.3}
-_EVEN_PHASES = {(3, 4): 2.0, (1, 4): 2.7, (1, 2): 2.2}
-_ODD_PHASES = {(3, 4): 2.5, (1, 4): 3.0, (1, 2): 2.6}
-
-
-def _refuse_fma(question: Question) -> Refusal | None:
-    """Return why the FMA kernel is not the fastest for a convolution, None where it is."""
-    dtype, processor = question.dtype, question.processor
-    engine = modes.engine_of(processor)
-    each = mean_products(question.geometry)
-    if each > _FEW_PRODUCTS:
-        return f"its outputs have {each:g} products each, more than {_FEW_PRODUCTS}"
-    small = _refuse_small_sample(each * _outputs(question.geometry))
-    if small:
-        return small
-    geometry = nominal(question.geometry)
-    axes = geometry.axes
-    size = math.prod(axis.size_out for axis in axes)
-    if all(axis.kernel == 1 for axis in axes) and size >= MOST_POSITIONS:
-        return LARGE
-    typical = replace(question, geometry=geometry)
-    mode = matrix_conv.mode_of(typical, engine)
-    if mode is None or _refuse_tensor_cores(geometry, mode, processor):
-        return None
-    cycles = _dense_cycles(geometry, mode, processor, engine)
-    _, plan = plain_conv.plan_joined(typical, (True,) * (geometry.rank - 1))
-    if cycles is None or isinstance(plan, str):
-        return None
-    phases = axes[-1].phases
-    factors = _NO_PHASES if phases == 1 else _ODD_PHASES if phases % 2 else _EVEN_PHASES
-    if plan.layout.cycles > factors[mode.products, dtype.itemsize] * cycles:
-        return "Tensor Cores take less time"
-    return None
-
-
-# An estimate of the FMA kernel in the cycles of other kernels' models: `_PLAIN_CYCLE` for each
-# cycle of its own model, and `_PLAIN_BEGINS` for a call.
-_PLAIN_BEGINS, _PLAIN_CYCLE = 63_000, 0.7
-
-
-def _fma_is_faster(question: Question, cycles: float) -> Refusal | None:
-    """Return why the FMA kernel takes less than `cycles`, None where it does not."""
-    plain = plain_conv.plan(question)
-    if isinstance(plain, str):
-        return None
-    if plain.layout.cycles * _PLAIN_CYCLE + _PLAIN_BEGINS < cycles:
-        return "the FMA kernel takes less time"
-    return None
-
-
-# One tap ---------------------------------------------------------------------------------------
-
-# Up to this many channels of a group (by the bytes of an element) the few-channel kernel, which
-# loads inputs straight to registers, is faster than the pointwise kernels.
-_FEW_CHANNELS = {4: 64, 2: 48}
-
-
-def _plan_pointwise(
-    question: Question,
-) -> pointwise_conv.PointwisePlan | pointwise16_conv.Pointwise16Plan | Refusal:
-    """Return the plan for one tap and many channels, or why there is none."""
-    if question.dtype.itemsize == 2:
-        return pointwise16_conv.plan(question)
-    return pointwise_conv.plan(question)
-
-
-def _refuse_pointwise(question: Question) -> Refusal | None:
-    """Return why other kernels are faster than the pointwise one, None where they are not."""
-    geometry, size = nominal(question.geometry), question.dtype.itemsize
-    typical = replace(question, geometry=geometry)
-    plan = _plan_pointwise(typical)
-    if isinstance(plan, str):
-        return None  # its own plan says why
-    channels = geometry.channels
-    if channels <= _FEW_CHANNELS[size]:
-        return f"its groups have {channels} input channels, no more than {_FEW_CHANNELS[size]}"
-    axis = geometry.axes[-1]
-    if geometry.rank > 1 or axis.step > 1 or axis.size_out % 2:
-        return "neighbouring outputs, or their inputs, do not lie together"
-    if size == 2 and (geometry.rows if geometry.transposed else channels) % 2:
-        return "neighbouring weights do not lie together"
-    small = _refuse_small_sample(channels * _outputs(geometry))
-    return small or _fma_is_faster(typical, plan.layout.cycles)
-
-
-# With one tap the few-channel kernel is taken without a comparison up to this many channels (by the
-# Tensor Core products of a K step). Above, the dense kernel's packed weights may be better, as this
-# kernel loads its weights again for each row tile or two. Each of several taps loads its inputs,
-# so there the limit is low.
-_MANY_CHANNELS = {1: 512, 3: 256}
-_MANY_CHANNELS_WITH_TAPS = 16
-# The few-channel kernel is chosen up to these ratios of its cycles to the dense kernel's: with one
-# tap, and with several taps by the stride along x. Its model tells only a stride of 1 from longer
-# ones.
-_OF_DENSE_WITH_MANY_CHANNELS = 1.0
-_OF_DENSE = {1: 0.94, 2: 1.12}
-_OF_DENSE_FAR = 1.5
-
-
-def _refuse_few_channel(question: Question) -> Refusal | None:
-    """Return why other kernels are faster than the few-channel one, None where they are not."""
-    geometry, processor = nominal(question.geometry), question.processor
-    typical = replace(question, geometry=geometry)
-    plan = streaming_conv.plan(typical)
-    mode = modes.unscaled_mode(question.dtype.name, question.precision)
-    if isinstance(plan, str) or mode is None:
-        return None  # its own plan says why
-    small = _refuse_small_sample(mean_products(geometry) * _outputs(geometry))
-    if small:
-        return small
-    one_tap, channels = has_one_tap(geometry), geometry.channels
-    if one_tap:
-        if mode.itemsize == 2 and geometry.axes[-1].size_out % 4:
-            return "its lines do not consist of four outputs together"
-    elif channels > _MANY_CHANNELS_WITH_TAPS:
-        return f"its groups have {channels} input channels, more than {_MANY_CHANNELS_WITH_TAPS}"
-    faster = _fma_is_faster(typical, plan.layout.cycles)
-    if faster:
-        return faster
-    if one_tap and channels <= _MANY_CHANNELS[mode.products]:
-        return None
-    if one_tap:
-        split = _refuse_split_k(typical) or matrix_conv.plan_split_k(typical)
-        if not isinstance(split, str):
-            return "split-K sums take less time"
-    dense_mode = matrix_conv.mode_of(typical, "hopper")
-    if dense_mode is None or _refuse_tensor_cores(geometry, dense_mode, processor):
-        return None
-    cycles = _dense_cycles(geometry, dense_mode, processor, "hopper")
-    of_taps = _OF_DENSE.get(geometry.axes[-1].step, _OF_DENSE_FAR)
-    share = _OF_DENSE_WITH_MANY_CHANNELS if one_tap else of_taps
-    if cycles and plan.layout.cycles > share * cycles:
-        return "the dense kernel takes less time"
-    return None
-
-
-# Tensor Cores ----------------------------------------------------------------------------------
-
-# Tensor Cores are worth the packing of the weights from this many products at each position, and
-# of one sample.
-_DENSE_PLACE = 40
-_DENSE_PRODUCTS = 2**18
-
-
-def _outputs(geometry: ConvGeometry) -> int:
-    """Return the outputs of one sample."""
-    return geometry.groups * geometry.rows * math.prod(axis.size_out for axis in geometry.axes)
-
-
-def _refuse_small_sample(products: float) -> Refusal | None:
-    """Return why a sample has too few products to pack weights for, None where it has enough."""
-    few = f"a sample has {products:g} products, fewer than {_DENSE_PRODUCTS}"
-    return few if products < _DENSE_PRODUCTS else None
-
-
-def _refuse_tensor_cores(
-    geometry: ConvGeometry, mode: Mode, processor: Processor
-) -> Refusal | None:
-    """Return why Tensor Cores have not enough to do, None where they have."""
-    if geometry.rank > 3:
-        return MANY_AXES
-    taps = math.prod(axis.kernel / axis.phases for axis in geometry.axes)
-    place = geometry.channels * geometry.rows * taps
-    if place < _DENSE_PLACE:
-        return f"a group has {place:g} products at each place, fewer than {_DENSE_PLACE}"
-    size = math.prod(axis.size_out for axis in geometry.axes)
-    small = _refuse_small_sample(geometry.groups * place * size)
-    if small:
-        return small
-    folds = sums.packings_of(geometry, mode)
-    found = (sums.sum_of(geometry, mode, processor.shared, counts) for counts in folds)
-    useful = max(one.efficiency for one in found)
-    if useful * mode.rate / mode.products < direct_conv.rate(geometry):
-        return f"only {useful:.1%} of the Tensor Cores' products would be of use"
-    return None
-
-
-def _refuse_engine(question: Question, engine: str) -> Refusal | None:
-    """Return why an engine's Tensor Cores have not enough to do, None where they have."""
-    mode = matrix_conv.mode_of(question, engine)
-    return _refuse_tensor_cores(question.geometry, mode, question.processor) if mode else None
-
-
-_refuse_split_k = partial(_refuse_engine, engine="hopper")
-
-
-def _dense_cycles(
-    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str
-) -> float | None:
-    """Return the dense kernel's cycles, as the factors of this module were fitted to them.
-
-    They were fitted to packings of all phases along all axes, or to the default without phases.
-    """
-    plan = matrix_conv.plan_in_mode(geometry, mode, processor, engine)
-    if isinstance(plan, str):
-        return None
-    folds = sums.packings_of(geometry, mode)[0]
-    phased = any(axis.phases > 1 for axis in geometry.axes)
-    if phased or tuple(fold.count for fold in plan.summation.fold) == folds:
-        return plan.layout.cycles
-    summation = sums.sum_of(geometry, mode, processor.shared, folds)
-    tiled = tiling(Task(summation, geometry.batch, geometry.groups, engine, processor))
-    return tiled.cycles if tiled else plan.layout.cycles
-
-
 # Complex numbers -------------------------------------------------------------------------------
 
-# Targets whose Tensor Cores take less time for a float32 product than the FMA units. The others
-# multiply TF32 numbers at a quarter of the rate or less, and a float32 product takes three.
-_FAST_TENSOR_CORES = ("sm_80", "sm_90a", "sm_100")
-# Complex convolutions are compared for a batch of this many samples: between a single sample, for
-# which the launches of copies take most of the time, and a large batch.
-_COMPLEX_BATCH = 4
-# Bytes that a multiprocessor of an H100 moves in a cycle; and bytes beside those of the real
-# convolution, for each complex number of the input (read and written by the planar copy) and of
-# the result (stored as two halves of a sector at different times, so that memory merges them).
-_COMPLEX_RATE, _COMPLEX_BYTES = 12, 16
-# Cycles of the launches of copies, their call overhead included.
-_COMPLEX_BEGINS = 60_000
+# Bytes beside those of the real convolution, for each complex number of the input (read and written
+# by the planar copy) and of the result (stored as two halves of a sector at different times, so
+# that memory merges them).
+_PARTS_BYTES = 16
+_PARTS_BEGIN = 34.0  # microseconds of the copies' launches, their call overhead included
 
 
 def parts_geometry(geometry: ConvGeometry) -> ConvGeometry:
@@ -497,46 +311,39 @@ def refuse_parts(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) 
         return f"Tensor Cores do not multiply the parts of {dtype}"
     if _is_empty(geometry):
         return "its input has no elements"
-    typical = replace(nominal(geometry), batch=_COMPLEX_BATCH)
-    return _refuse_parts(typical, processor, forced_kernel())
+    typical = _typical(Question(geometry, dtype, "float32", processor))
+    return _refuse_parts(typical, forced_kernel())
 
 
 @lru_cache(maxsize=4096)
-def _refuse_parts(
-    geometry: ConvGeometry, processor: Processor, kernel: str | None
-) -> Refusal | None:
-    if kernel is None and processor.target not in _FAST_TENSOR_CORES:
-        return f"Tensor Cores of {processor.target} multiply float32 no faster than FMA units"
-    plan = _plan_conv(parts_geometry(geometry), np.dtype(np.float32), "float32", processor, kernel)
-    if kernel_of(plan).UNIT != "Tensor Core":
+def _refuse_parts(question: Question, kernel: str | None) -> Refusal | None:
+    geometry, chip = question.geometry, CHIPS[question.processor.target]
+    parts = replace(
+        question,
+        geometry=parts_geometry(geometry),
+        dtype=np.dtype(np.float32),
+        forced=kernel is not None,
+    )
+    taken = _choose(parts, kernel)
+    if kernel_of(taken.plan).UNIT != "Tensor Core":
         return "the real convolution of its parts does not run on Tensor Cores"
     if kernel is not None:
         return None
-    outputs = geometry.batch * _outputs(geometry)
-    inputs = math.prod(axis.size_in for axis in geometry.axes)
-    inputs *= geometry.batch * geometry.groups * geometry.channels
-    copied = _COMPLEX_BYTES * (inputs + outputs) / _COMPLEX_RATE / processor.multiprocessors
     runs = 1 if geometry.groups == 1 else 2
-    direct = direct_conv.plan(Question(geometry, np.dtype(np.complex64), "float32", processor))
-    if 4 * direct.cycles <= runs * plan.cycles + copied + _COMPLEX_BEGINS:
+    time = runs * time_of(taken.kernel, taken.plan, parts)
+    time += _PARTS_BEGIN + 1e6 * _PARTS_BYTES * _copied(geometry) / chip.copy_rate
+    if time >= time_of("direct", direct_conv.plan(question), question):
         return "copies of its parts take more time than Tensor Cores save"
     return None
 
 
-# The kernels in the order in which they are asked, each with the rule that stands before it.
-_Rule = Callable[[Question], "Refusal | None"]
-IN_TURN: dict[str, _Rule | None] = {
-    "gather": _refuse_gather,
-    "depthwise": None,
-    "pointwise": _refuse_pointwise,
-    "streaming": _refuse_few_channel,
-    "plain": _refuse_fma,
-    "spans": _refuse_split_k,
-    "portable": partial(_refuse_engine, engine="portable"),
-    "hopper": partial(_refuse_engine, engine="hopper"),
-    "direct": None,
-}
+def _copied(geometry: ConvGeometry) -> int:
+    """Return the complex numbers of the input and of the result."""
+    inputs = geometry.channels * math.prod(axis.size_in for axis in geometry.axes)
+    outputs = geometry.rows * math.prod(axis.size_out for axis in geometry.axes)
+    return geometry.batch * geometry.groups * (inputs + outputs)
+
+
 _PLANS: dict[str, Callable[[Question], Plan | Refusal]] = {
-    **{name: plan for module in CONVOLUTIONS for name, plan in module.PLANS.items()},
-    "pointwise": _plan_pointwise,
+    name: plan for module in CONVOLUTIONS for name, plan in module.PLANS.items()
 }

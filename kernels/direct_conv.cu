@@ -66,16 +66,23 @@ constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 constexpr int LOAD_POSITIONS = POSITIONS > THREADS ? POSITIONS / THREADS : 1;
 constexpr int LOAD_GROUPS = POSITIONS > THREADS ? 1 : THREADS / POSITIONS;
 constexpr int LOAD_STEPS = DEPTH / LOAD_GROUPS;
-constexpr int LOAD_WEIGHTS = (ROWS * DEPTH + THREADS - 1) / THREADS;
+constexpr int WEIGHT_STEPS = THREADS / ROWS;  // K steps whose weights the block loads at the same time
+constexpr int LOAD_WEIGHTS = (DEPTH + WEIGHT_STEPS - 1) / WEIGHT_STEPS;
+constexpr bool MAY_SHARE_TAPS = CHUNK % LOAD_STEPS == 0;  // the K steps that a thread loads may have one tap
 
 static_assert(SEGMENT % DEPTH == 0, "a segment is a whole number of slices");
 static_assert(TABLE % DEPTH == 0, "a table is a whole number of slices");
 static_assert(SEGMENT % TABLE == 0, "a split begins with a table");
 static_assert(LOAD_GROUPS * LOAD_STEPS == DEPTH, "loads divide the slice");
-static_assert(LOAD_POSITIONS * LOAD_STEPS <= 32, "one bit for each load");
+static_assert(THREADS % ROWS == 0, "a thread loads the weights of one row");
 
 typedef ELEMENT Element;
 typedef accumulator_of<Element>::type Accumulator;
+
+// Positions of a thread whose inputs lie side by side in shared memory, so that one instruction loads them.
+constexpr int VECTOR = 16 / int(sizeof(Accumulator));
+constexpr int TOGETHER = VECTOR < THREAD_POSITIONS ? VECTOR : THREAD_POSITIONS;
+static_assert(THREAD_POSITIONS % TOGETHER == 0, "vectors divide the positions of a thread");
 
 template <int>
 struct Coordinates {
@@ -118,7 +125,7 @@ struct Step {
 };
 
 struct Shared {
-    Accumulator inputs[2][DEPTH][POSITIONS];
+    Accumulator inputs[2][DEPTH][POSITIONS];  // in the order of slot_of
     Accumulator weights[2][DEPTH][ROWS];
     unsigned char present[DEPTH][POSITIONS];  // 1 if the array has the input; for masked slices only
     int64 out_offset[POSITIONS];              // NOWHERE after the last position
@@ -138,8 +145,7 @@ struct Phase {
 
 // A position for which a thread loads inputs.
 struct Position {
-    bool exists;                  // false after the last position
-    int64 input_offset;           // offset of the input of tap 0 and channel 0
+    const Element* input;         // the input of tap 0 and channel 0; it may lie outside of the array
     Coordinate coordinate[AXES];  // input coordinate of tap 0
 };
 
@@ -166,11 +172,14 @@ __device__ inline Phase describe_phase(const Arguments& p, int64 index) {
 }
 
 // Returns position `index` of a phase, and sets the offset of its output in group 0 and row 0.
-__device__ inline Position describe_position(const Arguments& p, const Phase& phase, int64 index,
-                                             int64& out_offset) {
+//
+// After the last position it returns the last one, whose inputs can be loaded without a test, and NOWHERE.
+__device__ inline Position describe_position(const Arguments& p, const Phase& phase, const Element* input,
+                                             int64 index, int64& out_offset) {
+    const bool exists = index < phase.positions;
+    if (!exists) index = phase.positions - 1;
     Position position;
-    position.exists = index < phase.positions;
-    position.input_offset = 0;
+    position.input = input;
     out_offset = 0;
     for (int a = rank_of(p) - 1; a >= 0; --a) {
         const AxisTaps& axis = p.axis[a];
@@ -179,11 +188,12 @@ __device__ inline Position describe_position(const Arguments& p, const Phase& ph
         index /= count;
         int64 coordinate = q * axis.step + phase.offset[a];
         position.coordinate[a] = Coordinate(coordinate);
-        position.input_offset += coordinate * p.input_axis[a];
+        position.input += coordinate * p.input_axis[a];
         out_offset += (phase.residue[a] + q * axis.phases) * p.out_axis[a];
     }
-    position.input_offset += index * p.input_batch;
+    position.input += index * p.input_batch;
     out_offset += index * p.out_batch;
+    if (!exists) out_offset = NOWHERE;
     return position;
 }
 
@@ -207,7 +217,7 @@ __device__ inline void describe_step(const Arguments& p, const Phase& phase, Coo
 }
 
 __device__ inline bool is_present(const Arguments& p, const Position& position, const Step& step) {
-    bool present = position.exists;
+    bool present = true;
     for (int a = 0; a < rank_of(p); ++a) {
         // As unsigned numbers, negative coordinates are too large as well.
         const Coordinate i = position.coordinate[a] + step.shift[a];
@@ -216,18 +226,24 @@ __device__ inline bool is_present(const Arguments& p, const Position& position, 
     return present;
 }
 
+// Returns the place of a position in a line of shared memory.
+__device__ inline int slot_of(int position) {
+    const int thread = position % POSITION_THREADS, c = position / POSITION_THREADS;
+    return (c / TOGETHER * POSITION_THREADS + thread) * TOGETHER + c % TOGETHER;
+}
+
 // One thread's part of a slice, in registers on the way from global to shared memory.
 struct Load {
     Element inputs[LOAD_POSITIONS][LOAD_STEPS];
     Element weights[LOAD_WEIGHTS];
-    unsigned present;  // a bit for each input
 };
 
 struct Worker {
     const Arguments& p;
     Shared& shared;
     const int thread, tx, ty;            // tx: the first of the thread's positions; ty: its group of rows
-    const int load_position, load_step;  // the first position and the first K step that the thread loads
+    const int load_position, load_step;  // the first position and the first K step of the inputs it loads
+    const int weight_row, weight_step;   // the row and the first K step of the weights that it loads
 
     __device__ Worker(const Arguments& p, Shared& shared)
         : p(p),
@@ -236,72 +252,94 @@ struct Worker {
           tx(threadIdx.x % POSITION_THREADS),
           ty(threadIdx.x / POSITION_THREADS),
           load_position(threadIdx.x % (THREADS / LOAD_GROUPS)),
-          load_step(threadIdx.x / (THREADS / LOAD_GROUPS) * LOAD_STEPS) {}
+          load_step(threadIdx.x / (THREADS / LOAD_GROUPS) * LOAD_STEPS),
+          weight_row(threadIdx.x % ROWS),
+          weight_step(threadIdx.x / ROWS) {}
 
     // ---- producer ----
 
     // Fills the table of K steps from the first step of a slice on, if the table has ended before that slice.
-    __device__ void describe_steps(const Phase& phase, int64 slice, int64 steps) const {
+    __device__ void describe_steps(const Phase& phase, Coordinate slice, Coordinate steps) const {
         if (slice % (TABLE / DEPTH) != 0) return;
-        const int64 k = slice * DEPTH + thread;
+        const Coordinate k = slice * DEPTH + thread;
         if (thread < TABLE) {
             shared.steps[thread] = Step();  // entries after the last step are read, but not used
-            if (k < steps) describe_step(p, phase, Coordinate(k), shared.steps[thread]);
+            if (k < steps) describe_step(p, phase, k, shared.steps[thread]);
         }
         __syncthreads();
     }
 
-    __device__ void load(Load& load, const Element* input, const Element* weight, int rows,
-                         const Position (&position)[LOAD_POSITIONS], int64 slice, int64 steps) const {
-        const Step* step = shared.steps + slice % (TABLE / DEPTH) * DEPTH;
-        // The loads of steps after the last one give zeros.
-        const int left = steps - slice * DEPTH < DEPTH ? int(steps - slice * DEPTH) : DEPTH;
-        load.present = 0;
+    __device__ const Step* steps_of(Coordinate slice) const {
+        return shared.steps + Unsigned(slice) % (TABLE / DEPTH) * DEPTH;
+    }
+
+    // Loads inputs from the K step `step` on, of which `left` are in the sum; the others give zeros.
+    //
+    // With SAME_TAP, the steps are neighbouring channels of one tap, and all of them are in the sum or none.
+    template <bool SAME_TAP>
+    __device__ void load_inputs(Load& load, const Position (&position)[LOAD_POSITIONS], const Step* step,
+                                int left) const {
+        const Element* at[LOAD_POSITIONS];
+        bool present[LOAD_POSITIONS];
 #pragma unroll
         for (int k = 0; k < LOAD_STEPS; ++k) {
 #pragma unroll
             for (int i = 0; i < LOAD_POSITIONS; ++i) {
-                const bool present = (load_step + k < left) & is_present(p, position[i], step[load_step + k]);
+                if (k > 0 && SAME_TAP) {
+                    at[i] += p.input_channel;
+                } else {
+                    at[i] = position[i].input + step[k].input_offset;
+                    present[i] = (k < left) & is_present(p, position[i], step[k]);
+                }
                 load.inputs[i][k] = Element{};
-                if (present)
-                    load.inputs[i][k] = input[position[i].input_offset + step[load_step + k].input_offset];
-                load.present |= unsigned(present) << (i * LOAD_STEPS + k);
+                if (present[i]) load.inputs[i][k] = *at[i];
             }
         }
+    }
+
+    // Loads a slice; `weight` is the weight of tap 0 and channel 0 in the thread's row.
+    __device__ void load(Load& load, const Position (&position)[LOAD_POSITIONS], const Element* weight,
+                         Coordinate slice, Coordinate steps) const {
+        const Step* step = steps_of(slice);
+        const int left = steps - slice * DEPTH < DEPTH ? int(steps - slice * DEPTH) : DEPTH;
+        if (MAY_SHARE_TAPS && p.channels % LOAD_STEPS == 0)
+            load_inputs<MAY_SHARE_TAPS>(load, position, step + load_step, left - load_step);
+        else
+            load_inputs<false>(load, position, step + load_step, left - load_step);
 #pragma unroll
         for (int i = 0; i < LOAD_WEIGHTS; ++i) {
-            const int row = (thread + i * THREADS) % ROWS, k = (thread + i * THREADS) / ROWS;
+            const int k = weight_step + i * WEIGHT_STEPS;
+            const Element* at = weight + step[k % DEPTH].weight_offset;
             load.weights[i] = Element{};
-            if ((k < left) & (row < rows))
-                load.weights[i] = weight[row * p.weight_row + step[k].weight_offset];
+            if (k < left) load.weights[i] = *at;
         }
     }
 
     // Stores a loaded slice in shared memory; returns true if one of this thread's weights is infinite or NaN.
-    __device__ bool store(const Load& load, int64 slice) const {
+    __device__ bool store(const Load& load, Coordinate slice) const {
         const int stage = slice & 1;
         bool special = false;
 #pragma unroll
         for (int k = 0; k < LOAD_STEPS; ++k)
 #pragma unroll
             for (int i = 0; i < LOAD_POSITIONS; ++i)
-                shared.inputs[stage][load_step + k][load_position + i * THREADS] =
+                shared.inputs[stage][load_step + k][slot_of(load_position + i * THREADS)] =
                     widen<Accumulator>(load.inputs[i][k]);
 #pragma unroll
         for (int i = 0; i < LOAD_WEIGHTS; ++i) {
-            const int row = (thread + i * THREADS) % ROWS, k = (thread + i * THREADS) / ROWS;
+            const int k = weight_step + i * WEIGHT_STEPS;
             const Accumulator value = widen<Accumulator>(load.weights[i]);
-            if (k < DEPTH) shared.weights[stage][k][row] = value;
+            if (k < DEPTH) shared.weights[stage][k][weight_row] = value;
             if (!is_integer<Accumulator>::value) special = special || is_special(value);
         }
         return special;
     }
 
-    __device__ void store_present(unsigned present) const {
+    __device__ void store_present(const Position (&position)[LOAD_POSITIONS], Coordinate slice) const {
+        const Step* step = steps_of(slice) + load_step;
         for (int k = 0; k < LOAD_STEPS; ++k)
             for (int i = 0; i < LOAD_POSITIONS; ++i)
-                shared.present[load_step + k][load_position + i * THREADS] =
-                    present >> (i * LOAD_STEPS + k) & 1u;
+                shared.present[load_step + k][load_position + i * THREADS] = is_present(p, position[i], step[k]);
     }
 
     // ---- mainloop ----
@@ -314,7 +352,7 @@ struct Worker {
         for (int r = 0; r < THREAD_ROWS; ++r) w[r] = shared.weights[stage][k][ty * THREAD_ROWS + r];
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c)
-            x[c] = shared.inputs[stage][k][tx + c * POSITION_THREADS];
+            x[c] = shared.inputs[stage][k][slot_of(tx + c * POSITION_THREADS)];
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c) {
             if (MASKED && !shared.present[k][tx + c * POSITION_THREADS]) continue;
@@ -348,20 +386,22 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
 
     const Worker worker(p, shared);
     const Element* input = p.input + group * p.input_group;
-    const Element* weight = p.weight + group * p.weight_group + row0 * p.weight_row;
     const int rows = p.rows - row0 < ROWS ? int(p.rows - row0) : ROWS;
-    const int64 steps = phase.taps * p.channels;
-    const int64 first = split * (p.split_steps / DEPTH), all = (steps + DEPTH - 1) / DEPTH;
-    const int64 end = p.splits > 1 && all > first + p.split_steps / DEPTH ? first + p.split_steps / DEPTH : all;
+    // The last row stands for rows after it, so that their weights can be loaded without a test.
+    const int64 weight_row = row0 + (worker.weight_row < rows ? worker.weight_row : rows - 1);
+    const Element* weight = p.weight + group * p.weight_group + weight_row * p.weight_row;
+    const Coordinate steps = Coordinate(phase.taps * p.channels);
+    const int64 end_step = p.splits > 1 ? (split + 1) * p.split_steps : steps;
+    const Coordinate first = Coordinate(split * p.split_steps / DEPTH);
+    const Coordinate end = Coordinate(((end_step < steps ? end_step : steps) + DEPTH - 1) / DEPTH);
 
     Position position[LOAD_POSITIONS];
 #pragma unroll
     for (int i = 0; i < LOAD_POSITIONS; ++i) {
         const int place = worker.load_position + i * THREADS;
         int64 out_offset;
-        position[i] = describe_position(p, phase, position0 + place, out_offset);
-        if (worker.load_step == 0)
-            shared.out_offset[place] = position[i].exists ? out_offset : NOWHERE;
+        position[i] = describe_position(p, phase, input, position0 + place, out_offset);
+        if (worker.load_step == 0) shared.out_offset[place] = out_offset;
     }
 
     for (int row = worker.thread; row < rows; row += THREADS)
@@ -378,15 +418,15 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
     // multiply.
     Load load;
     bool masked = false;
-    for (int64 slice = first - 1; slice < end; ++slice) {
+    for (Coordinate slice = first - 1; slice < end; ++slice) {
         if (masked) {
-            worker.store_present(load.present);
+            worker.store_present(position, slice);
             __syncthreads();
         }
         const bool more = slice + 1 < end;
         if (more) {
             worker.describe_steps(phase, slice + 1, steps);
-            worker.load(load, input, weight, rows, position, slice + 1, steps);
+            worker.load(load, position, weight, slice + 1, steps);
         }
         if (masked) {
 #pragma unroll 1

@@ -413,7 +413,8 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
         p.weight + group * p.weight_group + (row0 + worker.weight_row) * p.weight_row;
     const Coordinate steps = Coordinate(phase.taps * p.channels);
     // Slices of the range; a range after the last step has none, in a phase with fewer taps than another one.
-    const int64 slices = (int64(steps) + DEPTH - 1) / DEPTH, of_range = p.splits > 1 ? p.split_steps / DEPTH : slices;
+    const int64 slices = (int64(steps) + DEPTH - 1) / DEPTH;
+    const int64 of_range = p.splits > 1 ? p.split_steps / DEPTH : slices;
     const Coordinate first = Coordinate(split * of_range < slices ? split * of_range : slices);
     const Coordinate end = Coordinate(first + of_range < slices ? first + of_range : slices);
     const Coordinate last_of_segment = Coordinate(p.segment_steps / DEPTH) - 1;  // a mask

@@ -24,13 +24,14 @@
 //
 // The order of k is fixed by the geometry of one sample: chunks of CHUNK channels, in a chunk tap by
 // tap, for a tap channel by channel; neighbouring taps then find the same inputs in the cache.
-// Accumulation has two levels: partial sums of SEGMENT steps are added to the total in order, so that
-// rounding errors stay small in long sums. One thread computes an output from the first product to
+// Accumulation has two levels: sums of SEGMENT steps, or of a multiple, are added to the total in order, so
+// that rounding errors stay small in long sums. One thread computes an output from the first product to
 // the store, without atomics: the bits do not depend on the batch, the strides or the grid.
 //
 // Split-K: where few outputs have long sums, the K steps are divided into `splits` ranges of equal
 // length. A block computes the sums of a tile over one range, and stores them in `partial`, which the
-// strides of the output then describe; sum_splits.cu adds the ranges in order.
+// strides of the output then describe; sum_splits.cu adds the ranges in order. Where a range is one
+// segment, a block for each range and one block for all of them add in the same order.
 //
 // An infinite or NaN weight would turn the zeros that stand in for absent inputs into NaN. The
 // threads that load weights look for one; a slice with such a weight is multiplied under a mask.
@@ -56,7 +57,7 @@ constexpr int POSITION_THREADS = THREADS / ROW_THREADS;
 constexpr int ROWS = ROW_THREADS * THREAD_ROWS;
 constexpr int POSITIONS = POSITION_THREADS * THREAD_POSITIONS;
 constexpr int CHUNK = 8;
-constexpr int SEGMENT = 128;
+constexpr int SEGMENT = 128;  // the shortest segment
 constexpr int TABLE = RANK ? THREADS : DEPTH;  // K steps that are described at a time, one by each thread
 constexpr int MAX_RANK = 24;
 constexpr int AXES = RANK ? RANK : MAX_RANK;
@@ -66,16 +67,25 @@ constexpr int64 NOWHERE = -0x7fffffffffffffffll - 1;
 constexpr int LOAD_POSITIONS = POSITIONS > THREADS ? POSITIONS / THREADS : 1;
 constexpr int LOAD_GROUPS = POSITIONS > THREADS ? 1 : THREADS / POSITIONS;
 constexpr int LOAD_STEPS = DEPTH / LOAD_GROUPS;
-constexpr int LOAD_WEIGHTS = (ROWS * DEPTH + THREADS - 1) / THREADS;
+constexpr int WEIGHT_ROWS = THREADS / DEPTH;  // rows whose weights the block loads at the same time
+constexpr int LOAD_WEIGHTS = (ROWS + WEIGHT_ROWS - 1) / WEIGHT_ROWS;
+constexpr bool MAY_SHARE_TAPS = CHUNK % LOAD_STEPS == 0;  // the K steps that a thread loads may have one tap
 
 static_assert(SEGMENT % DEPTH == 0, "a segment is a whole number of slices");
 static_assert(TABLE % DEPTH == 0, "a table is a whole number of slices");
 static_assert(SEGMENT % TABLE == 0, "a split begins with a table");
 static_assert(LOAD_GROUPS * LOAD_STEPS == DEPTH, "loads divide the slice");
-static_assert(LOAD_POSITIONS * LOAD_STEPS <= 32, "one bit for each load");
 
 typedef ELEMENT Element;
 typedef accumulator_of<Element>::type Accumulator;
+
+// Positions of a thread whose inputs lie side by side in shared memory, so that one instruction loads them.
+constexpr int VECTOR = 16 / int(sizeof(Accumulator));
+constexpr int TOGETHER = VECTOR < THREAD_POSITIONS ? VECTOR : THREAD_POSITIONS;
+static_assert(THREAD_POSITIONS % TOGETHER == 0, "vectors divide the positions of a thread");
+
+// Threads that store the weights of neighbouring steps do so in different banks. Vectors stay aligned.
+constexpr int WEIGHT_PITCH = ROWS + (THREAD_ROWS % VECTOR == 0 ? VECTOR : 1);
 
 template <int>
 struct Coordinates {
@@ -107,6 +117,7 @@ struct Arguments {
     int64 splits;          // ranges of the K steps; with 1, sums are finished here
     int64 split_steps;     // K steps of a range, a multiple of SEGMENT and of TABLE
     int64 split_outputs;   // sums of a range in `partial`
+    int64 segment_steps;   // K steps of a partial sum: SEGMENT times a power of two
     AxisTaps axis[AXES];
     int64 input_axis[AXES], weight_axis[AXES], out_axis[AXES];
 };
@@ -118,8 +129,8 @@ struct Step {
 };
 
 struct Shared {
-    Accumulator inputs[2][DEPTH][POSITIONS];
-    Accumulator weights[2][DEPTH][ROWS];
+    Accumulator inputs[2][DEPTH][POSITIONS];  // in the order of slot_of
+    Accumulator weights[2][DEPTH][WEIGHT_PITCH];
     unsigned char present[DEPTH][POSITIONS];  // 1 if the array has the input; for masked slices only
     int64 out_offset[POSITIONS];              // NOWHERE after the last position
     Accumulator bias[ROWS];
@@ -138,8 +149,7 @@ struct Phase {
 
 // A position for which a thread loads inputs.
 struct Position {
-    bool exists;                  // false after the last position
-    int64 input_offset;           // offset of the input of tap 0 and channel 0
+    const Element* input;         // the input of tap 0 and channel 0; it may lie outside of the array
     Coordinate coordinate[AXES];  // input coordinate of tap 0
 };
 
@@ -166,11 +176,14 @@ __device__ inline Phase describe_phase(const Arguments& p, int64 index) {
 }
 
 // Returns position `index` of a phase, and sets the offset of its output in group 0 and row 0.
-__device__ inline Position describe_position(const Arguments& p, const Phase& phase, int64 index,
-                                             int64& out_offset) {
+//
+// After the last position it returns the last one, whose inputs can be loaded without a test, and NOWHERE.
+__device__ inline Position describe_position(const Arguments& p, const Phase& phase, const Element* input,
+                                             int64 index, int64& out_offset) {
+    const bool exists = index < phase.positions;
+    if (!exists) index = phase.positions - 1;
     Position position;
-    position.exists = index < phase.positions;
-    position.input_offset = 0;
+    position.input = input;
     out_offset = 0;
     for (int a = rank_of(p) - 1; a >= 0; --a) {
         const AxisTaps& axis = p.axis[a];
@@ -179,11 +192,12 @@ __device__ inline Position describe_position(const Arguments& p, const Phase& ph
         index /= count;
         int64 coordinate = q * axis.step + phase.offset[a];
         position.coordinate[a] = Coordinate(coordinate);
-        position.input_offset += coordinate * p.input_axis[a];
+        position.input += coordinate * p.input_axis[a];
         out_offset += (phase.residue[a] + q * axis.phases) * p.out_axis[a];
     }
-    position.input_offset += index * p.input_batch;
+    position.input += index * p.input_batch;
     out_offset += index * p.out_batch;
+    if (!exists) out_offset = NOWHERE;
     return position;
 }
 
@@ -207,7 +221,7 @@ __device__ inline void describe_step(const Arguments& p, const Phase& phase, Coo
 }
 
 __device__ inline bool is_present(const Arguments& p, const Position& position, const Step& step) {
-    bool present = position.exists;
+    bool present = true;
     for (int a = 0; a < rank_of(p); ++a) {
         // As unsigned numbers, negative coordinates are too large as well.
         const Coordinate i = position.coordinate[a] + step.shift[a];
@@ -216,18 +230,36 @@ __device__ inline bool is_present(const Arguments& p, const Position& position, 
     return present;
 }
 
+// Returns true if the array has the inputs of all taps of a position: those of the first and the last tap.
+__device__ inline bool is_inside(const Arguments& p, const Phase& phase, const Position& position) {
+    bool inside = true;
+    for (int a = 0; a < rank_of(p); ++a) {
+        const Coordinate first = position.coordinate[a];
+        const Coordinate last = first + (phase.count[a] - 1) * Coordinate(p.axis[a].offset_step);
+        inside &= Unsigned(first) < Unsigned(p.axis[a].size_in);
+        inside &= Unsigned(last) < Unsigned(p.axis[a].size_in);
+    }
+    return inside;
+}
+
+// Returns the place of a position in a line of shared memory.
+__device__ inline int slot_of(int position) {
+    const int thread = position % POSITION_THREADS, c = position / POSITION_THREADS;
+    return (c / TOGETHER * POSITION_THREADS + thread) * TOGETHER + c % TOGETHER;
+}
+
 // One thread's part of a slice, in registers on the way from global to shared memory.
 struct Load {
     Element inputs[LOAD_POSITIONS][LOAD_STEPS];
     Element weights[LOAD_WEIGHTS];
-    unsigned present;  // a bit for each input
 };
 
 struct Worker {
     const Arguments& p;
     Shared& shared;
     const int thread, tx, ty;            // tx: the first of the thread's positions; ty: its group of rows
-    const int load_position, load_step;  // the first position and the first K step that the thread loads
+    const int load_position, load_step;  // the first position and the first K step of the inputs it loads
+    const int weight_row, weight_step;   // the first row and the K step of the weights that it loads
 
     __device__ Worker(const Arguments& p, Shared& shared)
         : p(p),
@@ -236,72 +268,100 @@ struct Worker {
           tx(threadIdx.x % POSITION_THREADS),
           ty(threadIdx.x / POSITION_THREADS),
           load_position(threadIdx.x % (THREADS / LOAD_GROUPS)),
-          load_step(threadIdx.x / (THREADS / LOAD_GROUPS) * LOAD_STEPS) {}
+          load_step(threadIdx.x / (THREADS / LOAD_GROUPS) * LOAD_STEPS),
+          weight_row(threadIdx.x / DEPTH),
+          weight_step(threadIdx.x % DEPTH) {}
 
     // ---- producer ----
 
     // Fills the table of K steps from the first step of a slice on, if the table has ended before that slice.
-    __device__ void describe_steps(const Phase& phase, int64 slice, int64 steps) const {
+    __device__ void describe_steps(const Phase& phase, Coordinate slice, Coordinate steps) const {
         if (slice % (TABLE / DEPTH) != 0) return;
-        const int64 k = slice * DEPTH + thread;
         if (thread < TABLE) {
             shared.steps[thread] = Step();  // entries after the last step are read, but not used
-            if (k < steps) describe_step(p, phase, Coordinate(k), shared.steps[thread]);
+            const Coordinate k0 = slice * DEPTH;
+            if (thread < steps - k0) describe_step(p, phase, k0 + thread, shared.steps[thread]);
         }
         __syncthreads();
     }
 
-    __device__ void load(Load& load, const Element* input, const Element* weight, int rows,
-                         const Position (&position)[LOAD_POSITIONS], int64 slice, int64 steps) const {
-        const Step* step = shared.steps + slice % (TABLE / DEPTH) * DEPTH;
-        // The loads of steps after the last one give zeros.
-        const int left = steps - slice * DEPTH < DEPTH ? int(steps - slice * DEPTH) : DEPTH;
-        load.present = 0;
+    __device__ const Step* steps_of(Coordinate slice) const {
+        return shared.steps + Unsigned(slice) % (TABLE / DEPTH) * DEPTH;
+    }
+
+    // Loads inputs from the K step `step` on, of which `left` are in the sum; the others give zeros.
+    //
+    // With SAME_TAP, the steps are neighbouring channels of one tap, and all of them are in the sum or none.
+    // With WHOLE, the array has all of these inputs, and the sum all steps.
+    template <bool SAME_TAP, bool WHOLE>
+    __device__ void load_inputs(Load& load, const Position (&position)[LOAD_POSITIONS], const Step* step,
+                                int left) const {
+        const Element* at[LOAD_POSITIONS];
+        bool present[LOAD_POSITIONS];
 #pragma unroll
         for (int k = 0; k < LOAD_STEPS; ++k) {
 #pragma unroll
             for (int i = 0; i < LOAD_POSITIONS; ++i) {
-                const bool present = (load_step + k < left) & is_present(p, position[i], step[load_step + k]);
-                load.inputs[i][k] = Element{};
-                if (present)
-                    load.inputs[i][k] = input[position[i].input_offset + step[load_step + k].input_offset];
-                load.present |= unsigned(present) << (i * LOAD_STEPS + k);
+                if (k > 0 && SAME_TAP) {
+                    at[i] += p.input_channel;
+                } else {
+                    at[i] = position[i].input + step[k].input_offset;
+                    present[i] = WHOLE || ((k < left) & is_present(p, position[i], step[k]));
+                }
+                if (!WHOLE) load.inputs[i][k] = Element{};
+                if (WHOLE || present[i]) load.inputs[i][k] = *at[i];
             }
         }
+    }
+
+    // Loads a slice; `weight` is the weight of tap 0 and channel 0 in the thread's first row. With `inside`,
+    // the array has all inputs of the warp's positions.
+    //
+    // Neighbouring threads load weights of neighbouring steps, which lie closer together than rows.
+    __device__ void load(Load& load, const Position (&position)[LOAD_POSITIONS], const Element* weight,
+                         int rows, bool inside, Coordinate slice, Coordinate steps) const {
+        const Step* step = steps_of(slice);
+        const int left = steps - slice * DEPTH < DEPTH ? int(steps - slice * DEPTH) : DEPTH;
+        if (MAY_SHARE_TAPS && p.channels % LOAD_STEPS == 0)
+            load_inputs<MAY_SHARE_TAPS, false>(load, position, step + load_step, left - load_step);
+        else if (inside & (left == DEPTH))
+            load_inputs<false, true>(load, position, step + load_step, left - load_step);
+        else
+            load_inputs<false, false>(load, position, step + load_step, left - load_step);
+        const Element* at = weight + step[weight_step].weight_offset;
 #pragma unroll
         for (int i = 0; i < LOAD_WEIGHTS; ++i) {
-            const int row = (thread + i * THREADS) % ROWS, k = (thread + i * THREADS) / ROWS;
             load.weights[i] = Element{};
-            if ((k < left) & (row < rows))
-                load.weights[i] = weight[row * p.weight_row + step[k].weight_offset];
+            if ((weight_step < left) & (weight_row + i * WEIGHT_ROWS < rows))
+                load.weights[i] = at[i * WEIGHT_ROWS * p.weight_row];
         }
     }
 
     // Stores a loaded slice in shared memory; returns true if one of this thread's weights is infinite or NaN.
-    __device__ bool store(const Load& load, int64 slice) const {
+    __device__ bool store(const Load& load, Coordinate slice) const {
         const int stage = slice & 1;
         bool special = false;
 #pragma unroll
         for (int k = 0; k < LOAD_STEPS; ++k)
 #pragma unroll
             for (int i = 0; i < LOAD_POSITIONS; ++i)
-                shared.inputs[stage][load_step + k][load_position + i * THREADS] =
+                shared.inputs[stage][load_step + k][slot_of(load_position + i * THREADS)] =
                     widen<Accumulator>(load.inputs[i][k]);
 #pragma unroll
         for (int i = 0; i < LOAD_WEIGHTS; ++i) {
-            const int row = (thread + i * THREADS) % ROWS, k = (thread + i * THREADS) / ROWS;
+            const int row = weight_row + i * WEIGHT_ROWS;
             const Accumulator value = widen<Accumulator>(load.weights[i]);
-            if (k < DEPTH) shared.weights[stage][k][row] = value;
+            if (row < ROWS) shared.weights[stage][weight_step][row] = value;
             if (!is_integer<Accumulator>::value) special = special || is_special(value);
         }
         return special;
     }
 
-    __device__ void store_present(unsigned present) const {
+    __device__ void store_present(const Position (&position)[LOAD_POSITIONS], Coordinate slice) const {
+        const Step* step = steps_of(slice) + load_step;
         for (int k = 0; k < LOAD_STEPS; ++k)
             for (int i = 0; i < LOAD_POSITIONS; ++i)
-                shared.present[load_step + k][load_position + i * THREADS] =
-                    present >> (i * LOAD_STEPS + k) & 1u;
+                shared.present[load_step + k][load_position + i * THREADS] = is_present(p, position[i], step[k]);
     }
 
     // ---- mainloop ----
@@ -314,7 +374,7 @@ struct Worker {
         for (int r = 0; r < THREAD_ROWS; ++r) w[r] = shared.weights[stage][k][ty * THREAD_ROWS + r];
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c)
-            x[c] = shared.inputs[stage][k][tx + c * POSITION_THREADS];
+            x[c] = shared.inputs[stage][k][slot_of(tx + c * POSITION_THREADS)];
 #pragma unroll
         for (int c = 0; c < THREAD_POSITIONS; ++c) {
             if (MASKED && !shared.present[k][tx + c * POSITION_THREADS]) continue;
@@ -348,21 +408,28 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
 
     const Worker worker(p, shared);
     const Element* input = p.input + group * p.input_group;
-    const Element* weight = p.weight + group * p.weight_group + row0 * p.weight_row;
     const int rows = p.rows - row0 < ROWS ? int(p.rows - row0) : ROWS;
-    const int64 steps = phase.taps * p.channels;
-    const int64 first = split * (p.split_steps / DEPTH), all = (steps + DEPTH - 1) / DEPTH;
-    const int64 end = p.splits > 1 && all > first + p.split_steps / DEPTH ? first + p.split_steps / DEPTH : all;
+    const Element* weight =
+        p.weight + group * p.weight_group + (row0 + worker.weight_row) * p.weight_row;
+    const Coordinate steps = Coordinate(phase.taps * p.channels);
+    // Slices of the range; a range after the last step has none, in a phase with fewer taps than another one.
+    const int64 slices = (int64(steps) + DEPTH - 1) / DEPTH;
+    const int64 of_range = p.splits > 1 ? p.split_steps / DEPTH : slices;
+    const Coordinate first = Coordinate(split * of_range < slices ? split * of_range : slices);
+    const Coordinate end = Coordinate(first + of_range < slices ? first + of_range : slices);
+    const Coordinate last_of_segment = Coordinate(p.segment_steps / DEPTH) - 1;  // a mask
 
     Position position[LOAD_POSITIONS];
+    bool inside = true;
 #pragma unroll
     for (int i = 0; i < LOAD_POSITIONS; ++i) {
         const int place = worker.load_position + i * THREADS;
         int64 out_offset;
-        position[i] = describe_position(p, phase, position0 + place, out_offset);
-        if (worker.load_step == 0)
-            shared.out_offset[place] = position[i].exists ? out_offset : NOWHERE;
+        position[i] = describe_position(p, phase, input, position0 + place, out_offset);
+        if (worker.load_step == 0) shared.out_offset[place] = out_offset;
+        inside &= is_inside(p, phase, position[i]);
     }
+    inside = __all_sync(~0u, inside);  // else some warps would run both ways to load
 
     for (int row = worker.thread; row < rows; row += THREADS)
         shared.bias[row] = p.bias.data ? load_parameter<Accumulator>(p.bias, group * p.rows + row0 + row)
@@ -378,15 +445,15 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
     // multiply.
     Load load;
     bool masked = false;
-    for (int64 slice = first - 1; slice < end; ++slice) {
+    for (Coordinate slice = first - 1; slice < end; ++slice) {
         if (masked) {
-            worker.store_present(load.present);
+            worker.store_present(position, slice);
             __syncthreads();
         }
         const bool more = slice + 1 < end;
         if (more) {
             worker.describe_steps(phase, slice + 1, steps);
-            worker.load(load, input, weight, rows, position, slice + 1, steps);
+            worker.load(load, position, weight, rows, inside, slice + 1, steps);
         }
         if (masked) {
 #pragma unroll 1
@@ -395,7 +462,7 @@ __device__ inline void convolve_tile(const Arguments& p, Shared& shared, int64 t
 #pragma unroll
             for (int k = 0; k < DEPTH; ++k) worker.multiply<false>(slice & 1, k, sum);
         }
-        if ((slice + 1) % (SEGMENT / DEPTH) == 0) promote(sum, total);
+        if ((slice & last_of_segment) == last_of_segment) promote(sum, total);
         const bool special = more && worker.store(load, slice + 1);
         masked = __syncthreads_or(special);
     }

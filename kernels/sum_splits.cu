@@ -1,6 +1,6 @@
 // The sums of outputs whose products another kernel has added up in several ranges (split-K).
 //
-//     out[i] = sum over split of partial[split][i]
+//     out[i] = sum over split of partial[split][i] + bias[row of i]
 //
 // The ranges are added in order, by one thread for each output, and rounded once. Outputs are numbered
 // in row-major order; a view says where each lies.
@@ -25,7 +25,9 @@ typedef accumulator_of<Element>::type Accumulator;
 struct Arguments {
     const Accumulator* partial;
     Element* out;
+    Parameter bias;
     int64 splits, outputs;
+    int64 row_outputs;  // outputs of a row: neighbours that have one bias
     View<1> view;  // of the output, in elements
 };
 
@@ -35,6 +37,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_splits(const __grid_co
         Accumulator total = zero<Accumulator>();
 #pragma unroll 8
         for (int64 split = 0; split < p.splits; ++split) total = add(total, p.partial[split * p.outputs + i]);
-        p.out[locate(p.view, i).offset[0]] = narrow<Element>(total);
+        const Accumulator bias =
+            p.bias.data ? load_parameter<Accumulator>(p.bias, i / p.row_outputs) : zero<Accumulator>();
+        p.out[locate(p.view, i).offset[0]] = narrow<Element>(add(total, bias));
     }
 }

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from cupyconv._kernels import direct_conv, launches
+from cupyconv._kernels import launches
 from emulator.device import build_ahead
-from planning import Steering, forget
+from planning import EmulatedTiles, Steering, forget
 
 # On a CI server Hypothesis would by itself draw the same examples in each run; here it never does.
 # No example has a deadline: the first one of a kernel compiles it, which takes seconds.
@@ -29,7 +29,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 examples = 0
 set_aside = 0
-small_tiles, fewest_steps = direct_conv.SMALL_TILES, direct_conv.FEWEST_STEPS
+tiles = EmulatedTiles()
 without_sigpy = 0
 
 # Else an import of PyLops loads cuBLAS wherever CuPy is installed, with a GPU or without.
@@ -145,14 +145,8 @@ def steer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steering]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Let calls be as small for the emulator as tests draw them, and others not.
-
-    Else the direct kernel would take all of them by the tile that it has for small ones, and would
-    split no sum.
-    """
-    emulated = item.get_closest_marker("emulator")
-    direct_conv.SMALL_TILES = 2 if emulated else small_tiles
-    direct_conv.FEWEST_STEPS = 128 if emulated else fewest_steps
+    """Let calls be as small for the emulator as tests draw them, and others not."""
+    tiles.use(item.get_closest_marker("emulator") is not None)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

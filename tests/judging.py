@@ -32,10 +32,10 @@ if __name__ == "__main__":
 
 import mutants
 from backends import EmulatorBackend, without_bulk_copies
-from cupyconv._kernels import direct_conv
 from emulator.device import BuildError, runtime
 from mutants import Call, Suite
 from mutations import Mutation, chosen, mutations
+from planning import EmulatedTiles
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(mutants.__path__))
 SUITES: list[Suite] = [importlib.import_module(f"mutants.{name}").SUITE for name in MODULES]
@@ -171,7 +171,7 @@ def main() -> None:
     share, shares = map(int, options.share.split("/"))
     chosen_suites = [suite for suite in SUITES if suite.name in options.suite]
     jobs.extend([(suite, mutation) for suite in chosen_suites for mutation in picks(suite)])
-    direct_conv.SMALL_TILES, direct_conv.FEWEST_STEPS = 2, 128  # as for all tests on the emulator
+    EmulatedTiles().use(emulated=True)  # as for all tests on the emulator
     runtime()  # once for all processes
     with multiprocessing.get_context("fork").Pool(options.workers) as pool:
         for line in pool.imap_unordered(report, range(len(jobs))[share::shares]):

@@ -23,9 +23,11 @@ import resources
 from cupyconv import _calls, _compile, _geometry, _paths
 from cupyconv._device import Arguments
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice
+from cupyconv._kernels import choice, direct_conv
 from cupyconv._kernels.choice import instances
+from cupyconv._kernels.direct_conv import Layout, Tile
 from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Launch, Processor
+from cupyconv._kernels.question import Question
 from cupyconv._launch import KernelPath
 from reference import Array, Shape
 from strategies import (
@@ -124,6 +126,36 @@ class Recorder:
             self.launches.append(launch)
 
         return run
+
+
+class EmulatedTiles:
+    """Lets the direct kernel's calls be as small for the emulator as tests draw them.
+
+    Else nearly all of them would have its small tiles, and no sum would be split.
+    """
+
+    MOST = 2  # small tiles for each multiprocessor
+
+    def __init__(self) -> None:
+        self.candidates = direct_conv.candidates
+        self.latency, self.fewest_steps = direct_conv.LATENCY, direct_conv.FEWEST_STEPS
+
+    def use(self, emulated: bool) -> None:
+        """Let the planner choose for the emulator, or as it does for a GPU."""
+        direct_conv.candidates = self.few_small if emulated else self.candidates
+        direct_conv.LATENCY = 0 if emulated else self.latency
+        direct_conv.FEWEST_STEPS = 128 if emulated else self.fewest_steps
+
+    def few_small(self, question: Question, *rest: Any) -> Iterator[Layout]:
+        most = self.MOST * question.processor.multiprocessors
+        layouts = [(is_small(one.tile), one) for one in self.candidates(question, *rest)]
+        fits = any(small and one.blocks <= most * one.splits for small, one in layouts)
+        return (one for small, one in layouts if small == fits)
+
+
+def is_small(tile: Tile) -> bool:
+    """Whether each thread has one output, as for calls that mostly wait for memory."""
+    return tile.thread_rows * tile.thread_positions == 1
 
 
 @contextmanager

@@ -36,10 +36,10 @@ from . import (
 )
 from .chips import CHIPS, Chip
 from .costs import microseconds
+from .direct_conv import DirectPlan
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
-from .weight_gradient import WeightGradientPlan
 from .workspace import most_workspace
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
 
 
 @lru_cache(maxsize=4096)
-def plan_weight_gradient(question: Question) -> WeightGradientPlan:
+def plan_weight_gradient(question: Question) -> DirectPlan:
     """Return how the gradient of a weight runs, as the convolution `question`."""
     return weight_gradient.plan(question)
 

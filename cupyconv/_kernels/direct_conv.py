@@ -2,34 +2,39 @@
 
 It is an implicit matrix product for each group and each phase: the output channels of the group
 (rows) by the outputs of the phase (positions). The order of a sum follows from the geometry of one
-sample. The tile may depend on the batch.
+sample and the GPU. The tile may depend on the batch.
 
-Gradients of weights, which have few outputs and long sums, are split along K: the blocks of a tile
-compute ranges of the sums, which a second launch adds in order.
+Few outputs with long sums are split along K: the blocks of a tile compute ranges of the sums, which
+a second launch adds in order.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .._arrays import Array, Convolution
+from .._arrays import Array, Convolution, accumulator
 from .._geometry import MAX_RANK, ConvGeometry
 from .._taps import NO_AXIS, AxisTaps
-from .launches import ELEMENTS, MAX_GRID, Instance, Launch
+from . import sum_splits
+from .launches import ELEMENTS, MAX_GRID, Instance, Launch, element
 from .members import CALL, Members, Template, axis_taps, one_launch, parameter
-from .question import Question, TiledPlan, fits_32_bits, multiply_adds
+from .question import Question, TiledPlan, fits_32_bits
+from .views import c_strides
 
 if TYPE_CHECKING:
     from .._device import Device
     from .._strides import ConvStrides
 
 SOURCES = ("direct_conv.cu",)
-ORDER = "chunks of 8 channels, in each its taps, for each tap channels; segments of 128 products"
+ORDER = (
+    "chunks of 8 channels, in each its taps, for each tap channels; segments of 128 products, or "
+    "of 512 where a sample has few outputs"
+)
 UNIT = "FMA"
 
 THREADS = 128
@@ -68,37 +73,44 @@ class Tile:
         return THREADS // self.row_threads * self.thread_positions
 
     @property
-    def loads(self) -> float:
-        """Loads from shared memory for each multiply-add."""
-        return 1 / self.thread_rows + 1 / self.thread_positions
+    def issue(self) -> float:
+        """Instructions of a thread for a K step, counted in machine code of compute capability 9.0.
+
+        The four warps of a block issue at the same time, so they are cycles of a multiprocessor.
+        """
+        products = self.thread_rows * self.thread_positions
+        operands = -(-self.thread_rows // 4) + -(-self.thread_positions // 4)
+        staged = (8 * self.positions + 16 * self.rows) / THREADS
+        return products + operands + staged + 50 / self.depth
 
 
-# By the accumulator's size: a thread holds a sum and a total for each of its outputs in registers.
-_WIDE = {4: Tile(8, 8, 8, 8, 2), 8: Tile(8, 8, 4, 8, 2), 16: Tile(8, 4, 4, 8, 2)}
-# For groups of few output channels: each thread computes all rows of its positions.
-_NARROW = {4: Tile(1, 8, 4, 4, 4), 8: Tile(1, 4, 4, 4, 4), 16: Tile(1, 4, 2, 4, 4)}
-NARROW_ROWS = 16
-# For calls that do not fill the GPU, and mostly wait for memory: a thread has one output, and a
-# slice has many steps. Up to this many blocks for each multiprocessor, it takes less time than the
-# narrow tile; up to half as many, less than the wide one.
+# Wide, narrow and small tiles by the accumulator's size: a thread holds a sum and a total for each
+# of its outputs in registers. In narrow ones, for groups of few output channels, each thread
+# computes all rows of its positions. Small ones are for calls that do not fill the GPU, and mostly
+# wait for memory: a thread has one output, and a slice has many steps.
 SMALL = Tile(8, 1, 1, 32, 4)
-SMALL_TILES = 16
+_TILES = {
+    4: (
+        Tile(8, 8, 8, 8, 2),
+        Tile(1, 8, 4, 4, 4),
+        Tile(1, 4, 4, 4, 4),
+        Tile(32, 1, 1, 32, 4),
+        SMALL,
+    ),
+    8: (Tile(8, 8, 4, 8, 2), Tile(1, 4, 4, 4, 4), SMALL),
+    16: (Tile(8, 4, 4, 8, 2), Tile(1, 4, 2, 4, 4), SMALL),
+}
 
 _ANY_RANK: Final = 0  # the RANK of the kernel for any number of axes, with 64-bit coordinates
-# By the tile: the wide, the narrow and the small one. A convolution of fewer axes has further ones
-# of one element, which take hardly any time beside the many products of a wide tile.
-_RANKS = ((3, _ANY_RANK), (2, 3), (2, 3))
+# A convolution of fewer axes has further ones of one element in a wide tile, since they take hardly
+# any time beside its many products.
+_WIDE_RANKS, _RANKS = (3, _ANY_RANK), (2, 3)
 
 
-def _element(dtype: np.dtype) -> str:
-    """Return the dtype that the kernel is compiled for: signed integers are summed as unsigned."""
-    return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
-
-
-def _tiles(dtype: str) -> tuple[Tile, Tile, Tile]:
-    """Return the wide, the narrow and the small tile."""
+def _tiles(dtype: str) -> tuple[Tile, ...]:
+    """Return the tiles for an element, the wide one first."""
     size = max(4, np.dtype(dtype).itemsize) if dtype != "bfloat16" else 4
-    return _WIDE[size], _NARROW[size], SMALL
+    return _TILES[size]
 
 
 def _instance(dtype: str, rank: int, tile: Tile) -> Instance:
@@ -120,7 +132,8 @@ def _instance(dtype: str, rank: int, tile: Tile) -> Instance:
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
     for dtype in ELEMENTS:
-        for tile, ranks in zip(_tiles(dtype), _RANKS, strict=True):
+        wide, *others = _tiles(dtype)
+        for tile, ranks in (wide, _WIDE_RANKS), *((other, _RANKS) for other in others):
             for rank in ranks:
                 yield _instance(dtype, rank, tile)
 
@@ -130,26 +143,41 @@ def instances(target: str) -> Iterator[Instance]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How outputs are divided into tiles.
+    """How outputs are divided into tiles, and what the time of a call follows from.
 
     Attributes
     ----------
+    tile : Tile
+        The tile.
     rank : int
         Axes of the kernel; 0 for any number.
     phases : int
         Phases that have outputs.
     row_tiles, position_tiles : int
         Tiles along the rows of a group and along the positions of its largest phase.
+    blocks : int
+        Blocks that have work, one for each tile and range.
+    waves : float
+        Blocks over the number that the GPU holds at a time.
+    steps : float
+        K steps of a block, the mean over the phases.
+    issue : float
+        Instructions that the busiest multiprocessor issues, also for the padding of tiles.
     cycles : float
-        Cycles that the model gives it.
+        Cycles that the model gives it: of these instructions, or of waiting for memory.
     splits, split_steps : int
         Ranges of the K steps, and the steps of each. A single range has no partial sums.
     """
 
+    tile: Tile
     rank: int
     phases: int
     row_tiles: int
     position_tiles: int
+    blocks: int
+    waves: float
+    steps: float
+    issue: float
     cycles: float
     splits: int = 1
     split_steps: int = 0
@@ -159,8 +187,40 @@ class Layout:
         return f"{self.phases} phases of {self.row_tiles} x {self.position_tiles} tiles{ranges}"
 
 
+@dataclass(frozen=True)
 class DirectPlan(TiledPlan[Layout]):
-    """How a convolution runs by direct_conv.cu."""
+    """How a convolution runs by direct_conv.cu.
+
+    Attributes
+    ----------
+    launch : Launch
+        Computes the outputs, or ranges of their sums.
+    layout : Layout
+        The tiles.
+    segment : int
+        K steps that are added up before they are added to the total.
+    add : Launch, optional
+        Adds the ranges.
+    partial : int
+        Bytes of the partial sums.
+    """
+
+    segment: int
+    add: Launch | None
+    partial: int
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order."""
+        return (self.launch,) if self.add is None else (self.launch, self.add)
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of the partial sums."""
+        return self.partial
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; {self.add}" if self.add else super().__str__()
 
 
 PLAN = DirectPlan
@@ -176,78 +236,142 @@ def rate(geometry: ConvGeometry) -> float:
     return _RATE * min(1, geometry.rows / _THREAD_ROWS)
 
 
-def plan(question: Question) -> DirectPlan:
-    """Return the plan of a convolution; the kernel refuses none."""
+SEGMENT = 128  # K steps; direct_conv.cu: a range is a whole number of segments
+FEWEST_STEPS = 512  # of a range, so that the partial sums are few beside the products
+_MOST_SEGMENT = 2048  # K steps; rounding errors of sums of one sign stay below 1e-6 of them
+_ENOUGH_WAVES = 4  # of small blocks of a sample, so that all multiprocessors have the same work
+_MOST_PARTIAL = 32 << 20  # bytes of the partial sums of a call
+LATENCY = 700  # cycles from the load of a slice until it lies in shared memory
+_LAUNCH = 4000  # cycles of a further launch
+
+# Ranges of the K steps, and the steps of each.
+_Ranges = tuple[int, int]
+_WHOLE: _Ranges = (1, 0)
+
+
+def _most_steps(geometry: ConvGeometry) -> int:
+    """Return the K steps of the phase that has the most."""
+    return geometry.channels * math.prod(axis.most_taps for axis in geometry.axes)
+
+
+def _layout(
+    question: Question, tile: Tile, rank: int = _ANY_RANK, ranges: _Ranges = _WHOLE
+) -> Layout:
+    """Return how a tile divides the outputs of a convolution, and a number of ranges its sums."""
     geometry, multiprocessors = question.geometry, question.processor.multiprocessors
+    splits, split_steps = ranges
     phases = math.prod(len(axis.used_phases) for axis in geometry.axes)
-    largest_phase = geometry.batch * math.prod(axis.positions(0) for axis in geometry.axes)
+    positions = geometry.batch * math.prod(axis.positions(0) for axis in geometry.axes)
+    row_tiles, position_tiles = -(-geometry.rows // tile.rows), -(-positions // tile.positions)
+    blocks = phases * row_tiles * position_tiles * geometry.groups * splits
+    taps = math.prod(axis.kernel / axis.phases for axis in geometry.axes)
+    steps = geometry.channels * taps if splits == 1 else split_steps
+    issue = -(-blocks // multiprocessors) * steps * tile.issue
+    in_turn = -(-blocks // (tile.resident * multiprocessors))
+    waiting = in_turn * (_most_steps(geometry) if splits == 1 else split_steps) / tile.depth
+    return Layout(
+        tile,
+        rank,
+        phases,
+        row_tiles,
+        position_tiles,
+        blocks,
+        blocks / (tile.resident * multiprocessors),
+        steps,
+        issue,
+        max(issue, waiting * LATENCY),
+        *ranges,
+    )
 
-    def tiles_along(tile: Tile) -> tuple[int, int]:
-        return -(-geometry.rows // tile.rows), -(-largest_phase // tile.positions)
 
-    def blocks(tile: Tile) -> int:
-        return phases * math.prod(tiles_along(tile)) * geometry.groups
+def candidates(
+    question: Question, ranges_of: Callable[[Layout], Iterator[_Ranges]]
+) -> Iterator[Layout]:
+    """Yield the layouts that a convolution can have, for each tile with some ranges of its sums."""
+    geometry = question.geometry
+    wide, *others = _tiles(element(question.dtype))
+    any_rank = geometry.rank > 3 or not fits_32_bits(geometry)
+    tiles = [(wide, _ANY_RANK if any_rank else 3)]
+    if not any_rank:
+        tiles += [(tile, max(2, geometry.rank)) for tile in others]
+    for tile, rank in tiles:
+        for ranges in ranges_of(_layout(question, tile)):
+            yield _layout(question, tile, rank, ranges)
 
-    dtype = _element(question.dtype)
-    wide, narrow, small = _tiles(dtype)
-    if geometry.rank > 3 or not fits_32_bits(geometry):
-        tile, rank = wide, _ANY_RANK
-    else:
-        tile, most = (
-            (wide, SMALL_TILES // 2) if geometry.rows > NARROW_ROWS else (narrow, SMALL_TILES)
-        )
-        if blocks(small) <= most * multiprocessors:
-            tile = small
-        rank = 3 if tile is wide else max(2, geometry.rank)
-    cycles = multiply_adds(geometry) / multiprocessors / rate(geometry)
-    launch = Launch(_instance(dtype, rank, tile), min(blocks(tile), MAX_GRID), THREADS)
-    return DirectPlan(launch, Layout(rank, phases, *tiles_along(tile), cycles))
+
+def _shape(geometry: ConvGeometry) -> tuple[int, ...]:
+    """Return the shape of the partial sums of a range: groups, rows, samples, positions."""
+    space = (axis.size_out for axis in geometry.axes)
+    return geometry.groups, geometry.rows, geometry.batch, *space
+
+
+def _plan(
+    question: Question, segment: int, ranges_of: Callable[[Layout, int], Iterator[_Ranges]]
+) -> DirectPlan:
+    """Return the plan of the least cycles, with one of the ranges that tiles may have.
+
+    `ranges_of` is given the layout of a tile without ranges, and the most ranges whose partial sums
+    may be stored.
+    """
+    outputs = math.prod(_shape(question.geometry))
+    # Small integers are summed in 32 bits.
+    range_bytes = max(4, accumulator(question.dtype).itemsize) * outputs
+    most = _MOST_PARTIAL // range_bytes
+
+    def cost(layout: Layout) -> tuple[float, float]:
+        return layout.cycles + (_LAUNCH if layout.splits > 1 else 0), layout.issue
+
+    layout = min(candidates(question, lambda whole: ranges_of(whole, most)), key=cost)
+    instance = _instance(element(question.dtype), layout.rank, layout.tile)
+    launch = Launch(instance, min(layout.blocks, MAX_GRID), THREADS)
+    if layout.splits == 1:
+        return DirectPlan(launch, layout, segment, None, 0)
+    add = sum_splits.launch(question.dtype, outputs)
+    return DirectPlan(launch, layout, segment, add, layout.splits * range_bytes)
+
+
+def plan(question: Question) -> DirectPlan:
+    """Return the plan of a convolution; the kernel refuses none.
+
+    A sample whose smallest tiles do not fill the GPU, and whose sums are long, has segments as long
+    as ranges: then a block for each range and one block for all of them add in the same order, and
+    the batch may choose between them.
+    """
+    one = _layout(replace(question, geometry=replace(question.geometry, batch=1)), SMALL)
+    steps = _most_steps(question.geometry)
+    if one.waves >= 1 or steps < 2 * FEWEST_STEPS:
+        return _plan(question, SEGMENT, lambda whole, most: iter((_WHOLE,)))
+    segment = FEWEST_STEPS
+    while segment < _MOST_SEGMENT and one.waves * -(-steps // segment) > _ENOUGH_WAVES:
+        segment *= 2
+    splits = -(-steps // segment)
+
+    def ranges_of(whole: Layout, most: int) -> Iterator[_Ranges]:
+        yield _WHOLE
+        if 1 < splits <= most:
+            yield splits, segment
+
+    return _plan(question, segment, ranges_of)
 
 
 PLANS = {"direct": plan}
 
-FEWEST_STEPS = 512  # of a range, so that the partial sums are few beside the products
-_SEGMENT = 128  # K steps; SEGMENT of direct_conv.cu: a range is a whole number of segments
 
-
-def plan_split(question: Question, most: int) -> DirectPlan:
-    """Return the plan of a convolution whose sums are split along K into at most `most` ranges.
+def plan_weight_gradient(question: Question) -> DirectPlan:
+    """Return the plan of a convolution that gives the gradient of a weight.
 
     There are as many ranges as give each multiprocessor the blocks that it can hold. Unlike the
-    order of other sums, the ranges depend on the batch and on the GPU.
+    order of other sums, the ranges depend on the batch.
     """
-    geometry, multiprocessors = question.geometry, question.processor.multiprocessors
-    positions = geometry.batch * math.prod(axis.positions(0) for axis in geometry.axes)
-    steps = geometry.channels * math.prod(axis.most_taps for axis in geometry.axes)
-    dtype = _element(question.dtype)
+    steps = _most_steps(question.geometry)
 
-    def tiles_along(tile: Tile) -> tuple[int, int]:
-        return -(-geometry.rows // tile.rows), -(-positions // tile.positions)
+    def ranges_of(whole: Layout, most: int) -> Iterator[_Ranges]:
+        room = whole.tile.resident * question.processor.multiprocessors // whole.blocks
+        ranges = max(1, min(room, steps // FEWEST_STEPS, most))
+        split_steps = max(1, -(-steps // (ranges * SEGMENT))) * SEGMENT
+        yield max(1, -(-steps // split_steps)), split_steps
 
-    def cost(tile: Tile) -> float:
-        """Return the computed products of a K step, and their loads from shared memory."""
-        return math.prod(tiles_along(tile)) * tile.rows * tile.positions * (1 + tile.loads)
-
-    any_rank = geometry.rank > 3 or not fits_32_bits(geometry)
-    wide, narrow, small = _tiles(dtype)
-    tile = wide if any_rank else min((wide, narrow, small), key=cost)
-    rank = _ANY_RANK if any_rank else 3 if tile is wide else max(2, geometry.rank)
-    phases = math.prod(len(axis.used_phases) for axis in geometry.axes)
-    blocks = phases * math.prod(tiles_along(tile)) * geometry.groups
-    room = tile.resident * multiprocessors // blocks
-    ranges = max(1, min(room, steps // FEWEST_STEPS, most))
-    split_steps = max(1, -(-steps // (ranges * _SEGMENT))) * _SEGMENT
-    splits = max(1, -(-steps // split_steps))
-    layout = Layout(
-        rank,
-        phases,
-        *tiles_along(tile),
-        cycles=multiply_adds(geometry) / multiprocessors / rate(geometry),
-        splits=splits,
-        split_steps=split_steps,
-    )
-    grid = min(blocks * splits, MAX_GRID)
-    return DirectPlan(Launch(_instance(dtype, rank, tile), grid, THREADS), layout)
+    return _plan(question, SEGMENT, ranges_of)
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -261,24 +385,36 @@ def bind(
     device: Device,
 ) -> Convolution:
     """Return the convolution of a plan for all arrays of such strides."""
-    template = Template(SOURCES[0], _arguments(plan.layout, question.geometry, strides, bias))
-    return one_launch(device, plan.launch, template)
+    geometry = question.geometry
+    if plan.add is None:
+        template = Template(SOURCES[0], _arguments(plan, geometry, strides, bias))
+        return one_launch(device, plan.launch, template)
 
+    shape, address = _shape(geometry), device.address
+    group, row, batch, *axes = c_strides(shape)
+    of_partial = strides._replace(out=(batch, group, row), out_axes=axes)
+    sums = Template(
+        SOURCES[0],
+        {
+            **_arguments(plan, geometry, of_partial, None),
+            "out": 0,
+            "partial": CALL,
+            "split_outputs": math.prod(shape),
+        },
+    )
+    out_batch, *out_rows = strides.out
+    out_strides = (*out_rows, out_batch, *strides.out_axes)
+    added = sum_splits.template(plan.layout.splits, shape, out_strides, bias)
+    run, add = device.launcher(plan.launch), device.launcher(plan.add)
+    byte = np.dtype(np.uint8)
 
-def split_template(
-    layout: Layout, geometry: ConvGeometry, strides: ConvStrides, outputs: int
-) -> Template:
-    """Return the arguments of a split convolution, whose `outputs` partial sums have `strides.out`.
+    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        memory = device.workspace((plan.partial,), byte)
+        partial, term = address(memory), 0 if bias is None else address(bias)
+        run(sums.fill(address(data), address(weight), partial, 0))
+        add(added.fill(partial, address(out), term))
 
-    A call puts in the addresses of input, weight and partial sums, and a 0 for the bias.
-    """
-    members = {
-        **_arguments(layout, geometry, strides, None),
-        "out": 0,
-        "partial": CALL,
-        "split_outputs": outputs,
-    }
-    return Template(SOURCES[0], members)
+    return convolve
 
 
 # What the kernel finds in the place of an axis beyond the last one, and never reads.
@@ -286,9 +422,10 @@ _BEYOND = AxisTaps(*(0 for _ in fields(AxisTaps)))
 
 
 def _arguments(
-    layout: Layout, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
+    plan: DirectPlan, geometry: ConvGeometry, strides: ConvStrides, bias: Array | None
 ) -> Members:
     """Return the members of ``struct Arguments``."""
+    layout = plan.layout
     missing = max(0, layout.rank - geometry.rank)  # axes before the first one of the convolution
     beyond = (layout.rank or MAX_RANK) - missing - geometry.rank
 
@@ -322,6 +459,7 @@ def _arguments(
         "splits": layout.splits,
         "split_steps": layout.split_steps,
         "split_outputs": 0,
+        "segment_steps": plan.segment,
         "axis": [axis_taps(axis) for axis in axes],
         "input_axis": on_axes(strides.input_axes),
         "weight_axis": on_axes(strides.weight_axes),

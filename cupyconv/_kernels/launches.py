@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 # Compute capabilities that the kernels are built for, and the shared memory of a block in bytes.
 SHARED = {
     "sm_75": 64 * 1024,
@@ -43,6 +45,13 @@ SIGNED = {
     "int32": "int",
     "int64": "long long",
 }
+
+
+def element(dtype: np.dtype) -> str:
+    """Return the dtype that a kernel is compiled for: signed integers are summed as unsigned."""
+    return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
+
+
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SINGLES = FLOATS[:3]  # whose sums are in float32
 

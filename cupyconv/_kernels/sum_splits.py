@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .launches import ELEMENTS, MAX_GRID, Instance, Launch
-from .members import CALL, Members, Template
+from .._arrays import Array
+from .launches import ELEMENTS, MAX_GRID, Instance, Launch, element
+from .members import CALL, Members, Template, parameter
 from .views import merged_axes, view
 
 if TYPE_CHECKING:
@@ -28,21 +29,25 @@ def instances(target: str) -> Iterator[Instance]:
 
 
 def launch(dtype: np.dtype, outputs: int) -> Launch:
-    """Return the launch for a number of outputs; signed integers are summed as unsigned."""
-    element = f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
-    return Launch(_instance(element), min(-(-outputs // THREADS), MAX_GRID), THREADS)
+    """Return the launch for a number of outputs."""
+    return Launch(_instance(element(dtype)), min(-(-outputs // THREADS), MAX_GRID), THREADS)
 
 
-def template(splits: int, shape: Sequence[int], strides: Sequence[int]) -> Template:
+def template(
+    splits: int, shape: Sequence[int], strides: Sequence[int], bias: Array | None
+) -> Template:
     """Return the arguments for an output of this shape and these strides, in elements.
 
-    A call puts in the addresses of the partial sums and of the output.
+    The first two axes of the shape are groups and their rows. A call puts in the addresses of the
+    partial sums, of the output and of the bias.
     """
     members: Members = {
         "partial": CALL,
         "out": CALL,
+        "bias": parameter(bias),
         "splits": splits,
         "outputs": math.prod(shape),
+        "row_outputs": math.prod(shape[2:]),
         "view": view(merged_axes(shape, strides)),
     }
     return Template(SOURCES[0], members)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bounds import assert_same_bits
+from bounds import assert_convolution, assert_same_bits
 from cupyconv import _geometry
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import direct_conv
-from cupyconv._kernels.direct_conv import DirectPlan
+from cupyconv._kernels.direct_conv import DirectPlan, Layout
 from cupyconv._kernels.launches import TARGETS, Instance
+from cupyconv._kernels.question import Question
 from planning import (
     ALL,
     GROWING,
+    HOPPER,
     MOST,
     Steering,
     checked_plan_of,
@@ -26,8 +30,10 @@ from planning import (
     conv,
     conv_geometries,
     conv_transpose,
+    is_small,
     plan_of,
 )
+from reference import Array
 from running import (
     Recorder,
     dtype_of,
@@ -39,6 +45,7 @@ from strategies import DTYPES, Convolution, convolution, values
 from subjects import ConvolutionSubject, Example
 
 CONVOLUTIONS = instances_of("direct_conv.cu")
+CANDIDATES = direct_conv.candidates  # as for a GPU
 CHOSEN = [
     conv((8, 3, 8, 8), (5, 3, 3, 3)),
     conv((8, 1, 9000), (1, 1, 2000), dilation=2),
@@ -56,9 +63,11 @@ def threads(_: Instance) -> int:
 
 
 def order(plan: Any) -> tuple[Any, ...]:
-    """The element; it adds up step by step in any tile, for any number of axes."""
+    """The element and the segments; the tile, the number of axes and ranges of segments change
+    nothing.
+    """
     instance = plan.launch.instance
-    return instance.function, instance.defines[0], plan.layout.phases
+    return instance.function, instance.defines[0], plan.layout.phases, plan.segment
 
 
 SUBJECTS = (
@@ -83,7 +92,7 @@ def rank_of(geometry: ConvGeometry, dtype: Any = np.float32) -> int:
     plan = plan_of(geometry, dtype, kernel="direct")
     assert isinstance(plan, DirectPlan)
     rank, tile = int(dict(plan.launch.instance.defines)["RANK"]), tile_of(plan.launch.instance)
-    wide = tile == direct_conv._WIDE[4]
+    wide = tile == direct_conv._TILES[4][0]
     assert rank in (0, 3 if wide else max(2, geometry.rank))
     return rank
 
@@ -167,7 +176,14 @@ def test_direct_plans(geometry: ConvGeometry, dtype: np.dtype[Any]) -> None:
     phases = [min(axis.phases, axis.size_out) for axis in geometry.axes]
     assert layout.phases == math.prod(phases), "one for each residue that has outputs"
     tiles = layout.phases * layout.row_tiles * layout.position_tiles * geometry.groups
-    assert plan.launch.grid == min(tiles, MOST)
+    assert layout.blocks == tiles * layout.splits
+    assert plan.launch.grid == min(layout.blocks, MOST)
+    assert (plan.add is None) == (layout.splits == 1)
+    assert plan.workspace <= 2**25
+    if layout.splits > 1:  # a range is a segment, and none is empty in the phase of the most taps
+        steps = direct_conv._most_steps(geometry)
+        assert layout.split_steps == plan.segment
+        assert (layout.splits - 1) * plan.segment < steps <= layout.splits * plan.segment
 
 
 def tile_of(instance: Instance) -> direct_conv.Tile:
@@ -180,10 +196,8 @@ def convolution_for(instance: Instance, transposed: bool) -> Convolution:
     macros = dict(instance.defines)
     tile, rank = tile_of(instance), int(macros["RANK"]) or 4
     rows = tile.rows + tile.rows // 2 + 1
-    if tile.row_threads == 1:
-        rows = min(rows, direct_conv.NARROW_ROWS - 1)
     channels = max(11, 3 * tile.depth // 5 + 2)  # more than a chunk of them, and not a multiple
-    lengths = (1,) * (rank - 1) + (tile.positions // 2 + tile.positions // 4 + 1,)
+    lengths = (1,) * (rank - 1) + (tile.positions // 2 + tile.positions // 4 + 1 | 1,)
     kernel = (1,) * (rank - 1) + (5,)
     rng = np.random.default_rng(0)
     dtype = dtype_of(macros["ELEMENT"])
@@ -198,11 +212,25 @@ def convolution_for(instance: Instance, transposed: bool) -> Convolution:
     return Convolution(function, arrays, {"padding": padding, "groups": 2})
 
 
+def has_tile(tile: direct_conv.Tile) -> Callable[[Layout], bool]:
+    return lambda layout: layout.tile == tile
+
+
+def preferring(suitable: Callable[[Layout], bool]) -> Callable[..., list[Layout]]:
+    """The suitable candidates where there are any; the real plan of a complex call has none."""
+
+    def candidates(*arguments: Any) -> list[Layout]:
+        layouts = list(CANDIDATES(*arguments))
+        return [layout for layout in layouts if suitable(layout)] or layouts
+
+    return candidates
+
+
 @on_the_emulator("instance", cases=CONVOLUTIONS)
 def test_convolution_instance(instance: Instance, steer: Steering) -> None:
     transposed = sum(map(ord, str(instance))) % 2 == 0
     case, tile = convolution_for(instance, transposed), tile_of(instance)
-    steer.replace(direct_conv, SMALL_TILES=16 if tile == direct_conv.SMALL else 0)
+    steer.replace(direct_conv, candidates=preferring(has_tile(tile)), FEWEST_STEPS=512)
     launch = run_once("direct", case, instance).launch
     positions, rows = 2 * case["input"].shape[-1], case["bias"].size // 2
     row_tiles, position_tiles = -(-rows // tile.rows), -(-positions // tile.positions)
@@ -214,18 +242,103 @@ def test_convolution_instance(instance: Instance, steer: Steering) -> None:
     assert case["weight"].shape[1 - transposed] * 5 > 3 * tile.depth
 
 
+def computed(
+    case: Convolution, steer: Steering, suitable: Callable[[Layout], bool]
+) -> tuple[Array, DirectPlan]:
+    """The result by one of the suitable layouts, and its plan."""
+    steer.replace(direct_conv, candidates=preferring(suitable))
+    backend = Recorder("direct")
+    result = backend.compute(case)
+    (plan,) = backend.plans
+    assert suitable(plan.layout)
+    assert tuple(backend.launches) == plan.launches
+    return result, plan
+
+
 @on_the_emulator("dtype", cases=["float32", "bfloat16", "complex128"])
-@pytest.mark.parametrize("rows", [13, 21])
-def test_small_tiles_have_the_same_bits(dtype: str, rows: int, steer: Steering) -> None:
+@pytest.mark.parametrize("channels", [21, 24])
+def test_tiles_have_the_same_bits(dtype: str, channels: int, steer: Steering) -> None:
     """Which tile a call has depends on its batch as well."""
-    case = convolution("conv2d", (3, 21, 7, 9), (rows, 21, 3, 3), dtype, bias=True, padding=1)
-    case["weight"][rows // 2, 5, 1, 1] = np.inf
-    results, tiles = [], []
-    for most in (0, 99):
-        steer.replace(direct_conv, SMALL_TILES=most)
-        backend = Recorder("direct")
-        results.append(backend.compute(case))
-        (launch,) = backend.launches
-        tiles.append(tile_of(launch.instance))
-    assert tiles[0] != tiles[1] == direct_conv.SMALL
-    assert_same_bits(*results)
+    shapes = (3, channels, 7, 9), (13, channels, 3, 3)
+    case = convolution("conv2d", *shapes, dtype, bias=True, padding=1)
+    case["weight"][6, 5, 1, 1] = np.inf
+    results = [computed(case, steer, has_tile(tile))[0] for tile in direct_conv._tiles(dtype)]
+    for result in results[1:]:
+        assert_same_bits(results[0], result)
+
+
+SPLIT = {
+    "padded": ("conv2d", (3, 40, 4, 3), (9, 40, 5, 3), {"padding": (2, 1)}),
+    "one output": ("conv3d", (3, 3, 7, 6, 5), (5, 3, 7, 6, 5), {}),
+    "groups": ("conv1d", (2, 202, 5), (6, 101, 7), {"padding": 3, "groups": 2}),
+    # The last phases have fewer taps, and so fewer ranges.
+    "phases": ("conv_transpose1d", (2, 170, 3), (170, 3, 7), {"stride": 3}),
+}
+
+
+@on_the_emulator("kind", cases=SPLIT)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "complex128"])
+@pytest.mark.parametrize("segment", [128, 256])
+def test_split_sums(kind: str, dtype: str, segment: int, steer: Steering) -> None:
+    """One block for all ranges gives the same bits as a block for each, and so does any batch."""
+    function, input_shape, weight_shape, options = SPLIT[kind]
+    case = convolution(function, input_shape, weight_shape, dtype, bias=True, **options)
+    steer.replace(direct_conv, FEWEST_STEPS=128, _MOST_SEGMENT=segment)
+    steer.replace(direct_conv, _ENOUGH_WAVES=0)
+    split, plan = computed(case, steer, lambda layout: layout.splits > 1)
+    assert plan.segment == segment and plan.layout.splits > 1 and len(plan.launches) == 2
+    assert_convolution(split, case.defined, case.dtype)
+    for suitable in (
+        lambda layout: layout.splits == 1 and not is_small(layout.tile),
+        lambda layout: layout.splits == 1 and is_small(layout.tile),
+    ):
+        whole, plan = computed(case, steer, suitable)
+        assert plan.segment == segment and len(plan.launches) == 1
+        assert_same_bits(split, whole)
+    one = case.with_arrays(input=case["input"][1:2])
+    alone, plan = computed(one, steer, lambda layout: layout.splits > 1)
+    assert plan.layout.splits > 1
+    assert_same_bits(split[1:2], alone)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "splits"),
+    [
+        (conv((1, 512, 7, 7), (4096, 512, 7, 7)), True),
+        (conv((1, 1, 32, 32, 32), (1, 1, 31, 31, 31)), True),
+        (conv((1, 512, 14, 14), (512, 512, 3, 3), padding=1), False),
+        (conv((1, 64, 14, 14), (64, 64, 3, 3), padding=1), False),
+    ],
+)
+def test_few_outputs_are_split(geometry: ConvGeometry, splits: bool) -> None:
+    """Where a sample does not fill the GPU and has long sums; the batch changes no segment."""
+    plans = [
+        plan_of(replace(geometry, batch=n), np.float32, processor=HOPPER, kernel="direct")
+        for n in (1, 3, 64, 10**6)
+    ]
+    assert all(isinstance(plan, DirectPlan) for plan in plans)
+    assert len({plan.segment for plan in plans}) == 1
+    assert (plans[0].layout.splits > 1) == splits
+    assert (plans[0].segment > direct_conv.SEGMENT) == splits
+    assert plans[-1].layout.splits == 1, "its partial sums would exceed 32 MB"
+
+
+def test_few_rows_have_few_rows_in_a_tile() -> None:
+    for rows, most in ((1, 4), (3, 4), (4, 4), (5, 8), (16, 8), (64, 64)):
+        geometry = conv_transpose((8, 64, 512, 512), (64, rows, 5, 5), padding=2)
+        plan = plan_of(geometry, np.float32, processor=HOPPER, kernel="direct")
+        assert plan.layout.tile.rows == most
+
+
+def test_cycles_count_padded_work() -> None:
+    """A row more than a tile has costs a tile more, and a 133rd block a further block."""
+
+    def cycles(rows: int, positions: int) -> float:
+        geometry = conv((1, 64, positions), (rows, 64, 1))
+        question = Question(geometry, np.dtype(np.float32), "float32", HOPPER)
+        tile = direct_conv._TILES[4][0]
+        return direct_conv._layout(question, tile).issue
+
+    positions = 132 * 128
+    assert cycles(64, positions) == cycles(1, positions)
+    assert cycles(65, positions) == cycles(64, positions + 1) == 2 * cycles(64, positions)

@@ -48,7 +48,7 @@ def test_split_plans(forward: ConvGeometry, dtype: np.dtype[Any], processor: Pro
     question = Question(geometry, dtype, "float32", processor)
     plan = checked(partial(weight_gradient.plan, question), processor)
     layout, steps = (
-        plan.sums.layout,
+        plan.layout,
         geometry.channels * math.prod(axis.kernel for axis in geometry.axes),
     )
     assert layout.phases == 1
@@ -56,12 +56,12 @@ def test_split_plans(forward: ConvGeometry, dtype: np.dtype[Any], processor: Pro
     assert steps == 0 or (layout.splits - 1) * layout.split_steps < steps
     assert layout.split_steps % constant("direct_conv.cu", "SEGMENT") == 0
     tiles = layout.row_tiles * layout.position_tiles * geometry.groups
-    assert plan.sums.launch.grid == min(tiles * layout.splits, MOST)
+    assert plan.launch.grid == min(tiles * layout.splits, MOST)
     assert (plan.add is None) == (layout.splits == 1)
     itemsize = max(4, np.dtype(dtype).itemsize)
     if plan.add is not None:
         assert plan.workspace == layout.splits * math.prod(geometry.out_shape) * itemsize <= 2**25
-        assert steps < INT32_LIMIT or dict(plan.sums.launch.instance.defines)["RANK"] == "0"
+        assert steps < INT32_LIMIT or dict(plan.launch.instance.defines)["RANK"] == "0"
     else:
         assert plan.workspace == 0
 
@@ -73,7 +73,7 @@ def test_a_long_sum_fills_the_gpu() -> None:
         weight_gradient.as_convolution(forward), np.dtype(np.float32), "float32", HOPPER
     )
     plan = weight_gradient.plan(question)
-    assert 1.5 * HOPPER.multiprocessors < plan.sums.launch.grid <= 2 * HOPPER.multiprocessors
+    assert 1.5 * HOPPER.multiprocessors < plan.launch.grid <= 2 * HOPPER.multiprocessors
 
 
 @on_the_emulator("instance", cases=SUMS)

@@ -226,16 +226,6 @@ class DirectPlan(TiledPlan[Layout]):
 PLAN = DirectPlan
 
 
-# Multiply-adds in float32 that a multiprocessor makes in a cycle where a group fills the eight rows
-# of a thread; with fewer rows it makes fewer in proportion.
-_RATE, _THREAD_ROWS = 64, 8
-
-
-def rate(geometry: ConvGeometry) -> float:
-    """Return the multiply-adds that a multiprocessor makes in a cycle."""
-    return _RATE * min(1, geometry.rows / _THREAD_ROWS)
-
-
 SEGMENT = 128  # K steps; direct_conv.cu: a range is a whole number of segments
 FEWEST_STEPS = 512  # of a range, so that the partial sums are few beside the products
 _MOST_SEGMENT = 2048  # K steps; rounding errors of sums of one sign stay below 1e-6 of them

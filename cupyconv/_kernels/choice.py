@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from . import (
     streaming_conv,
     sum_splits,
     sums,
+    unfolded,
     weight_gradient,
 )
 from .fused import FusedPlan
@@ -64,15 +65,30 @@ OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits)
 # Names of all kernels for convolutions.
 KERNELS = tuple(dict.fromkeys(name for module in CONVOLUTIONS for name in module.PLANS))
 
+# Kernels that multiply channels, by the names for the unfolded form, in which taps are channels.
+# The pointwise kernels are none of them: they are for inputs whose neighbours lie together.
+UNFOLDED = {
+    unfolded.PREFIX + name: (module, name)
+    for module in (streaming_conv, matrix_conv)
+    for name in module.PLANS
+}
+
+# A rule says why others are faster than a kernel, or nothing.
+_Rule: TypeAlias = Callable[[Question], "Refusal | None"]
+
 _forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
 forced_kernel = _forced.get  # of the enclosing block
 
 
 @contextmanager
 def forced(kernel: str | None) -> Iterator[None]:
-    """Let convolutions run by one of `KERNELS` where it can: for tests and benchmarks."""
-    if kernel not in (None, *KERNELS):
-        raise ValueError(f"kernel must be one of {KERNELS}, got {kernel!r}")
+    """Let convolutions run by a kernel where it can: for tests and benchmarks.
+
+    It is one of `KERNELS`, or of `UNFOLDED` for the unfolded form.
+    """
+    known = (*KERNELS, *UNFOLDED)
+    if kernel not in (None, *known):
+        raise ValueError(f"kernel must be one of {known}, got {kernel!r}")
     token = _forced.set(kernel)
     try:
         yield
@@ -97,7 +113,7 @@ def kernel_of(plan: Plan) -> Kernel:
     return module
 
 
-_MODULES: dict[type, Any] = {module.PLAN: module for module in CONVOLUTIONS}
+_MODULES: dict[type, Any] = {module.PLAN: module for module in (*CONVOLUTIONS, unfolded)}
 
 
 def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
@@ -139,14 +155,14 @@ def candidates(
     processor: Processor,
     kernel: str | None = None,
 ) -> Iterator[tuple[str, Plan | Refusal]]:
-    """Yield which of `KERNELS` are asked, in order, each with its plan or why it has none."""
+    """Yield the names of kernels that are asked, each with its plan or why it has none."""
     if _is_empty(geometry):  # other kernels divide by its sizes, or load from where it would lie
         kernel = "direct"
     question = Question(geometry, dtype, precision, processor, forced=kernel is not None)
     engine = modes.engine_of(processor)
     for name, rule in IN_TURN.items():
         if kernel is None:
-            if name in ("portable", "hopper") and name != engine:
+            if name.removeprefix(unfolded.PREFIX) in {"portable", "hopper"} - {engine}:
                 continue
             refusal = rule(question) if rule else None
             yield name, refusal or _PLANS[name](question)
@@ -212,6 +228,37 @@ def _plan_fused(
         if strides == 1 and sums.packings_of(convolution, mode)[0] != (1, 1, 1):
             return "packing neighbouring outputs into rows saves more than pooling in the epilogue"
     return fused.plan(question, mode, engine, pooled, num_groups)
+
+
+# Taps as channels ------------------------------------------------------------------------------
+
+# The unfolded form is preferred from this many output channels on; and from this many taps on, or
+# fewer where windows overlap less and other kernels stage more inputs for each product.
+_UNFOLDED_ROWS, _UNFOLDED_TAPS, _UNFOLDED_STRIDED_TAPS = 16, 16, 8
+_UNFOLDED_SHARE = 0.75  # of the outputs, the others being left to the direct kernel
+
+
+def _refuse_unfolded(question: Question, rule: _Rule) -> Refusal | None:
+    """Return why kernels of one input channel are faster, or a kernel's own rule says so."""
+    form = unfolded.question_of(question)
+    if isinstance(form, str):
+        return form
+    taps, rows = form.geometry.channels, form.geometry.rows
+    strided = any(axis.step > 1 for axis in question.geometry.axes)
+    least = _UNFOLDED_STRIDED_TAPS if strided else _UNFOLDED_TAPS
+    if taps < least:
+        return f"its longest axis has {taps} taps, fewer than {least}"
+    share = _outputs(form.geometry) / _outputs(question.geometry)
+    if share < _UNFOLDED_SHARE:
+        return f"only {share:.0%} of its outputs have all of these taps"
+    if rows < _UNFOLDED_ROWS:
+        return f"its groups have {rows} output channels, fewer than {_UNFOLDED_ROWS}"
+    return rule(form)
+
+
+def _refuse_unfolded_few_channel(question: Question) -> Refusal:
+    """Return why the few-channel kernel is not compared in the unfolded form."""
+    return "its model is for inputs whose neighbours lie together"
 
 
 # One input channel in each group ---------------------------------------------------------------
@@ -524,8 +571,11 @@ def _refuse_parts(
 
 
 # The kernels in the order in which they are asked, each with the rule that stands before it.
-_Rule = Callable[[Question], "Refusal | None"]
 IN_TURN: dict[str, _Rule | None] = {
+    "unfolded-spans": partial(_refuse_unfolded, rule=_refuse_split_k),
+    "unfolded-portable": partial(_refuse_unfolded, rule=partial(_refuse_engine, engine="portable")),
+    "unfolded-hopper": partial(_refuse_unfolded, rule=partial(_refuse_engine, engine="hopper")),
+    "unfolded-streaming": partial(_refuse_unfolded, rule=_refuse_unfolded_few_channel),
     "gather": _refuse_gather,
     "depthwise": None,
     "pointwise": _refuse_pointwise,
@@ -539,4 +589,8 @@ IN_TURN: dict[str, _Rule | None] = {
 _PLANS: dict[str, Callable[[Question], Plan | Refusal]] = {
     **{name: plan for module in CONVOLUTIONS for name, plan in module.PLANS.items()},
     "pointwise": _plan_pointwise,
+    **{
+        full: partial(unfolded.plan, kernel=module, name=name)
+        for full, (module, name) in UNFOLDED.items()
+    },
 }

@@ -33,6 +33,7 @@ from strategies import (
     Convolution,
     convolution,
     drawn_convolution,
+    lay_out,
     scalar_or_each,
 )
 
@@ -185,6 +186,10 @@ def test_which_outputs_are_unfolded(
     found = _unfolding.parts(geometry)
     assert {part.axis for part in found} == set(outputs)
     assert tuple(part.outputs for part in found) == sum(outputs.values(), ())
+    for part in found:
+        axis = geometry.axes[part.axis]
+        assert part.first + part.geometry.axes[part.axis].size_in == axis.size_in
+        assert 0 <= part.first < axis.size_in
 
 
 @every_unfolded
@@ -203,6 +208,14 @@ def test_special_values(backend: NumpyBackend, bank: str) -> None:
         x.reshape(-1)[(i + 1) * x.size // 5] = value
         w[i].reshape(-1)[[0, -1]] = value
     test_convolution.check(backend, case.with_arrays(input=x, weight=w))
+
+
+@pytest.mark.parametrize("backend", forced_backends("unfolded-hopper", wgmma=True))
+def test_the_range_of_inputs_is_that_of_the_array(backend: NumpyBackend) -> None:
+    """The probe of a sample walks through the channels of the array, not through windows."""
+    case = convolution("conv1d", (2, 8, 40), (128, 1, 33), groups=8)
+    x = lay_out(np.random.default_rng(0), case["input"].transpose(0, 2, 1), "contiguous")
+    test_convolution.check(backend, case.with_arrays(input=x.transpose(0, 2, 1)))
 
 
 @every_unfolded

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .._strides import ConvStrides
 
 PREFIX = "unfolded-"  # of the name of a kernel that is asked for the unfolded form
-ORDER = "of the kernel, whose channels are the taps of one axis"
+ORDER = "of the kernel, with taps of one axis as channels; at padded ends of the direct kernel"
 UNIT = "Tensor Core"
 
 

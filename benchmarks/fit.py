@@ -17,12 +17,14 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from cupyconv import _geometry
+from cupyconv._arrays import Blueprint
 from cupyconv._geometry import ConvGeometry
 from cupyconv._gpus import named
 from cupyconv._kernels import choice
 from cupyconv._kernels.chips import Chip
 from cupyconv._kernels.costs import COSTS, Cost, terms
 from cupyconv._kernels.question import Question
+from cupyconv._strides import arranged, conv_strides
 
 from . import mine
 from .cases import Convolution
@@ -80,7 +82,10 @@ def _question(row: Row, forced: str | None, chip: Chip) -> Question:
     precision, case = RANDOM[row.precision], mine.parse(row.case, "")
     assert isinstance(case, Convolution)
     dtype, mode = precision.numpy_dtype(), precision.mode
-    return Question(geometry_of(case), dtype, mode, chip.processor, forced is not None)
+    geometry = geometry_of(case)
+    arrays = (Blueprint(shape, dtype) for shape in (case.input, case.weight, case.output))
+    geometry, _ = arranged(geometry, conv_strides(geometry, *arrays))
+    return Question(geometry, dtype, mode, chip.processor, forced is not None)
 
 
 def geometry_of(case: Convolution) -> ConvGeometry:

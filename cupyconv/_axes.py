@@ -1,4 +1,4 @@
-"""Axes of a convolution: which inputs its outputs take, and which axes can be one."""
+"""Axes of a convolution: which inputs its outputs take, and how a plan may arrange them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 
 from ._geometry import ConvGeometry
-from ._taps import AxisTaps
+from ._taps import NO_AXIS, AxisTaps
 
 # The batch for which kernels and sums are compared, as neither may depend on a call's batch.
 NOMINAL_BATCH = 64
 _MOST_JOINED = 2**30  # positions of an axis that two were joined to
+_FAR_APART = 3  # a stride with which neighbouring rows of outputs have few rows of inputs in common
 
 
 def mean_products(geometry: ConvGeometry) -> float:
@@ -91,3 +92,32 @@ def nominal(geometry: ConvGeometry) -> ConvGeometry:
     for axis in reversed(range(found.rank - 1)):
         found = joined(found, axis) or found
     return found
+
+
+def is_raised(geometry: ConvGeometry) -> bool:
+    """Return whether a 2-d convolution is planned as one of z and x: see `raised`."""
+    return (
+        not geometry.transposed
+        and geometry.rank == 2
+        and geometry.stride[0] >= _FAR_APART
+        and geometry.channels >= 2
+    )
+
+
+def raised(geometry: ConvGeometry) -> ConvGeometry:
+    """Return a 2-d convolution with a long stride along its first axis as one of z and x.
+
+    The dense kernel stages the inputs of each tap of z by themselves, but the inputs of all taps of
+    y together. A long stride leaves neighbouring rows few inputs in common, so nothing is lost, and
+    tiles take a fraction of the shared memory.
+    """
+    if not is_raised(geometry):
+        return geometry
+    first, last = geometry.axes
+    return replace(
+        geometry,
+        axes=(first, NO_AXIS, last),
+        stride=(geometry.stride[0], 1, geometry.stride[1]),
+        dilation=(geometry.dilation[0], 1, geometry.dilation[1]),
+        pads_before=(geometry.pads_before[0], 0, geometry.pads_before[1]),
+    )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ._arrays import Array
-from ._axes import is_pointwise, joined
+from ._axes import is_pointwise, is_raised, joined, raised
 from ._geometry import ConvGeometry
 from ._packing import c_strides, strides_of
-from ._taps import NO_AXIS
-
-_FAR_APART = 3  # a stride with which neighbouring rows of outputs have few rows of inputs in common
 
 
 def cast_strides(array: Array, dtype: np.dtype) -> tuple[int, ...]:
@@ -24,7 +20,11 @@ def cast_strides(array: Array, dtype: np.dtype) -> tuple[int, ...]:
 
 
 class ConvStrides(NamedTuple):
-    """Strides in elements: of the batch, groups and channels, or of groups, rows and channels."""
+    """Strides in elements: of the batch, groups and channels, or of groups, rows and channels.
+
+    Where taps became channels, `source` is the convolution before, in which each input has a place
+    of its own.
+    """
 
     input: tuple[int, int, int]
     weight: tuple[int, int, int]
@@ -32,6 +32,7 @@ class ConvStrides(NamedTuple):
     input_axes: list[int]
     weight_axes: list[int]
     out_axes: list[int]
+    source: tuple[ConvGeometry, ConvStrides] | None = None
 
     @property
     def share_inputs(self) -> bool:
@@ -56,6 +57,34 @@ class ConvStrides(NamedTuple):
             input_axes=self.input_axes[:axis] + self.input_axes[axis + 1 :],
             weight_axes=self.weight_axes[: axis + 1] + self.weight_axes[axis + 2 :],
             out_axes=self.out_axes[:axis] + self.out_axes[axis + 1 :],
+        )
+
+    def raised(self, geometry: ConvGeometry) -> ConvStrides:
+        """Return the strides of z and x for those of y and x, where a convolution is raised."""
+        if not is_raised(geometry):
+            return self
+        (in_y, in_x), (weight_y, weight_x), (out_y, out_x) = (
+            self.input_axes,
+            self.weight_axes,
+            self.out_axes,
+        )
+        return self._replace(
+            input_axes=[in_y, 0, in_x],
+            weight_axes=[weight_y, 0, weight_x],
+            out_axes=[out_y, 0, out_x],
+        )
+
+    def unfolded(self, geometry: ConvGeometry, axis: int) -> ConvStrides:
+        """Return the strides with the taps of an axis of `geometry` as input channels."""
+        taps, input_axes, weight_axes = geometry.axes[axis], [*self.input_axes], [*self.weight_axes]
+        input_axes[axis] *= taps.step
+        weight_axes[axis] = 0  # a single tap
+        return self._replace(
+            input=(*self.input[:2], taps.dilation * self.input_axes[axis]),
+            weight=(*self.weight[:2], self.weight_axes[axis]),
+            input_axes=input_axes,
+            weight_axes=weight_axes,
+            source=(geometry, self),
         )
 
 
@@ -92,37 +121,7 @@ def merged(geometry: ConvGeometry, strides: ConvStrides) -> tuple[ConvGeometry, 
     return geometry, strides
 
 
-def _raised(geometry: ConvGeometry, strides: ConvStrides) -> tuple[ConvGeometry, ConvStrides]:
-    """Return a 2-d convolution with a long stride along its first axis as one of z and x.
-
-    The dense kernel stages the inputs of each tap of z by themselves, but the inputs of all taps of
-    y together. A long stride leaves neighbouring rows few inputs in common, so nothing is lost, and
-    tiles take a fraction of the shared memory.
-    """
-    if (
-        geometry.transposed
-        or geometry.rank != 2
-        or geometry.stride[0] < _FAR_APART
-        or geometry.channels < 2
-    ):
-        return geometry, strides
-    first, last = geometry.axes
-    return (
-        replace(
-            geometry,
-            axes=(first, NO_AXIS, last),
-            stride=(geometry.stride[0], 1, geometry.stride[1]),
-            dilation=(geometry.dilation[0], 1, geometry.dilation[1]),
-            pads_before=(geometry.pads_before[0], 0, geometry.pads_before[1]),
-        ),
-        strides._replace(
-            input_axes=[strides.input_axes[0], 0, strides.input_axes[1]],
-            weight_axes=[strides.weight_axes[0], 0, strides.weight_axes[1]],
-            out_axes=[strides.out_axes[0], 0, strides.out_axes[1]],
-        ),
-    )
-
-
 def arranged(geometry: ConvGeometry, strides: ConvStrides) -> tuple[ConvGeometry, ConvStrides]:
     """Return a convolution as the planner is asked for it, and the strides of its arrays."""
-    return _raised(*merged(geometry, strides))
+    geometry, strides = merged(geometry, strides)
+    return raised(geometry), strides.raised(geometry)

@@ -205,7 +205,8 @@ def _either(draw: Draw, budget: Budget, transposed: bool) -> tuple[Convolution, 
 def _kernels(draw: Draw) -> Order:
     if draw.chance(0.4):
         return (None,)
-    return tuple(choice.KERNELS[i] for i in draw.rng.permutation(len(choice.KERNELS)))
+    every = (*choice.KERNELS, *choice.UNFOLDED)
+    return tuple(every[i] for i in draw.rng.permutation(len(every)))
 
 
 def _of_sizes(

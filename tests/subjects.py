@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels.launches import TARGETS, Instance
+from cupyconv._kernels.unfolded import UnfoldedPlan
 from planning import conv
 from strategies import Case, Convolution
 
@@ -129,6 +130,12 @@ def convolutions() -> tuple[ConvolutionSubject, ...]:
 def examples() -> dict[str, Example]:
     """An example for each name of a kernel for convolutions."""
     return {name: one for kernel in convolutions() for name, one in kernel.examples.items()}
+
+
+def order_of(plan: Any) -> tuple[object, ...]:
+    """What decides on the order in which a planned sum is added up."""
+    inner = plan.plan if isinstance(plan, UnfoldedPlan) else plan
+    return type(plan), type(inner), of_plan(inner).order(inner)
 
 
 def of_plan(plan: Any) -> ConvolutionSubject:

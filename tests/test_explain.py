@@ -297,7 +297,8 @@ def kernel_of(*args: Any, **options: Any) -> tuple[str, dict[str, str]]:
     engine = "hopper" if found.target == "sm_90a" else "portable"
     if found.kernel not in choice.IN_TURN or choice.forced_kernel():
         return found.kernel, found.refused
-    asked = [name for name in choice.IN_TURN if name not in {"hopper", "portable"} - {engine}]
+    others = {"hopper", "portable"} - {engine}
+    asked = [name for name in choice.IN_TURN if name.split("-")[-1] not in others]
     assert list(found.refused) == asked[: asked.index(found.kernel)]
     return found.kernel, found.refused
 

@@ -20,7 +20,7 @@ NAMES = sorted(path.stem for path in (PACKAGE / "_kernels").glob("*.py") if path
 MODULES = {name: importlib.import_module(f"cupyconv._kernels.{name}") for name in NAMES}
 # A kernel's module names its sources; what several of them use names none.
 KERNELS = {name for name, module in MODULES.items() if hasattr(module, "SOURCES")}
-COMPOSED = {"choice", "fused", "weight_gradient"}  # modules that know several kernels
+COMPOSED = {"choice", "fused", "unfolded", "weight_gradient"}  # modules that know several kernels
 
 
 def first_word(name: str) -> str:
@@ -34,7 +34,7 @@ HELPERS = {
     if name not in KERNELS and "_" in name and first_word(name) in set(map(first_word, KERNELS))
 }
 # Modules of the package that the plans may use: geometry, and words about arrays.
-BELOW = {"_arrays", "_axes", "_geometry", "_packing", "_strides", "_taps"}
+BELOW = {"_arrays", "_axes", "_geometry", "_packing", "_strides", "_taps", "_unfolding"}
 
 
 def imported(path: Path) -> Iterator[str]:

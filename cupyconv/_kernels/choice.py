@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from . import (
     streaming_conv,
     sum_splits,
     sums,
+    unfolded,
     weight_gradient,
 )
 from .chips import CHIPS, Chip
@@ -40,6 +41,7 @@ from .direct_conv import DirectPlan
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
+from .unfolded import UnfoldedPlan
 from .workspace import most_workspace
 
 if TYPE_CHECKING:
@@ -59,15 +61,26 @@ OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits)
 # Names of all kernels for convolutions.
 KERNELS = tuple(dict.fromkeys(name for module in CONVOLUTIONS for name in module.PLANS))
 
+# Kernels that multiply channels, by the names for the unfolded form, in which taps are channels.
+UNFOLDED = {
+    unfolded.PREFIX + name: (module, name)
+    for module in (streaming_conv, matrix_conv)
+    for name in module.PLANS
+}
+
 _forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
 forced_kernel = _forced.get  # of the enclosing block
 
 
 @contextmanager
 def forced(kernel: str | None) -> Iterator[None]:
-    """Let convolutions run by one of `KERNELS` where it can: for tests and benchmarks."""
-    if kernel not in (None, *KERNELS):
-        raise ValueError(f"kernel must be one of {KERNELS}, got {kernel!r}")
+    """Let convolutions run by a kernel where it can: for tests and benchmarks.
+
+    It is one of `KERNELS`, or of `UNFOLDED` for the unfolded form.
+    """
+    known = (*KERNELS, *UNFOLDED)
+    if kernel not in (None, *known):
+        raise ValueError(f"kernel must be one of {known}, got {kernel!r}")
     token = _forced.set(kernel)
     try:
         yield
@@ -92,7 +105,7 @@ def kernel_of(plan: Plan) -> Kernel:
     return module
 
 
-_MODULES: dict[type, Any] = {module.PLAN: module for module in CONVOLUTIONS}
+_MODULES: dict[type, Any] = {module.PLAN: module for module in (*CONVOLUTIONS, unfolded)}
 
 
 def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
@@ -177,8 +190,8 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
     times: dict[str, float] = {}
     refused: dict[str, Refusal] = {}
     engine, most = modes.engine_of(question.processor), most_workspace(question)
-    for name in KERNELS:
-        if name in ("portable", "hopper") and name != engine:
+    for name in _PLANS:
+        if name.removeprefix(unfolded.PREFIX) in {"portable", "hopper"} - {engine}:
             continue
         plan = plan_alone(name, question)
         if isinstance(plan, str):
@@ -201,6 +214,10 @@ def plan_alone(kernel: str, question: Question) -> Plan | Refusal:
 def time_of(kernel: str, plan: Plan, question: Question, chip: Chip | None = None) -> float:
     """Return the microseconds that a kernel should take on a GPU, by default on its target's."""
     chip = chip or CHIPS[question.processor.target]
+    if isinstance(plan, UnfoldedPlan):
+        name = kernel.removeprefix(unfolded.PREFIX)
+        ends = sum(time_of("direct", end, question, chip) for end in plan.ends)
+        return ends + time_of(name, plan.plan, question, chip)
     return microseconds(kernel, plan, question, kernel_of(plan).UNIT, chip)
 
 
@@ -213,7 +230,7 @@ def _with_times(
         for name, time in times.items()
         if time > times[taken]
     }
-    return {name: text for name in KERNELS if (text := (refused | slower).get(name))}
+    return {name: text for name in _PLANS if (text := (refused | slower).get(name))}
 
 
 def _is_empty(geometry: ConvGeometry) -> bool:
@@ -345,5 +362,9 @@ def _copied(geometry: ConvGeometry) -> int:
 
 
 _PLANS: dict[str, Callable[[Question], Plan | Refusal]] = {
-    name: plan for module in CONVOLUTIONS for name, plan in module.PLANS.items()
+    **{name: plan for module in CONVOLUTIONS for name, plan in module.PLANS.items()},
+    **{
+        full: partial(unfolded.plan, kernel=module, name=name)
+        for full, (module, name) in UNFOLDED.items()
+    },
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .._geometry import ConvGeometry
 from .._packing import long_reciprocal
+from .._taps import on_three_axes
 from .launches import Instance, Launch
 from .members import CALL, Members, Template, axis_taps, struct
 from .memory import along_three_axes, weight_strides
@@ -87,7 +88,8 @@ def template(
     counted : int
         Counters of split-K slices, which the kernel sets to zero.
     """
-    judged = _judged(geometry, summation, strides) if summation.mode.scaled else {}
+    source = strides.source or (geometry, strides)
+    judged = _judged(*source) if summation.mode.scaled else {}
     members = {
         "weight": CALL,
         "packed": CALL,
@@ -104,7 +106,7 @@ def template(
         "folds": summation.folds,
         "axis": matrix_axes(summation, strides),
         "input": CALL,
-        "lines": lines_of(geometry, strides, summation.mode.itemsize),
+        "lines": lines_of(*source, summation.mode.itemsize),
         **judged,
         "arrived": CALL if summation.spans > 1 else 0,
         "counted": counted,
@@ -112,7 +114,7 @@ def template(
     return Template(SOURCE, members)
 
 
-def _judged(geometry: ConvGeometry, summation: Sum, strides: ConvStrides) -> Members:
+def _judged(geometry: ConvGeometry, strides: ConvStrides) -> Members:
     """Return the members that describe the inputs, whose range decides their scale."""
     groups = 1 if strides.share_inputs else geometry.groups
     return {
@@ -120,7 +122,7 @@ def _judged(geometry: ConvGeometry, summation: Sum, strides: ConvStrides) -> Mem
         "sample_shifts": CALL,
         "batch": max(1, geometry.batch),
         "input_channels": groups * geometry.channels,
-        "input_size": [axis.size_in for axis in summation.taps],
+        "input_size": [axis.size_in for axis in on_three_axes(geometry.axes)],
         "input_batch": strides.input[0],
         "input_channel": strides.input[2],
         "input_axis": along_three_axes(strides.input_axes),

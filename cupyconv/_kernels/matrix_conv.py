@@ -203,15 +203,17 @@ def _sum(
     if spans > 1:
         found = [sums.split(one, spans) for one in found]
     found = [one for pairs in found for one in (pairs, sums.one_by_one(pairs)) if one]
-    first = found[0].fold
+    if len(found) == 1:
+        return found[0]
 
-    def cycles(summation: Sum) -> float:
-        tiled = tiling(Task(summation, geometry.batch, geometry.groups, engine, processor, window))
+    def task(summation: Sum) -> Task:
         several = 1 < geometry.axes[-1].phases < summation.fold[2].count
-        doubt = _GAIN if summation.fold == first else _SEVERAL_PLACES if several else 1
-        return tiled.cycles * doubt if tiled else math.inf
+        doubt = _GAIN if summation.fold == found[0].fold else _SEVERAL_PLACES if several else 1
+        batch, groups = geometry.batch, geometry.groups
+        return Task(summation, batch, groups, engine, processor, window, doubt)
 
-    return min(found, key=cycles) if len(found) > 1 else found[0]
+    best = tiling(*map(task, found))
+    return best.summation if best else found[0]
 
 
 def plan_split_k(question: Question) -> MatrixPlan | Refusal:

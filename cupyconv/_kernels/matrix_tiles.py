@@ -35,6 +35,8 @@ class Tiling:
 
     Attributes
     ----------
+    summation : Sum
+        The sum of an output.
     shape : Shape
         What the kernel is built for.
     tile, tiles : tuple of int
@@ -62,18 +64,15 @@ class Tiling:
         Whether weights are copied once for all tiles of a block.
     shared : int
         Bytes of shared memory.
-    stacked : int
-        Outputs along y of a position.
     stores_most : bool
         Whether storing a tile takes about as long as its products.
-    spans : int
-        Split-K slices of a sum.
     apart : bool
         Whether several blocks compute the slices of a tile, not one block in turn.
     cycles : float
         The model's time.
     """
 
+    summation: Sum
     shape: Shape
     tile: tuple[int, ...]
     tiles: tuple[int, ...]
@@ -92,11 +91,19 @@ class Tiling:
     group: int
     resident: bool
     shared: int
-    stacked: int
     stores_most: bool
-    spans: int
     apart: bool
     cycles: float
+
+    @property
+    def stacked(self) -> int:
+        """Outputs along y of a position."""
+        return self.summation.stacked
+
+    @property
+    def spans(self) -> int:
+        """Split-K slices of a sum."""
+        return self.summation.spans
 
     @property
     def count(self) -> int:
@@ -163,6 +170,8 @@ class Task:
         The GPU.
     window : int
         2 where outputs are pooled two by two along y and x, else 1.
+    factor : float
+        A factor of the cycles where tasks are compared.
     """
 
     summation: Sum
@@ -171,66 +180,177 @@ class Task:
     engine: str
     processor: Processor
     window: int = 1
+    factor: float = 1
 
 
-def tiling(task: Task) -> Tiling | None:
+class _Block(NamedTuple):
+    """What the tiles of a shape have in common, whatever the sum is.
+
+    Attributes
+    ----------
+    shape, number
+        The shape, and its place among the shapes that are tried.
+    columns : int
+        Columns of a tile; stacked ones count once.
+    declared : int
+        Bytes of ``struct Shared``.
+    narrow, slower : float
+        Factors of the time of products, and of a tile.
+    pace, fast_pace : float
+        Values that are copied in a cycle: by the engine's producers, and by Hopper's.
+    """
+
+    shape: Shape
+    number: int
+    columns: int
+    declared: int
+    narrow: float
+    pace: float
+    fast_pace: float
+    slower: float
+
+
+@lru_cache(maxsize=64)
+def _blocks(kinds: tuple[Shape, ...], mode: Mode, engine: str, window: int) -> tuple[_Block, ...]:
+    """Return what the tiles of shapes have in common, whatever the sum is."""
+    blocks = []
+    for number, shape in enumerate(kinds):
+        # Narrow instructions take as long as wider ones, and so do short turns.
+        short = engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
+        paces = (
+            _STAGED_A_CYCLE * (4 * shape.staging_teams(mode, name, window) - 1)
+            for name in (engine, "hopper")
+        )
+        blocks.append(
+            _Block(
+                shape,
+                number,
+                shape.columns // (stacked(mode, engine) if window > 1 else 1),
+                _declared(shape, mode, engine, window),
+                max(_SHORT_TURNS if short else 1.1, 128 / shape.segment),
+                *paces,
+                _ONE_TEAM if shape.teams == 1 else 1,
+            )
+        )
+    return tuple(blocks)
+
+
+def tiling(*tasks: Task) -> Tiling | None:
     """Return the tiling that takes the fewest cycles; None where nothing fits shared memory.
 
-    No pooling window lies in two tiles.
+    The tasks differ in their sums and factors alone. No pooling window lies in two tiles.
     """
-    mode = task.summation.mode
-    if task.summation.spans > 1:
-        found_shapes = span_shapes(mode)
+    mode, window, engine = tasks[0].summation.mode, tasks[0].window, tasks[0].engine
+    if tasks[0].summation.spans > 1:
+        kinds = span_shapes(mode)
     else:
-        found_shapes = (shapes if task.window == 1 else pool_shapes)(mode, task.engine)
+        kinds = (shapes if window == 1 else pool_shapes)(mode, engine)
+    trials = sorted(
+        (_least_of_shape(task, block) * task.factor, number, block.number, block)
+        for number, task in enumerate(tasks)
+        for block in _blocks(kinds, mode, engine, window)
+    )
     # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
-    for samples in (min(task.batch, _MOST_SAMPLES), 1):
-        best = None
-        for shape in found_shapes:
-            most = best.cycles if best else math.inf
-            for found in candidates(task, shape, samples, most):
-                if best is None or (found.cycles, -found.tile[3]) < (best.cycles, -best.tile[3]):
-                    best = found
+    for samples in (_MOST_SAMPLES, 1):
+        best, key = None, (math.inf,)
+        for least, number, _, block in trials:
+            if least > key[0]:
+                break
+            task = tasks[number]
+            for found in candidates(task, block, samples, key[0] / task.factor):
+                other = (found.cycles * task.factor, number, -found.tile[3], block.number)
+                if other < key:
+                    best, key = found, other
         if best:
             return best
     return None
 
 
-@lru_cache(maxsize=256)
+def _least_of_shape(task: Task, block: _Block) -> float:
+    """Return a lower bound of the cycles with a shape: with full tiles that stage nothing."""
+    summation, shape = task.summation, block.shape
+    positions = task.batch * math.prod(summation.sizes)
+    tiles = task.groups * summation.phases * _row_tiles(summation, shape)
+    tiles *= -(-positions // block.columns)
+    return least_cycles(task, block, _Work(tiles, _product_cycles(summation, block)))
+
+
+def candidates(task: Task, block: _Block, samples: int, most: float) -> Iterator[Tiling]:
+    """Yield tilings of at most `samples` samples.
+
+    Some tilings that take more cycles than others, or than `most`, are left out.
+    """
+    summation, shape = task.summation, block.shape
+    if summation.depth * summation.steps_inside > MAX_STEPS:
+        return
+    (z, y, x), (_, axis_y, axis_x) = summation.sizes, summation.axes
+    row_tiles, products = _row_tiles(summation, shape), _product_cycles(summation, block)
+    units = row_tiles * task.groups * summation.phases
+    values = _values(summation)
+    # The cycles are Hopper's. Products by mma take longer, so that few producer warps matter only
+    # where an input has a single tap.
+    few = summation.steps_inside <= axis_y.lattices * axis_x.lattices
+    pace, slower = block.pace if few else block.fast_pace, 1 if axis_x.pairs else _SINGLE
+    most_samples = min(samples, task.batch)
+    for held, depth, height, width, row_pitch, by_rows in _boxes(summation, block, task.window):
+        tile = (min(held, most_samples), depth, height, width)
+        row, lines = width + axis_x.halo, height + axis_y.halo
+        if axis_x.pairs:
+            row += row % 2
+        extent = (lines, min(row_pitch, row))
+        staged = values * tile[0] * depth * (lines * extent[1]) / pace
+        staged *= slower * (1 + 12 / width)
+        stores = _store_cycles(task, shape, row_tiles, tile)
+        tiles = (-(-task.batch // tile[0]), -(-z // depth), -(-y // height), -(-x // width))
+        work = _Work(units * math.prod(tiles), products, staged, stores)
+        if least_cycles(task, block, work) <= most:
+            box = _Box(tile, tiles, extent, row_pitch, row, by_rows)
+            found = _fitted(task, block, box, work)
+            if found:
+                most = min(most, found.cycles)
+                yield found
+
+
+@lru_cache(maxsize=1024)
+def _widths(size: int, unit: int, columns: int) -> tuple[int, ...]:
+    """Return widths that divide a row of `size` positions evenly, the widest first."""
+    even = {even_parts(size, widest) for widest in (*range(8, columns + 1, 8), columns)}
+    widths = {whole_multiple(width, unit) if width < size else width for width in even}
+    return tuple(sorted(widths, reverse=True))
+
+
 def _boxes(
-    summation: Sum, shape: Shape, window: int
-) -> tuple[tuple[int, int, int, int, bool], ...]:
-    """Return candidate tiles: samples, z, y, x, and whether each row is a column tile."""
-    found = []
-    z, y, x = (axis.taps.positions(0) for axis in summation.axes)
-    columns = shape.columns // summation.stacked
+    summation: Sum, block: _Block, window: int
+) -> Iterator[tuple[int, int, int, int, int, bool]]:
+    """Yield tiles: samples, z, y, x, the chunks of a row, and whether each is a column tile."""
+    _, axis_y, axis_x = summation.axes
+    (z, y, x), unit, columns = summation.sizes, summation.unit, block.columns
     # Tiles begin with a pooling window and with a whole period of spread inputs.
-    window = math.lcm(window, summation.axes[1].spread, summation.stacked) // summation.stacked
-    unit = math.lcm(summation.unit, summation.axes[2].spread)
-    widths = set()
-    for widest in (*range(8, columns + 1, 8), columns):
-        width = even_parts(x, widest)
-        widths.add(whole_multiple(width, unit) if width < x else width)
-    for width in sorted(widths, reverse=True):
-        rows = columns // shape.segment
-        if width <= shape.segment and (rows >= y or rows % window == 0):
-            found.append((1, 1, min(y, rows), width, True))
-        pitch = _row_pitch(summation, width)
-        height = min(y, (columns - width) // pitch + 1)
+    window = math.lcm(window, axis_y.spread, axis_y.stacked) // axis_y.stacked
+    shares_padding = axis_x.taps.step == axis_x.taps.phases == 1
+    rows = columns // block.shape.segment
+    rows_suit = rows >= y or rows % window == 0
+    for width in _widths(x, math.lcm(unit, axis_x.spread), columns):
+        pitch = width + axis_x.halo
+        if rows_suit and width <= block.shape.segment:
+            row_pitch = max(whole_multiple(pitch, unit), block.shape.segment)
+            yield 1, 1, min(y, rows), width, row_pitch, True
+        if width >= x and shares_padding:
+            # The padding after one row is the padding before the next one.
+            pitch = max(width, pitch - axis_x.absent, axis_x.absent + axis_x.taps.size_in)
+        pitch = whole_multiple(pitch, unit)
+        height = (columns - width) // pitch + 1
         if height < y:
             height -= height % window
             if height == 0:
                 continue
             height = min(y, whole_multiple(even_parts(y, height), window))
-        planes = 1
-        if height == y:
-            plane = pitch * (y + summation.axes[1].halo)
-            planes = (columns - (y - 1) * pitch - width) // plane + 1
-        depth = min(z, planes, 32)
-        depth = even_parts(z, depth)
-        samples = planes // depth if depth == z else 1
-        found.append((samples, depth, height, width, False))
-    return tuple(found)
+        if height < y:
+            yield 1, 1, height, width, pitch, False
+            continue
+        planes = (columns - (y - 1) * pitch - width) // (pitch * (y + axis_y.halo)) + 1
+        depth = even_parts(z, min(z, planes, 32))
+        yield planes // depth if depth == z else 1, depth, y, width, pitch, False
 
 
 def _groups_of_sum(summation: Sum, group: int) -> int:
@@ -267,18 +387,6 @@ def _rings(summation: Sum, slabs: int, staying: bool) -> Iterator[tuple[int, int
     yield from ((short, *ring) for ring in _RINGS)
 
 
-def _row_pitch(summation: Sum, width: int) -> int:
-    """Return the 16-byte chunks of a row.
-
-    Where a tile has whole rows, the padding after one row is the padding before the next one.
-    """
-    axis = summation.axes[2]
-    pitch = width + axis.halo
-    if width >= axis.taps.positions(0) and axis.taps.step == axis.taps.phases == 1:
-        pitch = max(width, pitch - axis.absent, axis.absent + axis.taps.size_in)
-    return whole_multiple(pitch, summation.unit)
-
-
 class _Box(NamedTuple):
     """The positions of a tile, and how its inputs lie in shared memory.
 
@@ -294,58 +402,14 @@ class _Box(NamedTuple):
     by_rows: bool
 
 
-def candidates(task: Task, shape: Shape, samples: int, most: float) -> Iterator[Tiling]:
-    """Yield tilings of at most `samples` samples.
-
-    Some tilings that take more cycles than others, or than `most`, are left out.
-    """
-    summation, multiprocessors = task.summation, task.processor.multiprocessors
-    if summation.depth * summation.steps_inside > MAX_STEPS:
-        return
-    products = _product_cycles(task, shape)
-    values, pace, slower = _staging(task, shape)
-    row_tiles = _row_tiles(summation, shape)
-    units = row_tiles * task.groups * summation.phases
-    for most_samples, *inner, by_rows in _boxes(summation, shape, task.window):
-        tile = (min(samples, most_samples), *inner)
-        box = _box(task, shape, tile, by_rows)
-        staged = values * tile[0] * tile[1] * math.prod(box.extent) / pace
-        staged *= slower * (1 + 12 / tile[3])
-        stores = _store_cycles(task, shape, row_tiles, tile)
-        count = units * math.prod(box.tiles)
-        work = _Work(summation, shape, count, multiprocessors, products, staged, stores)
-        if least_cycles(work) <= most:
-            found = _fitted(task, shape, box, work)
-            if found:
-                most = min(most, found.cycles)
-                yield found
-
-
 def _row_tiles(summation: Sum, shape: Shape) -> int:
     """Return the tiles along the rows of the matrix product."""
     return -(-summation.matrix_rows // shape.rows)
 
 
-def _box(task: Task, shape: Shape, tile: tuple[int, ...], by_rows: bool) -> _Box:
-    """Return how the inputs of a tile lie in shared memory."""
-    summation = task.summation
-    _, y, x = summation.axes
-    sizes = (task.batch, *(axis.taps.positions(0) for axis in summation.axes))
-    tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
-    if by_rows:
-        row_pitch = max(whole_multiple(tile[3] + x.halo, summation.unit), shape.segment)
-    else:
-        row_pitch = _row_pitch(summation, tile[3])
-    x_extent = tile[3] + x.halo
-    if x.pairs:
-        x_extent += x_extent % 2
-    extent = (tile[2] + y.halo, min(row_pitch, x_extent))
-    return _Box(tile, tiles, extent, row_pitch, x_extent, by_rows)
-
-
-def _fitted(task: Task, shape: Shape, box: _Box, work: _Work) -> Tiling | None:
+def _fitted(task: Task, block: _Block, box: _Box, work: _Work) -> Tiling | None:
     """Return the tiling of a box, None where it exceeds shared memory or the kernel's counters."""
-    summation, mode = task.summation, task.summation.mode
+    summation, mode, shape = task.summation, task.summation.mode, block.shape
     (samples, depth, height, _), x = box.tile, summation.axes[2]
     reach = _reach(summation, box)
     if any(r >= limit for r, limit in zip(reach, _REACHES, strict=True)):
@@ -359,7 +423,7 @@ def _fitted(task: Task, shape: Shape, box: _Box, work: _Work) -> Tiling | None:
     row_tiles = _row_tiles(summation, shape)
     # With a single row of tiles, and sums in one slice, weights stay where there is room.
     one_row_tile = row_tiles * task.groups * summation.phases * summation.spans == 1
-    fixed = _declared(shape, mode, task.engine, task.window) + slots * _OF_CHUNK
+    fixed = block.declared + slots * _OF_CHUNK
     fixed += 4 * summation.stacked * (summation.depth * summation.steps_inside + _AHEAD)
     if x.in_odd_lattices:
         fixed += slots * _OF_PAIR
@@ -374,8 +438,9 @@ def _fitted(task: Task, shape: Shape, box: _Box, work: _Work) -> Tiling | None:
     resident = one_row_tile and weight_stages == _groups_of_sum(summation, group)
     deep = _deep(summation, shape.loads(mode, task.engine), stages)
     copied = 0 if resident else summation.mean_steps * shape.slabs * mode.slab_bytes
-    cycles, apart = _cycles(work, copied)
+    cycles, apart = _cycles(task, block, work, copied)
     return Tiling(
+        summation=summation,
         shape=shape,
         tile=box.tile,
         tiles=box.tiles,
@@ -394,9 +459,7 @@ def _fitted(task: Task, shape: Shape, box: _Box, work: _Work) -> Tiling | None:
         resident=resident,
         group=group,
         shared=shared,
-        stacked=summation.stacked,
         stores_most=task.window == 1 and work.stores > 1.3 * work.products,
-        spans=summation.spans,
         apart=apart,
         cycles=cycles,
     )
@@ -415,26 +478,18 @@ def _reach(summation: Sum, box: _Box) -> tuple[int, ...]:
     )
 
 
-def _product_cycles(task: Task, shape: Shape) -> float:
+def _product_cycles(summation: Sum, block: _Block) -> float:
     """Return the cycles of the products of a tile."""
-    summation, mode = task.summation, task.summation.mode
+    mode, shape = summation.mode, block.shape
     products = summation.mean_steps * shape.rows * shape.columns * mode.block * mode.products
-    # Narrow instructions take as long as wider ones, and so do short turns.
-    short = task.engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
-    return products / mode.rate * max(_SHORT_TURNS if short else 1.1, 128 / shape.segment)
+    return products / mode.rate * block.narrow
 
 
-def _staging(task: Task, shape: Shape) -> tuple[float, float, float]:
-    """Return values to copy for a position of a tile, values a cycle, and a factor of the time."""
-    summation, mode = task.summation, task.summation.mode
+def _values(summation: Sum) -> float:
+    """Return the values to copy for a position of a tile."""
     z, y, x = summation.axes
-    lattices = y.lattices * x.lattices
-    # The cycles are Hopper's. Products by mma take longer, so that few producer warps matter only
-    # where an input has a single tap.
-    engine = task.engine if summation.steps_inside <= lattices else "hopper"
-    producers = 4 * shape.staging_teams(mode, engine, task.window) - 1
-    values = summation.blocks * mode.block * summation.halves / 2 * lattices * z.most_taps
-    return values, _STAGED_A_CYCLE * producers, 1 if x.pairs else _SINGLE
+    blocks = summation.blocks * summation.mode.block * summation.halves / 2
+    return blocks * (y.lattices * x.lattices) * z.most_taps
 
 
 def _store_cycles(task: Task, shape: Shape, row_tiles: int, tile: tuple[int, ...]) -> float:
@@ -470,60 +525,51 @@ def _chunks(
 
 
 class _Work(NamedTuple):
-    """What the time of tiles depends on but for their weights.
+    """Tiles, and the cycles in which a split-K slice of one is computed, staged and stored."""
 
-    Products, staging and stores are the cycles of one split-K slice of a tile.
-    """
-
-    summation: Sum
-    shape: Shape
     tiles: int
-    multiprocessors: int
     products: float
-    staged: float
-    stores: float
+    staged: float = 0
+    stores: float = 0
 
 
-def least_cycles(work: _Work) -> float:
+def least_cycles(task: Task, block: _Block, work: _Work) -> float:
     """Return a lower bound of the cycles, as if tiles copied no weights.
 
     Most candidates exceed another tiling's cycles already by this bound.
     """
-    return _cycles(work, 0)[0]
+    return _cycles(task, block, work, 0)[0]
 
 
-def _cycles(work: _Work, weights: float) -> tuple[float, bool]:
+def _cycles(task: Task, block: _Block, work: _Work, weights: float) -> tuple[float, bool]:
     """Return the cycles of the tiles, and whether several blocks share a tile's split-K slices.
 
     The weights of a slice have `weights` bytes that are not in shared memory yet.
     """
-    summation, shape, tiles, multiprocessors, products, staged, stores = work
+    tiles, products, staged, stores = work
+    multiprocessors, spans = task.processor.multiprocessors, task.summation.spans
     hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
-
-    def computed(blocks: int) -> float:
-        """Return the cycles of a slice of a tile, where `blocks` blocks copy weights at a time."""
-        copied = min(blocks, multiprocessors) * weights / _BROUGHT_A_CYCLE
-        return max(hidden, copied) + _TILE_CYCLES
-
-    slower = _ONE_TEAM if shape.teams == 1 else 1
     waves = -(-tiles // multiprocessors)
-    if summation.spans == 1:
-        return waves * (computed(tiles) + stores) * slower, False
+    # All blocks together copy the weights of their slices.
+    computed = max(hidden, min(tiles, multiprocessors) * weights / _BROUGHT_A_CYCLE) + _TILE_CYCLES
+    if spans == 1:
+        return waves * (computed + stores) * block.slower, False
 
     def passed(blocks: int) -> float:
         """Return the cycles in which `blocks` blocks write their partial sums, or read them."""
         together = min(blocks, multiprocessors) / _BROUGHT_A_CYCLE
-        return shape.partial_bytes * max(1 / _PASSED_A_CYCLE, together)
+        return block.shape.partial_bytes * max(1 / _PASSED_A_CYCLE, together)
 
     # The partial sums are written, and read by the block that adds them.
-    spans, slices = summation.spans, tiles * summation.spans
-    apart = -(-slices // multiprocessors) * (computed(slices) + passed(slices))
+    slices = tiles * spans
+    copied = min(slices, multiprocessors) * weights / _BROUGHT_A_CYCLE
+    apart = -(-slices // multiprocessors) * (max(hidden, copied) + _TILE_CYCLES + passed(slices))
     apart += waves * (spans * passed(tiles) + stores)
-    kept = 0 if summation.mode.keeps_slices else 2 * passed(tiles)
-    together = waves * (spans * (computed(tiles) + kept) + stores)
-    if apart < together and slices * shape.partial_bytes <= MOST_PARTIAL:
-        return apart * slower, True
-    return together * slower, False
+    kept = 0 if task.summation.mode.keeps_slices else 2 * passed(tiles)
+    together = waves * (spans * (computed + kept) + stores)
+    if apart < together and slices * block.shape.partial_bytes <= MOST_PARTIAL:
+        return apart * block.slower, True
+    return together * block.slower, False
 
 
 def _deep(summation: Sum, loads: int, stages: int) -> int:

@@ -89,7 +89,7 @@ class Axis:
         both, rest = divmod(self.most_taps, 2 * self.apart)
         return both * self.apart + min(rest, self.apart)
 
-    @property
+    @cached_property
     def absent(self) -> int:
         """Inputs before the array that are staged, in the one phase."""
         _, count, offset = self.taps.progression(0)
@@ -179,6 +179,11 @@ class Sum:
     group: int
     halves: int
     spans: int = 1
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Positions of a phase along z, y and x, where it has most."""
+        return tuple(axis.taps.positions(0) for axis in self.axes)
 
     @property
     def stacked(self) -> int:

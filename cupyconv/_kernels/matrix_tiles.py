@@ -245,20 +245,18 @@ def tiling(*tasks: Task) -> Tiling | None:
         kinds = span_shapes(mode)
     else:
         kinds = (shapes if window == 1 else pool_shapes)(mode, engine)
-    trials = sorted(
-        (_least_of_shape(task, block) * task.factor, number, block.number, block)
-        for number, task in enumerate(tasks)
-        for block in _blocks(kinds, mode, engine, window)
-    )
+    blocks = _blocks(kinds, mode, engine, window)
+    trials = [_Trial(task, number, block) for number, task in enumerate(tasks) for block in blocks]
+    trials.sort(key=lambda trial: trial.least * trial.task.factor)
     # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
     for samples in (_MOST_SAMPLES, 1):
         best, key = None, (math.inf,)
-        for least, number, _, block in trials:
-            if least > key[0]:
+        for trial in trials:
+            factor = trial.task.factor
+            if trial.least * factor > key[0]:
                 break
-            task = tasks[number]
-            for found in candidates(task, block, samples, key[0] / task.factor):
-                other = (found.cycles * task.factor, number, -found.tile[3], block.number)
+            for found in candidates(trial, samples, key[0] / factor):
+                other = (found.cycles * factor, trial.number, -found.tile[3], trial.block.number)
                 if other < key:
                     best, key = found, other
         if best:
@@ -266,46 +264,103 @@ def tiling(*tasks: Task) -> Tiling | None:
     return None
 
 
-def _least_of_shape(task: Task, block: _Block) -> float:
-    """Return a lower bound of the cycles with a shape: with full tiles that stage nothing."""
-    summation, shape = task.summation, block.shape
-    positions = task.batch * math.prod(summation.sizes)
-    tiles = task.groups * summation.phases * _row_tiles(summation, shape)
-    tiles *= -(-positions // block.columns)
-    return least_cycles(task, block, _Work(tiles, _product_cycles(summation, block)))
+class _Trial:
+    """A task with one of the shapes, and what all its tiles have in common.
+
+    Attributes
+    ----------
+    task, block
+        The task, and the shape.
+    number : int
+        The place of the task among the tasks that are compared.
+    row_tiles, units : int
+        Tiles along the rows of the matrix product, and over all rows, groups and phases.
+    products : float
+        Cycles of the products of a tile.
+    values, pace, slower : float
+        Values to copy for a position that shares no inputs, values that are copied in a cycle, and
+        a factor of this time.
+    lines : float
+        Lines of outputs for each line of positions.
+    least : float
+        A lower bound of the cycles: it counts full tiles, and each position's inputs once.
+    """
+
+    def __init__(self, task: Task, number: int, block: _Block) -> None:
+        summation, mode, shape = task.summation, task.summation.mode, block.shape
+        z, y, x = summation.axes
+        self.task, self.number, self.block = task, number, block
+        self.row_tiles = -(-summation.matrix_rows // shape.rows)
+        self.units = self.row_tiles * task.groups * summation.phases
+        products = summation.mean_steps * shape.rows * shape.columns * mode.block * mode.products
+        self.products = products / mode.rate * block.narrow
+        lattices = y.lattices * x.lattices
+        blocks = summation.blocks * mode.block * summation.halves / 2
+        self.values = blocks * lattices * z.most_taps
+        # The cycles are Hopper's. Products by mma take longer, so that few producer warps matter
+        # only where an input has a single tap.
+        self.pace = block.pace if summation.steps_inside <= lattices else block.fast_pace
+        self.slower = 1 if x.pairs else _SINGLE
+        # Without chains of products the length of a weight stage changes no sum.
+        self.groups = (summation.group, summation.group)
+        if mode.parts == 1 and shape.slabs == 2:
+            inside = max(1, summation.depth * summation.steps_inside)
+            self.groups = (even_parts(inside, mode.group // 2), even_parts(inside, mode.group))
+        self.step_bytes = shape.slabs * mode.slab_bytes
+        self.may_stay = self.units * summation.spans == 1
+        self.copied = summation.mean_steps * self.step_bytes
+        self.lines = summation.matrix_rows / self.row_tiles / summation.fold[2].count
+        positions, multiprocessors = (
+            task.batch * summation.positions,
+            task.processor.multiprocessors,
+        )
+        tiles = self.units * -(-positions // block.columns)
+        each = positions * self.units / multiprocessors / -(-tiles // multiprocessors)
+        staged = self.values * each / self.pace * self.slower
+        self.least = least_cycles(
+            self, tiles, staged, self.stores(each / block.columns, block.columns)
+        )
+
+    def stores(self, lines: float, width: int) -> float:
+        """Return the cycles in which a tile of some lines of positions is stored, or pooled."""
+        shape, summation = self.block.shape, self.task.summation
+        if self.task.window > 1:
+            return shape.rows * shape.columns / _POOLED_A_CYCLE
+        width *= summation.fold[2].count * summation.mode.itemsize
+        # Full sectors and partial ones.
+        return self.lines * lines * (width / SECTOR + 1.5) * _SECTOR_CYCLES
 
 
-def candidates(task: Task, block: _Block, samples: int, most: float) -> Iterator[Tiling]:
+def candidates(trial: _Trial, samples: int, most: float) -> Iterator[Tiling]:
     """Yield tilings of at most `samples` samples.
 
     Some tilings that take more cycles than others, or than `most`, are left out.
     """
-    summation, shape = task.summation, block.shape
-    if summation.depth * summation.steps_inside > MAX_STEPS:
-        return
+    task, block, summation = trial.task, trial.block, trial.task.summation
     (z, y, x), (_, axis_y, axis_x) = summation.sizes, summation.axes
-    row_tiles, products = _row_tiles(summation, shape), _product_cycles(summation, block)
-    units = row_tiles * task.groups * summation.phases
-    values = _values(summation)
-    # The cycles are Hopper's. Products by mma take longer, so that few producer warps matter only
-    # where an input has a single tap.
-    few = summation.steps_inside <= axis_y.lattices * axis_x.lattices
-    pace, slower = block.pace if few else block.fast_pace, 1 if axis_x.pairs else _SINGLE
-    most_samples = min(samples, task.batch)
+    # A row that shares its padding with the next one is longer than half of its halo.
+    row = 1 + axis_x.halo // 2
+    used = axis_y.halo * row + row
+    least, _ = _chunks(summation, block.shape, block.shape.segment, row, used)
+    if summation.depth * summation.steps_inside > MAX_STEPS or _exceeds(trial, least):
+        return
+    most_samples, halo = min(samples, task.batch), axis_x.halo
     for held, depth, height, width, row_pitch, by_rows in _boxes(summation, block, task.window):
-        tile = (min(held, most_samples), depth, height, width)
-        row, lines = width + axis_x.halo, height + axis_y.halo
+        held = min(held, most_samples)
+        along = (-(-task.batch // held), -(-z // depth), -(-y // height), -(-x // width))
+        tiles = trial.units * math.prod(along)
+        if least_cycles(trial, tiles) > most:
+            continue
+        row, lines = width + halo, height + axis_y.halo
         if axis_x.pairs:
             row += row % 2
         extent = (lines, min(row_pitch, row))
-        staged = values * tile[0] * depth * (lines * extent[1]) / pace
-        staged *= slower * (1 + 12 / width)
-        stores = _store_cycles(task, shape, row_tiles, tile)
-        tiles = (-(-task.batch // tile[0]), -(-z // depth), -(-y // height), -(-x // width))
-        work = _Work(units * math.prod(tiles), products, staged, stores)
-        if least_cycles(task, block, work) <= most:
-            box = _Box(tile, tiles, extent, row_pitch, row, by_rows)
-            found = _fitted(task, block, box, work)
+        staged = trial.values * held * depth * (lines * extent[1]) / trial.pace
+        staged *= trial.slower * (1 + 12 / width)
+        stores = trial.stores(held * depth * height, width)
+        if least_cycles(trial, tiles, staged, stores) <= most:
+            box = _Box((held, depth, height, width), along, extent, row_pitch, row, by_rows)
+            found = _fitted(trial, box, tiles, staged, stores)
             if found:
                 most = min(most, found.cycles)
                 yield found
@@ -365,20 +420,15 @@ def _groups_of_sum(summation: Sum, group: int) -> int:
     return summation.axes[0].most_taps * groups
 
 
-def _rings(summation: Sum, slabs: int, staying: bool) -> Iterator[tuple[int, int, int]]:
+def _rings(trial: _Trial) -> Iterator[tuple[int, int, int]]:
     """Yield K steps of a weight stage, and stages of inputs and of weights, the best first.
 
-    The weights of a sum may be `staying` in their ring. Without chains of products the
-    length of a weight stage changes no sum. As two warpgroups take turns stage by stage, few long
-    stages are better, if there is room for many stages of inputs.
+    As two warpgroups take turns stage by stage, few long stages are better, if there is room for
+    many stages of inputs.
     """
-    most = summation.mode.group
-    groups = [summation.group]
-    if summation.mode.parts == 1 and slabs == 2:
-        inside = max(1, summation.depth * summation.steps_inside)
-        groups = [even_parts(inside, length) for length in (most // 2, most)]
-    short, long = groups[0], groups[-1]
-    count = _groups_of_sum(summation, short) if staying else 0
+    summation, (short, long) = trial.task.summation, trial.groups
+    # With a single row of tiles, and sums in one slice, weights stay where there is room.
+    count = _groups_of_sum(summation, short) if trial.may_stay else 0
     if 0 < count <= MAX_STAGES:
         yield from ((short, stages, count) for stages in _RESIDENT)
     if long > short:
@@ -402,43 +452,34 @@ class _Box(NamedTuple):
     by_rows: bool
 
 
-def _row_tiles(summation: Sum, shape: Shape) -> int:
-    """Return the tiles along the rows of the matrix product."""
-    return -(-summation.matrix_rows // shape.rows)
-
-
-def _fitted(task: Task, block: _Block, box: _Box, work: _Work) -> Tiling | None:
+def _fitted(trial: _Trial, box: _Box, tiles: int, staged: float, stores: float) -> Tiling | None:
     """Return the tiling of a box, None where it exceeds shared memory or the kernel's counters."""
-    summation, mode, shape = task.summation, task.summation.mode, block.shape
-    (samples, depth, height, _), x = box.tile, summation.axes[2]
+    task, shape, row_tiles = trial.task, trial.block.shape, trial.row_tiles
+    summation, mode = task.summation, task.summation.mode
+    samples, depth, height, _ = box.tile
     reach = _reach(summation, box)
     if any(r >= limit for r, limit in zip(reach, _REACHES, strict=True)):
         return None
     plane_pitch = box.row_pitch * (height + summation.axes[1].halo)
     segment_pitch = box.row_pitch if box.by_rows else shape.segment
-    used = (samples * depth - 1) * plane_pitch + (box.extent[0] - 1) * box.row_pitch + box.x_extent
-    slots, lattice_slots = _chunks(summation, shape, segment_pitch, box.row_pitch, used)
-    if max(slots, plane_pitch) >= _COUNTED:
+    reached = (
+        (samples * depth - 1) * plane_pitch + (box.extent[0] - 1) * box.row_pitch + box.x_extent
+    )
+    slots, lattice_slots = _chunks(summation, shape, segment_pitch, box.row_pitch, reached)
+    if max(slots, plane_pitch) >= _COUNTED or _exceeds(trial, slots):
         return None
-    row_tiles = _row_tiles(summation, shape)
-    # With a single row of tiles, and sums in one slice, weights stay where there is room.
-    one_row_tile = row_tiles * task.groups * summation.phases * summation.spans == 1
-    fixed = block.declared + slots * _OF_CHUNK
-    fixed += 4 * summation.stacked * (summation.depth * summation.steps_inside + _AHEAD)
-    if x.in_odd_lattices:
-        fixed += slots * _OF_PAIR
-    input_stage = summation.depth * slots * mode.parts * summation.halves * SLOT
-    for group, stages, weight_stages in _rings(summation, shape.slabs, one_row_tile):
-        weights = weight_stages * group * shape.slabs * mode.slab_bytes
-        shared = fixed + stages * input_stage + weights
-        if shared <= task.processor.shared:
+    fixed, input_stage = _shared_by_inputs(trial, slots)
+    room = task.processor.shared - fixed
+    for group, stages, weight_stages in _rings(trial):
+        used = stages * input_stage + weight_stages * group * trial.step_bytes
+        if used <= room:
             break
     else:
         return None
-    resident = one_row_tile and weight_stages == _groups_of_sum(summation, group)
+    resident = trial.may_stay and weight_stages == _groups_of_sum(summation, group)
     deep = _deep(summation, shape.loads(mode, task.engine), stages)
-    copied = 0 if resident else summation.mean_steps * shape.slabs * mode.slab_bytes
-    cycles, apart = _cycles(task, block, work, copied)
+    copied = 0 if resident else trial.copied
+    cycles, apart = _cycles(trial, tiles, staged, stores, copied)
     return Tiling(
         summation=summation,
         shape=shape,
@@ -458,8 +499,8 @@ def _fitted(task: Task, block: _Block, box: _Box, work: _Work) -> Tiling | None:
         deep=deep,
         resident=resident,
         group=group,
-        shared=shared,
-        stores_most=task.window == 1 and work.stores > 1.3 * work.products,
+        shared=fixed + used,
+        stores_most=task.window == 1 and stores > 1.3 * trial.products,
         apart=apart,
         cycles=cycles,
     )
@@ -478,29 +519,63 @@ def _reach(summation: Sum, box: _Box) -> tuple[int, ...]:
     )
 
 
-def _product_cycles(summation: Sum, block: _Block) -> float:
-    """Return the cycles of the products of a tile."""
-    mode, shape = summation.mode, block.shape
-    products = summation.mean_steps * shape.rows * shape.columns * mode.block * mode.products
-    return products / mode.rate * block.narrow
+def _shared_by_inputs(trial: _Trial, slots: int) -> tuple[int, int]:
+    """Return bytes of shared memory without stages, and of a stage of inputs of `slots` chunks."""
+    summation = trial.task.summation
+    steps = summation.depth * summation.steps_inside + _AHEAD
+    chunk = _OF_CHUNK + (_OF_PAIR if summation.axes[2].in_odd_lattices else 0)
+    fixed = trial.block.declared + slots * chunk + 4 * summation.stacked * steps
+    return fixed, summation.depth * slots * summation.mode.parts * summation.halves * SLOT
 
 
-def _values(summation: Sum) -> float:
-    """Return the values to copy for a position of a tile."""
-    z, y, x = summation.axes
-    blocks = summation.blocks * summation.mode.block * summation.halves / 2
-    return blocks * (y.lattices * x.lattices) * z.most_taps
+def _exceeds(trial: _Trial, slots: int) -> bool:
+    """Return whether shared memory has no room for two stages of inputs and one of weights."""
+    fixed, input_stage = _shared_by_inputs(trial, slots)
+    least = fixed + 2 * input_stage + trial.groups[0] * trial.step_bytes
+    return least > trial.task.processor.shared
 
 
-def _store_cycles(task: Task, shape: Shape, row_tiles: int, tile: tuple[int, ...]) -> float:
-    """Return the cycles in which a tile is stored, or pooled."""
-    if task.window > 1:
-        return shape.rows * shape.columns / _POOLED_A_CYCLE
-    summation = task.summation
-    along_x = summation.fold[2].count
-    lines = summation.matrix_rows / row_tiles / along_x * math.prod(tile[:3])
-    width = tile[3] * along_x * summation.mode.itemsize
-    return lines * (width / SECTOR + 1.5) * _SECTOR_CYCLES  # full sectors and partial ones
+def least_cycles(trial: _Trial, tiles: int, staged: float = 0, stores: float = 0) -> float:
+    """Return a lower bound of the cycles, as if weights stayed wherever they may.
+
+    Most candidates exceed another tiling's cycles already by this bound.
+    """
+    return _cycles(trial, tiles, staged, stores, 0 if trial.may_stay else trial.copied)[0]
+
+
+def _cycles(
+    trial: _Trial, tiles: int, staged: float, stores: float, weights: float
+) -> tuple[float, bool]:
+    """Return the cycles of the tiles, and whether several blocks share a tile's split-K slices.
+
+    Products, `staged` and `stores` are the cycles of one slice of a tile, and `weights` the bytes
+    of its weights that are not in shared memory yet.
+    """
+    task, products, slower = trial.task, trial.products, trial.block.slower
+    multiprocessors, spans = task.processor.multiprocessors, task.summation.spans
+    hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
+    waves = -(-tiles // multiprocessors)
+    # All blocks together copy the weights of their slices.
+    computed = max(hidden, min(tiles, multiprocessors) * weights / _BROUGHT_A_CYCLE) + _TILE_CYCLES
+    if spans == 1:
+        return waves * (computed + stores) * slower, False
+    partial = trial.block.shape.partial_bytes
+
+    def passed(blocks: int) -> float:
+        """Return the cycles in which `blocks` blocks write their partial sums, or read them."""
+        together = min(blocks, multiprocessors) / _BROUGHT_A_CYCLE
+        return partial * max(1 / _PASSED_A_CYCLE, together)
+
+    # The partial sums are written, and read by the block that adds them.
+    slices = tiles * spans
+    copied = min(slices, multiprocessors) * weights / _BROUGHT_A_CYCLE
+    apart = -(-slices // multiprocessors) * (max(hidden, copied) + _TILE_CYCLES + passed(slices))
+    apart += waves * (spans * passed(tiles) + stores)
+    kept = 0 if task.summation.mode.keeps_slices else 2 * passed(tiles)
+    together = waves * (spans * (computed + kept) + stores)
+    if apart < together and slices * partial <= MOST_PARTIAL:
+        return apart * slower, True
+    return together * slower, False
 
 
 def _chunks(
@@ -522,54 +597,6 @@ def _chunks(
         return whole_multiple(lattices * component, 64), component
     component = whole_multiple(min(used, read), 2)
     return whole_multiple((lattices - 1) * component + read, 64), component
-
-
-class _Work(NamedTuple):
-    """Tiles, and the cycles in which a split-K slice of one is computed, staged and stored."""
-
-    tiles: int
-    products: float
-    staged: float = 0
-    stores: float = 0
-
-
-def least_cycles(task: Task, block: _Block, work: _Work) -> float:
-    """Return a lower bound of the cycles, as if tiles copied no weights.
-
-    Most candidates exceed another tiling's cycles already by this bound.
-    """
-    return _cycles(task, block, work, 0)[0]
-
-
-def _cycles(task: Task, block: _Block, work: _Work, weights: float) -> tuple[float, bool]:
-    """Return the cycles of the tiles, and whether several blocks share a tile's split-K slices.
-
-    The weights of a slice have `weights` bytes that are not in shared memory yet.
-    """
-    tiles, products, staged, stores = work
-    multiprocessors, spans = task.processor.multiprocessors, task.summation.spans
-    hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
-    waves = -(-tiles // multiprocessors)
-    # All blocks together copy the weights of their slices.
-    computed = max(hidden, min(tiles, multiprocessors) * weights / _BROUGHT_A_CYCLE) + _TILE_CYCLES
-    if spans == 1:
-        return waves * (computed + stores) * block.slower, False
-
-    def passed(blocks: int) -> float:
-        """Return the cycles in which `blocks` blocks write their partial sums, or read them."""
-        together = min(blocks, multiprocessors) / _BROUGHT_A_CYCLE
-        return block.shape.partial_bytes * max(1 / _PASSED_A_CYCLE, together)
-
-    # The partial sums are written, and read by the block that adds them.
-    slices = tiles * spans
-    copied = min(slices, multiprocessors) * weights / _BROUGHT_A_CYCLE
-    apart = -(-slices // multiprocessors) * (max(hidden, copied) + _TILE_CYCLES + passed(slices))
-    apart += waves * (spans * passed(tiles) + stores)
-    kept = 0 if task.summation.mode.keeps_slices else 2 * passed(tiles)
-    together = waves * (spans * (computed + kept) + stores)
-    if apart < together and slices * block.shape.partial_bytes <= MOST_PARTIAL:
-        return apart * block.slower, True
-    return together * block.slower, False
 
 
 def _deep(summation: Sum, loads: int, stages: int) -> int:

@@ -185,6 +185,11 @@ class Sum:
         """Positions of a phase along z, y and x, where it has most."""
         return tuple(axis.taps.positions(0) for axis in self.axes)
 
+    @cached_property
+    def positions(self) -> int:
+        """Positions of a sample in the phase that has most."""
+        return math.prod(self.sizes)
+
     @property
     def stacked(self) -> int:
         """Outputs along y that a position stands for."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from .launches import SECTOR, Processor
 from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
 from .modes import SLAB_ROWS, SLOT, Mode
-from .sums import Sum, even_parts, whole_multiple
+from .sums import Axis, Sum, even_parts, whole_multiple
 
 MOST_PARTIAL = 2**25  # bytes of partial sums
 MAX_STAGES = 16
@@ -190,8 +190,8 @@ class _Block(NamedTuple):
     ----------
     shape, number
         The shape, and its place among the shapes that are tried.
-    columns : int
-        Columns of a tile; stacked ones count once.
+    rows, columns : int
+        Rows and columns of a tile; stacked columns count once.
     declared : int
         Bytes of ``struct Shared``.
     narrow, slower : float
@@ -202,6 +202,7 @@ class _Block(NamedTuple):
 
     shape: Shape
     number: int
+    rows: int
     columns: int
     declared: int
     narrow: float
@@ -225,6 +226,7 @@ def _blocks(kinds: tuple[Shape, ...], mode: Mode, engine: str, window: int) -> t
             _Block(
                 shape,
                 number,
+                shape.rows,
                 shape.columns // (stacked(mode, engine) if window > 1 else 1),
                 _declared(shape, mode, engine, window),
                 max(_SHORT_TURNS if short else 1.1, 128 / shape.segment),
@@ -287,13 +289,13 @@ class _Trial:
     """
 
     def __init__(self, task: Task, number: int, block: _Block) -> None:
-        summation, mode, shape = task.summation, task.summation.mode, block.shape
+        summation, mode = task.summation, task.summation.mode
         z, y, x = summation.axes
         self.task, self.number, self.block = task, number, block
-        self.row_tiles = -(-summation.matrix_rows // shape.rows)
+        self.row_tiles = -(-summation.matrix_rows // block.rows)
         self.units = self.row_tiles * task.groups * summation.phases
-        products = summation.mean_steps * shape.rows * shape.columns * mode.block * mode.products
-        self.products = products / mode.rate * block.narrow
+        products = summation.mean_steps * block.rows * (block.columns * summation.stacked)
+        self.products = products * mode.block * mode.products / mode.rate * block.narrow
         lattices = y.lattices * x.lattices
         blocks = summation.blocks * mode.block * summation.halves / 2
         self.values = blocks * lattices * z.most_taps
@@ -303,12 +305,13 @@ class _Trial:
         self.slower = 1 if x.pairs else _SINGLE
         # Without chains of products the length of a weight stage changes no sum.
         self.groups = (summation.group, summation.group)
-        if mode.parts == 1 and shape.slabs == 2:
+        if mode.parts == 1 and block.shape.slabs == 2:
             inside = max(1, summation.depth * summation.steps_inside)
             self.groups = (even_parts(inside, mode.group // 2), even_parts(inside, mode.group))
-        self.step_bytes = shape.slabs * mode.slab_bytes
+        self.step_bytes = block.shape.slabs * mode.slab_bytes
         self.may_stay = self.units * summation.spans == 1
         self.copied = summation.mean_steps * self.step_bytes
+        self.least_copied = 0 if self.may_stay else self.copied
         self.lines = summation.matrix_rows / self.row_tiles / summation.fold[2].count
         positions, multiprocessors = (
             task.batch * summation.positions,
@@ -316,10 +319,9 @@ class _Trial:
         )
         tiles = self.units * -(-positions // block.columns)
         each = positions * self.units / multiprocessors / -(-tiles // multiprocessors)
-        staged = self.values * each / self.pace * self.slower
-        self.least = least_cycles(
-            self, tiles, staged, self.stores(each / block.columns, block.columns)
-        )
+        widest = min(whole_multiple(summation.sizes[2], summation.unit * x.spread), block.columns)
+        staged = self.values * each / self.pace * self.slower * (1 + 12 / widest)
+        self.least = least_cycles(self, tiles, staged, self.stores(each / widest, widest))
 
     def stores(self, lines: float, width: int) -> float:
         """Return the cycles in which a tile of some lines of positions is stored, or pooled."""
@@ -338,11 +340,9 @@ def candidates(trial: _Trial, samples: int, most: float) -> Iterator[Tiling]:
     """
     task, block, summation = trial.task, trial.block, trial.task.summation
     (z, y, x), (_, axis_y, axis_x) = summation.sizes, summation.axes
-    # A row that shares its padding with the next one is longer than half of its halo.
-    row = 1 + axis_x.halo // 2
-    used = axis_y.halo * row + row
-    least, _ = _chunks(summation, block.shape, block.shape.segment, row, used)
-    if summation.depth * summation.steps_inside > MAX_STEPS or _exceeds(trial, least):
+    if summation.depth * summation.steps_inside > MAX_STEPS or _exceeds(
+        trial, _least_chunks(trial)
+    ):
         return
     most_samples, halo = min(samples, task.batch), axis_x.halo
     for held, depth, height, width, row_pitch, by_rows in _boxes(summation, block, task.window):
@@ -382,7 +382,6 @@ def _boxes(
     (z, y, x), unit, columns = summation.sizes, summation.unit, block.columns
     # Tiles begin with a pooling window and with a whole period of spread inputs.
     window = math.lcm(window, axis_y.spread, axis_y.stacked) // axis_y.stacked
-    shares_padding = axis_x.taps.step == axis_x.taps.phases == 1
     rows = columns // block.shape.segment
     rows_suit = rows >= y or rows % window == 0
     for width in _widths(x, math.lcm(unit, axis_x.spread), columns):
@@ -390,9 +389,8 @@ def _boxes(
         if rows_suit and width <= block.shape.segment:
             row_pitch = max(whole_multiple(pitch, unit), block.shape.segment)
             yield 1, 1, min(y, rows), width, row_pitch, True
-        if width >= x and shares_padding:
-            # The padding after one row is the padding before the next one.
-            pitch = max(width, pitch - axis_x.absent, axis_x.absent + axis_x.taps.size_in)
+        if width >= x:
+            pitch = _whole_row(axis_x, width)
         pitch = whole_multiple(pitch, unit)
         height = (columns - width) // pitch + 1
         if height < y:
@@ -406,6 +404,17 @@ def _boxes(
         planes = (columns - (y - 1) * pitch - width) // (pitch * (y + axis_y.halo)) + 1
         depth = even_parts(z, min(z, planes, 32))
         yield planes // depth if depth == z else 1, depth, y, width, pitch, False
+
+
+def _whole_row(axis: Axis, width: int) -> int:
+    """Return the 16-byte chunks of a row of all positions.
+
+    The padding after one row is the padding before the next one.
+    """
+    row = width + axis.halo
+    if axis.taps.step == axis.taps.phases == 1:
+        row = max(width, row - axis.absent, axis.absent + axis.taps.size_in)
+    return row
 
 
 def _groups_of_sum(summation: Sum, group: int) -> int:
@@ -458,7 +467,7 @@ def _fitted(trial: _Trial, box: _Box, tiles: int, staged: float, stores: float) 
     summation, mode = task.summation, task.summation.mode
     samples, depth, height, _ = box.tile
     reach = _reach(summation, box)
-    if any(r >= limit for r, limit in zip(reach, _REACHES, strict=True)):
+    if reach[1] >= _REACHES[1] or reach[2] >= _REACHES[2] or reach[3] >= _REACHES[3]:
         return None
     plane_pitch = box.row_pitch * (height + summation.axes[1].halo)
     segment_pitch = box.row_pitch if box.by_rows else shape.segment
@@ -506,16 +515,14 @@ def _fitted(trial: _Trial, box: _Box, tiles: int, staged: float, stores: float) 
     )
 
 
-def _reach(summation: Sum, box: _Box) -> tuple[int, ...]:
+def _reach(summation: Sum, box: _Box) -> tuple[int, int, int, int]:
     """Return the distance of a tile's last input from its first, along samples, z, y and x."""
-    z, *others = summation.axes
+    z, y, x = summation.axes
     return (
         box.tile[0] - 1,
         (box.tile[1] - 1) * z.taps.step,
-        *(
-            (n - 1) * axis.taps.step + (axis.lattices - 1) * axis.spacing
-            for n, axis in zip(box.extent, others, strict=True)
-        ),
+        (box.extent[0] - 1) * y.taps.step + (y.lattices - 1) * y.spacing,
+        (box.extent[1] - 1) * x.taps.step + (x.lattices - 1) * x.spacing,
     )
 
 
@@ -535,12 +542,22 @@ def _exceeds(trial: _Trial, slots: int) -> bool:
     return least > trial.task.processor.shared
 
 
+def _least_chunks(trial: _Trial) -> int:
+    """Return a lower bound of the chunks of a stage: the inputs of a row of the least width."""
+    summation, segment = trial.task.summation, trial.block.shape.segment
+    (_, _, x), (_, axis_y, axis_x) = summation.sizes, summation.axes
+    row = min(8, x) + axis_x.halo
+    if x <= trial.block.columns:
+        row = min(row, _whole_row(axis_x, x))
+    return _chunks(summation, trial.block.shape, segment, row, axis_y.halo * row + row)[0]
+
+
 def least_cycles(trial: _Trial, tiles: int, staged: float = 0, stores: float = 0) -> float:
     """Return a lower bound of the cycles, as if weights stayed wherever they may.
 
     Most candidates exceed another tiling's cycles already by this bound.
     """
-    return _cycles(trial, tiles, staged, stores, 0 if trial.may_stay else trial.copied)[0]
+    return _cycles(trial, tiles, staged, stores, trial.least_copied)[0]
 
 
 def _cycles(
@@ -553,7 +570,8 @@ def _cycles(
     """
     task, products, slower = trial.task, trial.products, trial.block.slower
     multiprocessors, spans = task.processor.multiprocessors, task.summation.spans
-    hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
+    longer, shorter = (products, staged) if products > staged else (staged, products)
+    hidden = longer + _IN_THE_WAY * shorter
     waves = -(-tiles // multiprocessors)
     # All blocks together copy the weights of their slices.
     computed = max(hidden, min(tiles, multiprocessors) * weights / _BROUGHT_A_CYCLE) + _TILE_CYCLES

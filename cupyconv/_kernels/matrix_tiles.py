@@ -218,7 +218,7 @@ def _blocks(kinds: tuple[Shape, ...], mode: Mode, engine: str, window: int) -> t
     for number, shape in enumerate(kinds):
         # Narrow instructions take as long as wider ones, and so do short turns.
         short = engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
-        paces = (
+        pace, fast_pace = (
             _STAGED_A_CYCLE * (4 * shape.staging_teams(mode, name, window) - 1)
             for name in (engine, "hopper")
         )
@@ -230,7 +230,8 @@ def _blocks(kinds: tuple[Shape, ...], mode: Mode, engine: str, window: int) -> t
                 shape.columns // (stacked(mode, engine) if window > 1 else 1),
                 _declared(shape, mode, engine, window),
                 max(_SHORT_TURNS if short else 1.1, 128 / shape.segment),
-                *paces,
+                pace,
+                fast_pace,
                 _ONE_TEAM if shape.teams == 1 else 1,
             )
         )
@@ -252,7 +253,7 @@ def tiling(*tasks: Task) -> Tiling | None:
     trials.sort(key=lambda trial: trial.least * trial.task.factor)
     # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
     for samples in (_MOST_SAMPLES, 1):
-        best, key = None, (math.inf,)
+        best, key = None, (math.inf, 0, 0, 0)
         for trial in trials:
             factor = trial.task.factor
             if trial.least * factor > key[0]:

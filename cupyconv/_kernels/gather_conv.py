@@ -411,7 +411,8 @@ def _cycles_of_strips(
     apart = _APART * np.minimum(computed, moved) * np.minimum(1, resident / tiles.waves)
     few = 1 + _FEW_WARPS / (np.minimum(resident, tiles.waves) * warps / _SCHEDULERS) ** 2
     cycles: np.ndarray = (np.maximum(computed, moved) + apart) * few
-    return cycles + np.ceil(tiles.waves / resident) * _STRIP_WAIT
+    cycles += np.ceil(tiles.waves / resident) * _STRIP_WAIT
+    return cycles
 
 
 def candidates(

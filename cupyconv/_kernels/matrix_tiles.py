@@ -192,8 +192,8 @@ class _Block(NamedTuple):
         The shape, and its place among the shapes that are tried.
     rows, columns : int
         Rows and columns of a tile; stacked columns count once.
-    declared : int
-        Bytes of ``struct Shared``.
+    declared, partial : int
+        Bytes of ``struct Shared``, and of the partial sums of a tile.
     narrow, slower : float
         Factors of the time of products, and of a tile.
     pace, fast_pace : float
@@ -205,6 +205,7 @@ class _Block(NamedTuple):
     rows: int
     columns: int
     declared: int
+    partial: int
     narrow: float
     pace: float
     fast_pace: float
@@ -229,6 +230,7 @@ def _blocks(kinds: tuple[Shape, ...], mode: Mode, engine: str, window: int) -> t
                 shape.rows,
                 shape.columns // (stacked(mode, engine) if window > 1 else 1),
                 _declared(shape, mode, engine, window),
+                shape.partial_bytes,
                 max(_SHORT_TURNS if short else 1.1, 128 / shape.segment),
                 pace,
                 fast_pace,
@@ -243,13 +245,7 @@ def tiling(*tasks: Task) -> Tiling | None:
 
     The tasks differ in their sums and factors alone. No pooling window lies in two tiles.
     """
-    mode, window, engine = tasks[0].summation.mode, tasks[0].window, tasks[0].engine
-    if tasks[0].summation.spans > 1:
-        kinds = span_shapes(mode)
-    else:
-        kinds = (shapes if window == 1 else pool_shapes)(mode, engine)
-    blocks = _blocks(kinds, mode, engine, window)
-    trials = [_Trial(task, number, block) for number, task in enumerate(tasks) for block in blocks]
+    trials = [trial for number, task in enumerate(tasks) for trial in _trials(task, number)]
     trials.sort(key=lambda trial: trial.least * trial.task.factor)
     # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
     for samples in (_MOST_SAMPLES, 1):
@@ -265,6 +261,21 @@ def tiling(*tasks: Task) -> Tiling | None:
         if best:
             return best
     return None
+
+
+def least_time(task: Task) -> float:
+    """Return a lower bound of the cycles of a tiling."""
+    return min(trial.least for trial in _trials(task))
+
+
+def _trials(task: Task, number: int = 0) -> list[_Trial]:
+    """Return the task with each of the shapes that it may have."""
+    mode, window, engine = task.summation.mode, task.window, task.engine
+    if task.summation.spans > 1:
+        kinds = span_shapes(mode)
+    else:
+        kinds = (shapes if window == 1 else pool_shapes)(mode, engine)
+    return [_Trial(task, number, block) for block in _blocks(kinds, mode, engine, window)]
 
 
 class _Trial:
@@ -578,19 +589,17 @@ def _cycles(
     computed = max(hidden, min(tiles, multiprocessors) * weights / _BROUGHT_A_CYCLE) + _TILE_CYCLES
     if spans == 1:
         return waves * (computed + stores) * slower, False
-    partial = trial.block.shape.partial_bytes
-
-    def passed(blocks: int) -> float:
-        """Return the cycles in which `blocks` blocks write their partial sums, or read them."""
-        together = min(blocks, multiprocessors) / _BROUGHT_A_CYCLE
-        return partial * max(1 / _PASSED_A_CYCLE, together)
-
-    # The partial sums are written, and read by the block that adds them.
-    slices = tiles * spans
-    copied = min(slices, multiprocessors) * weights / _BROUGHT_A_CYCLE
-    apart = -(-slices // multiprocessors) * (max(hidden, copied) + _TILE_CYCLES + passed(slices))
-    apart += waves * (spans * passed(tiles) + stores)
-    kept = 0 if task.summation.mode.keeps_slices else 2 * passed(tiles)
+    # The partial sums are written, and read by the block that adds them. Several blocks at a time
+    # pass theirs through the L2 cache.
+    partial, slices = trial.block.partial, tiles * spans
+    passed = partial * max(1 / _PASSED_A_CYCLE, min(tiles, multiprocessors) / _BROUGHT_A_CYCLE)
+    passed_apart = partial * max(
+        1 / _PASSED_A_CYCLE, min(slices, multiprocessors) / _BROUGHT_A_CYCLE
+    )
+    copied = max(hidden, min(slices, multiprocessors) * weights / _BROUGHT_A_CYCLE)
+    apart = -(-slices // multiprocessors) * (copied + _TILE_CYCLES + passed_apart)
+    apart += waves * (spans * passed + stores)
+    kept = 0 if task.summation.mode.keeps_slices else 2 * passed
     together = waves * (spans * (computed + kept) + stores)
     if apart < together and slices * partial <= MOST_PARTIAL:
         return apart * slower, True

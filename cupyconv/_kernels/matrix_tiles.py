@@ -13,19 +13,25 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from .launches import SECTOR, Processor
-from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
-from .modes import SLAB_ROWS, SLOT, Mode
+from .matrix_shapes import (
+    MAX_STAGES,
+    Block,
+    Shape,
+    blocks_of_shapes,
+    pool_shapes,
+    shapes,
+    span_shapes,
+)
+from .modes import SLOT
 from .sums import Axis, Sum, even_parts, whole_multiple
 
 MOST_PARTIAL = 2**25  # bytes of partial sums
-MAX_STAGES = 16
 MAX_STEPS = 2048  # K steps of a stage in the kernel's table of distances
 # Distances of an input from the first of its tile, along samples, z, y and x, stay below these: the
 # kernel packs them into 5, 5, 10 and 12 bits.
 _REACHES = (32, 32, 1024, 4096)
 _COUNTED = 2**16  # chunks that the kernel numbers in a plane or a stage stay below
 _OF_CHUNK, _OF_PAIR = 12, 4  # bytes of shared memory that describe a chunk, or place a pair
-_MOST_WIDE = 32  # tiles in the kernel's list for another pass
 _AHEAD = 8  # distances after the stage's own, which are read but not used
 
 
@@ -126,14 +132,8 @@ class Tiling:
 # weights are long, and otherwise.
 _RESIDENT = (6, 5, 4, 3)
 _LONG_RINGS = ((6, 4), (5, 4), (6, 3), (5, 3), (6, 2), (5, 2))
-_STACKED_RINGS = (
-    (6, 4),
-    (5, 4),
-    (6, 3),
-    (5, 3),
-    (4, 3),
-    (3, 3),
-)  # one warpgroup follows another by a stage of weights
+# One warpgroup follows another by a stage of weights.
+_STACKED_RINGS = ((6, 4), (5, 4), (6, 3), (5, 3), (4, 3), (3, 3))
 _RINGS = (
     *((6, 4), (5, 4), (4, 4), (6, 3), (5, 3), (4, 3)),
     *((3, 4), (3, 3), (2, 4), (2, 3), (4, 2), (3, 2), (2, 2)),
@@ -144,9 +144,6 @@ _CHUNK = 64  # blocks of channels of a round of staging, so that few rounds are 
 _TILE_CYCLES = 1500
 # The part of the shorter of products and staging that the longer one does not hide.
 _IN_THE_WAY = 0.15
-_ONE_TEAM = 1.06  # factor for tiles of one warpgroup
-_SHORT_TURNS = 1.4  # factor for products of two warpgroups with one instruction in a K step
-_STAGED_A_CYCLE = 4 / 7  # values that a producer warp copies in a cycle, as pairs
 _SINGLE = 1.5  # factor where values are copied one by one
 _SECTOR_CYCLES = 1.6  # of a multiprocessor to store a sector, about its share of memory's rate
 _POOLED_A_CYCLE = 6  # sums that a block pools in a cycle
@@ -181,63 +178,6 @@ class Task:
     processor: Processor
     window: int = 1
     factor: float = 1
-
-
-class _Block(NamedTuple):
-    """What the tiles of a shape have in common, whatever the sum is.
-
-    Attributes
-    ----------
-    shape, number
-        The shape, and its place among the shapes that are tried.
-    rows, columns : int
-        Rows and columns of a tile; stacked columns count once.
-    declared, partial : int
-        Bytes of ``struct Shared``, and of the partial sums of a tile.
-    narrow, slower : float
-        Factors of the time of products, and of a tile.
-    pace, fast_pace : float
-        Values that are copied in a cycle: by the engine's producers, and by Hopper's.
-    """
-
-    shape: Shape
-    number: int
-    rows: int
-    columns: int
-    declared: int
-    partial: int
-    narrow: float
-    pace: float
-    fast_pace: float
-    slower: float
-
-
-@lru_cache(maxsize=64)
-def _blocks(kinds: tuple[Shape, ...], mode: Mode, engine: str, window: int) -> tuple[_Block, ...]:
-    """Return what the tiles of shapes have in common, whatever the sum is."""
-    blocks = []
-    for number, shape in enumerate(kinds):
-        # Narrow instructions take as long as wider ones, and so do short turns.
-        short = engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
-        pace, fast_pace = (
-            _STAGED_A_CYCLE * (4 * shape.staging_teams(mode, name, window) - 1)
-            for name in (engine, "hopper")
-        )
-        blocks.append(
-            _Block(
-                shape,
-                number,
-                shape.rows,
-                shape.columns // (stacked(mode, engine) if window > 1 else 1),
-                _declared(shape, mode, engine, window),
-                shape.partial_bytes,
-                max(_SHORT_TURNS if short else 1.1, 128 / shape.segment),
-                pace,
-                fast_pace,
-                _ONE_TEAM if shape.teams == 1 else 1,
-            )
-        )
-    return tuple(blocks)
 
 
 def tiling(*tasks: Task) -> Tiling | None:
@@ -275,7 +215,7 @@ def _trials(task: Task, number: int = 0) -> list[_Trial]:
         kinds = span_shapes(mode)
     else:
         kinds = (shapes if window == 1 else pool_shapes)(mode, engine)
-    return [_Trial(task, number, block) for block in _blocks(kinds, mode, engine, window)]
+    return [_Trial(task, number, block) for block in blocks_of_shapes(kinds, mode, engine, window)]
 
 
 class _Trial:
@@ -294,13 +234,21 @@ class _Trial:
     values, pace, slower : float
         Values to copy for a position that shares no inputs, values that are copied in a cycle, and
         a factor of this time.
+    groups : tuple of int
+        K steps of a stage of weights where stages are short, and where they are long.
+    step_bytes : int
+        Bytes of the weights of a K step.
+    may_stay : bool
+        Whether weights stay where there is room: with a single row tile, and sums in one slice.
+    copied, least_copied : float
+        Bytes of the weights of a split-K slice, and what a tile copies of them at least.
     lines : float
         Lines of outputs for each line of positions.
     least : float
         A lower bound of the cycles: it counts full tiles, and each position's inputs once.
     """
 
-    def __init__(self, task: Task, number: int, block: _Block) -> None:
+    def __init__(self, task: Task, number: int, block: Block) -> None:
         summation, mode = task.summation, task.summation.mode
         z, y, x = summation.axes
         self.task, self.number, self.block = task, number, block
@@ -325,11 +273,12 @@ class _Trial:
         self.copied = summation.mean_steps * self.step_bytes
         self.least_copied = 0 if self.may_stay else self.copied
         self.lines = summation.matrix_rows / self.row_tiles / summation.fold[2].count
-        positions, multiprocessors = (
-            task.batch * summation.positions,
+        multiprocessors, positions = (
             task.processor.multiprocessors,
+            task.batch * summation.positions,
         )
         tiles = self.units * -(-positions // block.columns)
+        # Positions of a tile, if all multiprocessors had the same number of them.
         each = positions * self.units / multiprocessors / -(-tiles // multiprocessors)
         widest = min(whole_multiple(summation.sizes[2], summation.unit * x.spread), block.columns)
         staged = self.values * each / self.pace * self.slower * (1 + 12 / widest)
@@ -352,9 +301,9 @@ def candidates(trial: _Trial, samples: int, most: float) -> Iterator[Tiling]:
     """
     task, block, summation = trial.task, trial.block, trial.task.summation
     (z, y, x), (_, axis_y, axis_x) = summation.sizes, summation.axes
-    if summation.depth * summation.steps_inside > MAX_STEPS or _exceeds(
-        trial, _least_chunks(trial)
-    ):
+    if summation.depth * summation.steps_inside > MAX_STEPS:
+        return
+    if _exceeds(trial, _least_chunks(trial)):
         return
     most_samples, halo = min(samples, task.batch), axis_x.halo
     for held, depth, height, width, row_pitch, by_rows in _boxes(summation, block, task.window):
@@ -387,7 +336,7 @@ def _widths(size: int, unit: int, columns: int) -> tuple[int, ...]:
 
 
 def _boxes(
-    summation: Sum, block: _Block, window: int
+    summation: Sum, block: Block, window: int
 ) -> Iterator[tuple[int, int, int, int, int, bool]]:
     """Yield tiles: samples, z, y, x, the chunks of a row, and whether each is a column tile."""
     _, axis_y, axis_x = summation.axes
@@ -448,7 +397,6 @@ def _rings(trial: _Trial) -> Iterator[tuple[int, int, int]]:
     many stages of inputs.
     """
     summation, (short, long) = trial.task.summation, trial.groups
-    # With a single row of tiles, and sums in one slice, weights stay where there is room.
     count = _groups_of_sum(summation, short) if trial.may_stay else 0
     if 0 < count <= MAX_STAGES:
         yield from ((short, stages, count) for stages in _RESIDENT)
@@ -636,32 +584,3 @@ def _deep(summation: Sum, loads: int, stages: int) -> int:
     words = -(-pixels * summation.mode.itemsize // 4)  # registers of a load
     most = loads // (summation.mode.block * words)
     return max(1, min(most, summation.blocks, stages * summation.depth // 2))
-
-
-def _declared(shape: Shape, mode: Mode, engine: str, window: int) -> int:
-    """Return the bytes of ``struct Shared`` in matrix_arguments.cuh, member by member."""
-    teams, wgmma = shape.teams, engine == "hopper"
-    pass_tiles = min(32 // mode.itemsize, shape.team_columns // (8 if wgmma else 32))
-    columns = whole_multiple(shape.team_columns, pass_tiles * 8)  # of a warpgroup: whole buffers
-    rows = -(-shape.slabs // teams) * SLAB_ROWS  # of a warpgroup
-    barriers, phase, padding = 4 * MAX_STAGES * 8, 88, 24
-    column_members = columns * (8 + 4 + 2 * 4)  # column_offset, column_place, column_folds
-    size = barriers + phase + padding + teams * (column_members + rows * 4)  # and bias
-    if mode.scaled:
-        windows, shifts, powers = 4 * MAX_STAGES * 4, 2 * rows * 4, 2 * columns * 4
-        size += windows + teams * (shifts + powers)
-        size += (_MOST_WIDE + 2) * 4  # wide_tiles, wide_count, wide_windows
-    if window == 1:
-        pitch = 4 * pass_tiles + 4
-        size += teams * 4 * 16 * pitch * 2 * mode.itemsize  # buffer
-        size += teams * rows // 16 * 32  # rows
-        return whole_multiple(size, 128)
-    # A warp has 8 rows and all columns, or the four warps of a warpgroup share them.
-    pass_rows, column_warps = (32, 1) if wgmma else (8, 4)
-    if stacked(mode, engine) > 1:
-        pass_rows = 1
-    size += min(teams, shape.slabs) * pass_rows * (shape.columns + 8) * 4  # values
-    size += shape.columns // 4 * 16 + 16  # window
-    size += 2 * teams * columns * 4  # present
-    size += teams * rows * (24 * column_warps + 4)  # moments, flip
-    return whole_multiple(size, 128)

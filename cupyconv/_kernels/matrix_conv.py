@@ -23,7 +23,7 @@ from . import modes, packed_weights, sums
 from .launches import INT32_LIMIT, MAX_GRID, WARP, WGMMA, Instance, Launch, Processor
 from .matrix_blocks import blocks_of, by_phase
 from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
-from .matrix_tiles import Task, Tiling, least_time, tiling
+from .matrix_tiles import Task, Tiling, fastest, tiling, trials_of
 from .members import CALL, Members, Template, axis_taps, byte_words, parameter, struct
 from .memory import along_three_axes, weight_strides
 from .modes import SLAB_ROWS, SLOT, Mode
@@ -281,14 +281,15 @@ def _split_cycles(
     The product may be infinite from the limit on.
     """
     summation = _sum(geometry, mode, processor, "hopper", 1, spans)
-    tasks = [
-        Task(summation, batch, geometry.groups, "hopper", processor) for batch in _SPANNED_BATCHES
+    batches = [
+        trials_of(Task(summation, batch, geometry.groups, "hopper", processor))
+        for batch in _SPANNED_BATCHES
     ]
-    factors = [least_time(task) / _BESIDE + 1 for task in tasks]
-    for number, task in enumerate(tasks):
+    factors = [min(trial.least for trial in trials) / _BESIDE + 1 for trials in batches]
+    for number, trials in enumerate(batches):
         if math.prod(factors) >= limit:
             return math.inf
-        tiled = tiling(task)
+        tiled = fastest(trials)
         factors[number] = tiled.cycles / _BESIDE + 1 if tiled else math.inf
     return math.prod(factors)
 

@@ -7,7 +7,7 @@ changes no sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -185,8 +185,14 @@ def tiling(*tasks: Task) -> Tiling | None:
 
     The tasks differ in their sums and factors alone. No pooling window lies in two tiles.
     """
-    trials = [trial for number, task in enumerate(tasks) for trial in _trials(task, number)]
-    trials.sort(key=lambda trial: trial.least * trial.task.factor)
+    return fastest(
+        [trial for number, task in enumerate(tasks) for trial in trials_of(task, number)]
+    )
+
+
+def fastest(trials: Sequence[Trial]) -> Tiling | None:
+    """Return the tiling of any trial that takes the fewest cycles, None where nothing fits."""
+    trials = sorted(trials, key=lambda trial: trial.least * trial.task.factor)
     # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
     for samples in (_MOST_SAMPLES, 1):
         best, key = None, (math.inf, 0, 0, 0)
@@ -203,22 +209,17 @@ def tiling(*tasks: Task) -> Tiling | None:
     return None
 
 
-def least_time(task: Task) -> float:
-    """Return a lower bound of the cycles of a tiling."""
-    return min(trial.least for trial in _trials(task))
-
-
-def _trials(task: Task, number: int = 0) -> list[_Trial]:
+def trials_of(task: Task, number: int = 0) -> list[Trial]:
     """Return the task with each of the shapes that it may have."""
     mode, window, engine = task.summation.mode, task.window, task.engine
     if task.summation.spans > 1:
         kinds = span_shapes(mode)
     else:
         kinds = (shapes if window == 1 else pool_shapes)(mode, engine)
-    return [_Trial(task, number, block) for block in blocks_of_shapes(kinds, mode, engine, window)]
+    return [Trial(task, number, block) for block in blocks_of_shapes(kinds, mode, engine, window)]
 
 
-class _Trial:
+class Trial:
     """A task with one of the shapes, and what all its tiles have in common.
 
     Attributes
@@ -294,7 +295,7 @@ class _Trial:
         return self.lines * lines * (width / SECTOR + 1.5) * _SECTOR_CYCLES
 
 
-def candidates(trial: _Trial, samples: int, most: float) -> Iterator[Tiling]:
+def candidates(trial: Trial, samples: int, most: float) -> Iterator[Tiling]:
     """Yield tilings of at most `samples` samples.
 
     Some tilings that take more cycles than others, or than `most`, are left out.
@@ -390,7 +391,7 @@ def _groups_of_sum(summation: Sum, group: int) -> int:
     return summation.axes[0].most_taps * groups
 
 
-def _rings(trial: _Trial) -> Iterator[tuple[int, int, int]]:
+def _rings(trial: Trial) -> Iterator[tuple[int, int, int]]:
     """Yield K steps of a weight stage, and stages of inputs and of weights, the best first.
 
     As two warpgroups take turns stage by stage, few long stages are better, if there is room for
@@ -421,7 +422,7 @@ class _Box(NamedTuple):
     by_rows: bool
 
 
-def _fitted(trial: _Trial, box: _Box, tiles: int, staged: float, stores: float) -> Tiling | None:
+def _fitted(trial: Trial, box: _Box, tiles: int, staged: float, stores: float) -> Tiling | None:
     """Return the tiling of a box, None where it exceeds shared memory or the kernel's counters."""
     task, shape, row_tiles = trial.task, trial.block.shape, trial.row_tiles
     summation, mode = task.summation, task.summation.mode
@@ -486,7 +487,7 @@ def _reach(summation: Sum, box: _Box) -> tuple[int, int, int, int]:
     )
 
 
-def _shared_by_inputs(trial: _Trial, slots: int) -> tuple[int, int]:
+def _shared_by_inputs(trial: Trial, slots: int) -> tuple[int, int]:
     """Return bytes of shared memory without stages, and of a stage of inputs of `slots` chunks."""
     summation = trial.task.summation
     steps = summation.depth * summation.steps_inside + _AHEAD
@@ -495,14 +496,14 @@ def _shared_by_inputs(trial: _Trial, slots: int) -> tuple[int, int]:
     return fixed, summation.depth * slots * summation.mode.parts * summation.halves * SLOT
 
 
-def _exceeds(trial: _Trial, slots: int) -> bool:
+def _exceeds(trial: Trial, slots: int) -> bool:
     """Return whether shared memory has no room for two stages of inputs and one of weights."""
     fixed, input_stage = _shared_by_inputs(trial, slots)
     least = fixed + 2 * input_stage + trial.groups[0] * trial.step_bytes
     return least > trial.task.processor.shared
 
 
-def _least_chunks(trial: _Trial) -> int:
+def _least_chunks(trial: Trial) -> int:
     """Return a lower bound of the chunks of a stage: the inputs of a row of the least width."""
     summation, segment = trial.task.summation, trial.block.shape.segment
     (_, _, x), (_, axis_y, axis_x) = summation.sizes, summation.axes
@@ -512,7 +513,7 @@ def _least_chunks(trial: _Trial) -> int:
     return _chunks(summation, trial.block.shape, segment, row, axis_y.halo * row + row)[0]
 
 
-def least_cycles(trial: _Trial, tiles: int, staged: float = 0, stores: float = 0) -> float:
+def least_cycles(trial: Trial, tiles: int, staged: float = 0, stores: float = 0) -> float:
     """Return a lower bound of the cycles, as if weights stayed wherever they may.
 
     Most candidates exceed another tiling's cycles already by this bound.
@@ -521,7 +522,7 @@ def least_cycles(trial: _Trial, tiles: int, staged: float = 0, stores: float = 0
 
 
 def _cycles(
-    trial: _Trial, tiles: int, staged: float, stores: float, weights: float
+    trial: Trial, tiles: int, staged: float, stores: float, weights: float
 ) -> tuple[float, bool]:
     """Return the cycles of the tiles, and whether several blocks share a tile's split-K slices.
 

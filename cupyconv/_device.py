@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +39,9 @@ class Device(Protocol):
         `array` is complex64, or of a real dtype that is cast to it.
         """
 
+    def load(self, launches: Iterable[Launch]) -> None:
+        """Load the kernels of launches at the same time, since each may take seconds to compile."""
+
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         """Return a function that launches a kernel with packed arguments on the current stream.
 
@@ -60,17 +64,22 @@ def processor_of(device: int) -> Processor:
     return Processor(runnable[-1] if runnable else TARGETS[0], properties["multiProcessorCount"])
 
 
-@lru_cache(maxsize=4096)
+_functions: dict[tuple[Instance, int], Function] = {}  # the loaded kernels, by device
+
+
 def _function_of(instance: Instance, device: int) -> Function:
     """Return a kernel on the current device, whose blocks may use all shared memory of a block.
 
     CUDA's default limit is 48 KiB for the static and the dynamic shared memory together. The limit
     is raised once, when the function is loaded, and so never depends on earlier launches.
     """
-    kernel = _compile.kernel(instance)
-    limit = SHARED[processor_of(device).target]
-    kernel.max_dynamic_shared_size_bytes = limit - kernel.shared_size_bytes
-    return kernel.kernel
+    function = _functions.get((instance, device))
+    if function is None:
+        kernel = _compile.kernel(instance)
+        limit = SHARED[processor_of(device).target]
+        kernel.max_dynamic_shared_size_bytes = limit - kernel.shared_size_bytes
+        function = _functions[instance, device] = kernel.kernel
+    return function
 
 
 class CupyDevice:
@@ -129,6 +138,25 @@ class CupyDevice:
         else:
             real[...] = array
             imag[...] = -0.0 if conjugate else 0.0
+
+    def load(self, launches: Iterable[Launch]) -> None:
+        """Load the kernels of launches at the same time, since each may take seconds to compile.
+
+        The compiler runs without the interpreter's lock. The first error in the order of the
+        launches is raised when all threads have ended.
+        """
+        device = self._runtime.getDevice()
+        instances = dict.fromkeys(launch.instance for launch in launches)
+        missing = [one for one in instances if (one, device) not in _functions]
+        if len(missing) < 2:
+            return  # `launcher` loads it
+
+        def load(instance: Instance) -> None:
+            self._runtime.setDevice(device)
+            _function_of(instance, device)
+
+        with ThreadPoolExecutor(len(missing)) as pool:
+            list(pool.map(load, missing))
 
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         """Return a function that launches a kernel with packed arguments on the current stream.

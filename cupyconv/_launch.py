@@ -77,6 +77,7 @@ class KernelPath:
         strides = weight_gradient.strides_for(geometry, convolution, data, grad_output, out)
         question = Question(convolution, out.dtype, precision, self.device.processor())
         plan = self._plan_weight_gradient(question)
+        self.device.load(plan.launches)
         return weight_gradient.bind(plan, question, strides, self.device)
 
     def _plan_weight_gradient(self, question: Question) -> DirectPlan:
@@ -98,6 +99,7 @@ class KernelPath:
         geometry, strides = arranged(geometry, strides)
         question = Question(geometry, dtype, precision, self.device.processor())
         plan = self._plan_conv(question, strides)
+        self.device.load(choice.settled(plan, question, strides).launches)
         return choice.kernel_of(plan).bind(plan, question, strides, bias, self.device)
 
     def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:
@@ -125,6 +127,7 @@ class KernelPath:
         plan = self._plan_fused(convolution, pooling.out_shape, groups, out, precision)
         if isinstance(plan, str):
             return None
+        self.device.load((*plan.convolution.launches, plan.norm.combine, plan.norm.normalize))
 
         def normalize_groups(
             extrema: Array, parameters: Sequence[Array | None], out: Array

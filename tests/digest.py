@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,9 @@ class Notes:
     def split(self, array: Any, real: Any, imag: Any, conjugate: bool = False) -> None:
         layouts = [(a.shape, a.strides, a.dtype.name) for a in (array, real, imag)]
         self.digest.update(f"{layouts} {conjugate}".encode())
+
+    def load(self, launches: Iterable[Launch]) -> None:
+        pass
 
     def launcher(self, launch: Launch) -> Callable[[Any], None]:
         def run(arguments: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cupyconv._kernels import matrix_shapes, matrix_tiles, modes, sums
 from cupyconv._kernels.launches import Instance
@@ -36,7 +36,7 @@ def parts_of(instance: Instance) -> Parts:
 def choose_shape(steer: Steering, parts: Parts, folds: tuple[int, int, int]) -> None:
     """Of the tilings, plans choose among those of a shape that divide x and another axis."""
 
-    def suitable(_: matrix_tiles.Task, tiling: matrix_tiles.Tiling) -> bool:
+    def suitable(_: Any, tiling: matrix_tiles.Tiling) -> bool:
         *outer, x = tiling.tiles
         return tiling.shape == parts.shape and x > 1 and math.prod(outer) > 1
 

@@ -7,7 +7,7 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
@@ -119,6 +119,9 @@ class Recorder:
     def split(self, array: Array, real: Array, imag: Array, conjugate: bool = False) -> None:
         assert array.shape == real.shape == imag.shape
         self.splits.append(array.shape)
+
+    def load(self, launches: Iterable[Launch]) -> None:
+        pass
 
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         def run(arguments: Arguments) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
@@ -74,6 +74,9 @@ class Device:
         return array if array.dtype == dtype else array.astype(dtype, order="C")
 
     def split(self, array: Array, real: Array, imag: Array, conjugate: bool = False) -> None:
+        pass
+
+    def load(self, launches: Iterable[Launch]) -> None:
         pass
 
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:

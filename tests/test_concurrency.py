@@ -8,10 +8,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,9 @@ import pytest
 import cupyconv
 from backends import CupyBackend, NumpyBackend
 from bounds import assert_same_bits
-from cupyconv import _calls, _compile, _precision
+from cupyconv import _calls, _compile, _device, _precision
+from cupyconv._kernels import choice
+from cupyconv._kernels.launches import Instance, Launch, Processor
 from strategies import FUSED, Case, convolution
 
 THREADS = 8
@@ -166,3 +169,54 @@ def test_processes_on_a_gpu(method: str, tmp_path: Path) -> None:
 def test_forked_process_of_a_parent_that_uses_a_gpu(tmp_path: Path) -> None:
     """CUDA itself does not survive a fork; NumPy arrays are as good as ever."""
     run_script(tmp_path, "fork", "cupy", "numpy")
+
+
+@pytest.fixture
+def loading(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Instance], object]], None]:
+    """Loads the kernels of three launches, with a function in the place of the compiler."""
+    device = _device.CupyDevice.__new__(_device.CupyDevice)
+    device._runtime = SimpleNamespace(getDevice=lambda: 0, setDevice=lambda device: None)
+    launches = [Launch(instance, 1, 32) for instance in choice.instances("sm_90a")[:3]]
+    monkeypatch.setattr(_device, "processor_of", lambda device: Processor("sm_90a", 132))
+    monkeypatch.setattr(_device, "_functions", {})
+
+    def load(compile: Callable[[Instance], object]) -> None:
+        def kernel(instance: Instance) -> SimpleNamespace:
+            compile(instance)
+            return SimpleNamespace(shared_size_bytes=0, kernel=instance)
+
+        monkeypatch.setattr(_compile, "kernel", kernel)
+        device.load((*launches, launches[0]))
+
+    return load
+
+
+def test_kernels_of_a_call_compile_at_the_same_time(
+    loading: Callable[[Callable[[Instance], object]], None],
+) -> None:
+    threads, all_at_once = threading.active_count(), threading.Barrier(3)
+    loading(lambda instance: bool(all_at_once.wait(timeout=10)))
+    assert threading.active_count() == threads
+    loading(lambda instance: pytest.fail("it is loaded"))
+
+
+def test_errors_of_kernels_that_compile_at_the_same_time(
+    loading: Callable[[Callable[[Instance], object]], None],
+) -> None:
+    """The first launch's error is raised, though others end before it."""
+    threads, second_failed = threading.active_count(), threading.Event()
+    first, second, _ = choice.instances("sm_90a")[:3]
+
+    def compile(instance: Instance) -> None:
+        if instance == first:
+            assert second_failed.wait(timeout=10)
+        elif instance == second:
+            second_failed.set()
+        else:
+            return
+        raise RuntimeError(str(instance))
+
+    with pytest.raises(RuntimeError) as error:
+        loading(compile)
+    assert str(error.value) == str(first)
+    assert threading.active_count() == threads

@@ -88,7 +88,7 @@ def test_replay(call: Callable[..., Any], warm: bool) -> None:
     cupy.cuda.Device().synchronize()  # the stream does not wait for the one that wrote these
     if not warm:
         _compile.kernel.cache_clear()  # the first call of a process may be the captured one
-        _device._function_of.cache_clear()
+        _device._functions.clear()
         _calls.kept.clear()
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream:

@@ -6,6 +6,7 @@ import math
 import operator
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ import subjects
 from cupyconv import _compile, _strides
 from cupyconv._axes import joined
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice, packed_weights
+from cupyconv._kernels import choice, gather_conv, matrix_tiles, packed_weights, plain_tiles
 from cupyconv._kernels.choice import KERNELS, instances
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import TARGETS, Instance, Launch, Processor
+from cupyconv._kernels.question import Question
 from planning import (
     ALL,
     GROWING,
@@ -447,6 +449,45 @@ def test_many_phases_are_planned_quickly(
         choice.plan_conv(geometry, dtype, precision, Processor(target, 132))
         seconds.append(time.perf_counter() - begun)
     assert min(seconds) < 0.02
+
+
+# The most layouts that a plan makes, and by which kernels. Other tiles are left out by their bounds
+# or compared as arrays, so that a plan takes a millisecond.
+FEW_LAYOUTS = {
+    "an image": (conv((64, 64, 56, 56), (64, 64, 3, 3), padding=1), 6, ("hopper", "portable")),
+    "a line": (conv((1, 3, 150_000), (256, 3, 3), stride=3), 6, ("hopper", "portable")),
+    "packed outputs": (conv((4, 8, 255, 204), (8, 8, 3, 9)), 12, ("hopper", "portable")),
+    "a volume": (
+        conv_transpose((16, 32, 15, 15, 17), (32, 2, 3, 3, 3), stride=2),
+        *(12, ("hopper", "portable")),
+    ),
+    "slices": (conv((1, 512, 8, 8), (64, 512, 3, 3)), 30, ("spans",)),
+    "few products": (conv((64, 3, 64, 64), (8, 3, 3, 3)), 1, ("plain",)),
+    "channels": (conv((4, 96, 56, 56), (96, 1, 5, 5), groups=96), 1, ("gather",)),
+}
+
+
+@pytest.mark.parametrize("name", FEW_LAYOUTS)
+def test_plans_make_few_layouts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    geometry, most, kernels = FEW_LAYOUTS[name]
+    made: list[Any] = []
+
+    def noted(layout: type) -> Callable[..., Any]:
+        def make(**members: Any) -> Any:
+            made.append(members)
+            return layout(**members)
+
+        return make
+
+    for module, kind in (matrix_tiles, "Tiling"), (plain_tiles, "Layout"), (gather_conv, "Layout"):
+        monkeypatch.setattr(module, kind, noted(getattr(module, kind)))
+    for kernel in kernels:
+        made.clear()
+        forget()
+        question = Question(geometry, np.dtype(np.float16), "float32", HOPPER)
+        assert not isinstance(choice._PLANS[kernel](question), str)
+        assert 1 <= len(made) <= most
+    forget()
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -60,7 +60,7 @@ def plan(question: Question) -> DepthwisePlan | Refusal:
     if layout.count > MAX_GRID // 2:
         return LARGE
     instance = _instance(dtype.name, layout.shape)
-    return DepthwisePlan(Launch(instance, layout.count, THREADS, layout.shared), layout)
+    return DepthwisePlan(Launch(instance, layout.count, THREADS, int(layout.shared)), layout)
 
 
 PLANS = {"depthwise": plan}

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from .._geometry import ConvGeometry
 from .._taps import AxisTaps, on_three_axes
@@ -67,6 +70,9 @@ TENSOR_CORE_SHAPE = Shape(1, 8, 8, tensor_cores=True)
 _TENSOR_CORE_WIDTHS = range(2, 10)
 
 
+# A number, or an array of it: one layout then stands for many, which are compared without a loop.
+Number: TypeAlias = Any
+
 _DESCRIBED = 6  # chunks that a thread could load in the time in which it describes a run
 
 
@@ -74,16 +80,16 @@ _DESCRIBED = 6  # chunks that a thread could load in the time in which it descri
 class Runs:
     """How threads share a staged line: as `count` runs, in which each thread copies one chunk."""
 
-    chunks: int
-    count: int
+    chunks: Number
+    count: Number
 
     @property
-    def total(self) -> int:
+    def total(self) -> Number:
         """Chunks of a line."""
         return self.chunks * self.count
 
     @property
-    def cost(self) -> float:
+    def cost(self) -> Number:
         """Chunk loads of a thread in the time of a line, with idle threads and descriptions."""
         return self.count * (THREADS / (THREADS // self.chunks) + _DESCRIBED)
 
@@ -107,9 +113,25 @@ class Staging:
 
     vectors: Runs
     elements: Runs
-    pitch: int
+    pitch: Number
     whole: bool
-    cost: float
+    cost: Number
+
+    @classmethod
+    def of_many(cls, stagings: Sequence[Staging]) -> Staging:
+        """Return one whose numbers are arrays."""
+        chunks = (
+            (one.vectors.chunks, one.vectors.count, one.elements.chunks, one.elements.count)
+            for one in stagings
+        )
+        vectors, count, elements, element_count = np.array(list(chunks)).T
+        return cls(
+            Runs(vectors, count),
+            Runs(elements, element_count),
+            np.array([one.pitch for one in stagings]),
+            stagings[0].whole,
+            np.array([one.cost for one in stagings]),
+        )
 
     def runs(self, loads: int) -> Runs:
         """Return how threads share a line that is staged by such loads."""
@@ -148,19 +170,19 @@ class Layout:
     offsets: tuple[tuple[int, int], ...]
     taps: int
     slides: bool
-    tile: tuple[int, ...]
-    channels: int
+    tile: tuple[Number, ...]
+    channels: Number
     rows: int
     staging: Staging
 
     @property
-    def tiles(self) -> tuple[int, ...]:
+    def tiles(self) -> tuple[Number, ...]:
         """Tiles along each axis."""
         sizes = zip(self.axes, self.tile, strict=True)
         return tuple(-(-axis.positions(0) // size) for axis, size in sizes)
 
     @property
-    def channel_tiles(self) -> int:
+    def channel_tiles(self) -> Number:
         """Tiles along the channels."""
         return -(-self.geometry.groups // self.channels)
 
@@ -170,13 +192,13 @@ class Layout:
         return -(-self.geometry.rows // self.rows)
 
     @property
-    def count(self) -> int:
+    def count(self) -> Number:
         """Tiles, over all samples."""
         tiles = self.channel_tiles * math.prod(self.tiles) * self.row_tiles
         return self.geometry.batch * tiles
 
     @cached_property
-    def extent(self) -> tuple[int, ...]:
+    def extent(self) -> tuple[Number, ...]:
         """Inputs that are staged along each axis."""
         sizes = zip(self.axes, self.tile, self.offsets, strict=True)
         return tuple(_extent(axis, size, offsets) for axis, size, offsets in sizes)
@@ -187,39 +209,40 @@ class Layout:
         return tuple(low for low, _ in self.offsets)
 
     @property
-    def section(self) -> int:
+    def section(self) -> Number:
         """Outputs of a section where the lines of a thread are sections of one, else 0."""
         in_sections = _has_one_line(self.axes)
         return self.tile[2] * self.axes[2].phases // self.shape.lines if in_sections else 0
 
     @property
-    def columns(self) -> int:
+    def columns(self) -> Number:
         """Threads along x, each with two neighbouring outputs of a line, or of each section."""
-        return (self.section or self.tile[2] * self.axes[2].phases) // 2
+        width = self.tile[2] * self.axes[2].phases
+        return (self.section if _has_one_line(self.axes) else width) // 2
 
     @property
-    def strips(self) -> int:
+    def strips(self) -> Number:
         """Threads along y in each phase."""
-        return 1 if self.section else self.tile[1] // self.shape.lines
+        return 1 if _has_one_line(self.axes) else self.tile[1] // self.shape.lines
 
     @property
-    def staged(self) -> int:
+    def staged(self) -> Number:
         """Lines of inputs that are staged."""
         return self.channels * self.extent[0] * self.extent[1]
 
     @cached_property
-    def items(self) -> int:
+    def items(self) -> Number:
         """Strips of outputs."""
         z, y, _ = self.axes
         return self.rows * self.channels * self.tile[0] * z.phases * self.strips * y.phases
 
     @property
-    def values(self) -> int:
+    def values(self) -> Number:
         """Weights and biases."""
         return self.rows * self.channels * (self.taps + 1)
 
     @property
-    def inputs(self) -> int:
+    def inputs(self) -> Number:
         """Elements of shared memory for inputs."""
         depth, height, _ = self.extent
         chunk = CHUNK // self.itemsize
@@ -227,9 +250,9 @@ class Layout:
         return -(-(self.channels * plane + chunk - 1) // chunk) * chunk
 
     @cached_property
-    def shared(self) -> int:
+    def shared(self) -> Number:
         """Bytes of shared memory."""
-        runs = max(self.staging.vectors.count, self.staging.elements.count)
+        runs = np.maximum(self.staging.vectors.count, self.staging.elements.count)
         shared = 3 * MAX_PHASES * _TAPS + _BARRIER + self.staged * runs * _RUN + self.items * _STRIP
         shared += self.inputs * self.itemsize + self.values * max(4, self.itemsize)
         if self.shape.tensor_cores:
@@ -238,13 +261,13 @@ class Layout:
         return shared
 
     @property
-    def fits(self) -> bool:
+    def fits(self) -> Number:
         """Whether shared memory has room for a tile, and the kernel can count what is in it."""
-        counted = max(self.inputs, self.items, self.values) < _COUNTED
-        return counted and self.shared <= self.processor.shared
+        counted = np.maximum(np.maximum(self.inputs, self.items), self.values) < _COUNTED
+        return counted & (self.shared <= self.processor.shared)
 
     @cached_property
-    def cycles(self) -> float:
+    def cycles(self) -> Number:
         """The cycles that the model gives it."""
         return _cycles(self)
 
@@ -262,7 +285,7 @@ def _has_one_line(axes: tuple[AxisTaps, ...]) -> bool:
     return axes[1].positions(0) == 1
 
 
-def _extent(axis: AxisTaps, size: int, offsets: tuple[int, int]) -> int:
+def _extent(axis: AxisTaps, size: Number, offsets: tuple[int, int]) -> Number:
     """Return the inputs that `size` positions of each phase reach."""
     low, high = offsets
     return (size - 1) * axis.step + high - low + 1
@@ -278,11 +301,11 @@ def layout_of(geometry: ConvGeometry, itemsize: int, processor: Processor) -> La
         return f"its kernel has {taps} taps, more than {MAX_TAPS}"
     if phases > MAX_PHASES:
         return f"its stride is larger than {MAX_PHASES}"
-    if reach >= _MAX_COORDINATE:
+    outputs = geometry.batch * geometry.groups * geometry.rows
+    outputs *= math.prod(axis.size_out for axis in axes)
+    if reach >= _MAX_COORDINATE or outputs >= 2**62:  # counts of tiles stay below 64 bits
         return LARGE
-    layouts = candidates(geometry, itemsize, processor)
-    best = min(layouts, key=lambda layout: layout.cycles, default=None)
-    return best or "no tile fits shared memory"
+    return next(candidates(geometry, itemsize, processor), "no tile fits shared memory")
 
 
 def _slides(axes: tuple[AxisTaps, ...], widths: Container[int]) -> bool:
@@ -315,10 +338,11 @@ def _runs(chunks: int, unit: int, most: int) -> Runs:
 
     A line has at least `chunks` of them, and at most `most`.
     """
-    sizes = range(unit, min(THREADS, most) + 1, unit)
-    candidates = (Runs(size, -(-chunks // size)) for size in sizes)
-    fitting = (runs for runs in candidates if runs.total <= most)
-    return min(fitting, key=lambda runs: (runs.cost, -runs.chunks))
+    sizes = np.arange(unit, min(THREADS, most) + 1, unit)
+    runs = Runs(sizes, -(-chunks // sizes))
+    # Of runs that cost the same, those of most chunks.
+    best = np.lexsort((-sizes, runs.cost, runs.total > most))[0]
+    return Runs(int(runs.chunks[best]), int(runs.count[best]))
 
 
 def _fewest_runs(chunks: int) -> Runs:
@@ -379,35 +403,45 @@ def _boxes(axes: tuple[AxisTaps, ...], shape: Shape, chunk: int) -> Iterator[tup
 
 
 def candidates(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Iterator[Layout]:
-    """Yield the layouts that fit shared memory."""
+    """Yield the layouts that fit shared memory, the fastest first."""
     axes = on_three_axes(geometry.axes)
     shape, slides = _shape(axes, itemsize, processor)
     offsets = tuple(axis.offsets for axis in axes)
     z, y, x = axes
     taps = math.prod(axis.kernel for axis in axes)
     rows = min(geometry.rows, max(1, MAX_TAPS // (taps * z.phases * y.phases)))
+    stagings: dict[int, Staging] = {}
+    tiles = []
     for tile in _boxes(axes, shape, CHUNK // itemsize):
-        extent = _extent(x, tile[2], offsets[2])
-        staging = _staging(shape, x, tile[2], extent, itemsize, processor)
+        width, extents = tile[2], list(map(_extent, axes, tile, offsets))
+        if max(extents) >= _COUNTED:
+            continue
+        if width not in stagings:
+            stagings[width] = _staging(shape, x, width, extents[2], itemsize, processor)
         # A tile has several channels only where it has all positions of each.
         one = all(axis.positions(0) <= size for axis, size in zip(axes, tile, strict=True))
         for channels in _splits(geometry.groups, 1, 256) if one else [1]:
-            layout = Layout(
-                geometry=geometry,
-                itemsize=itemsize,
-                processor=processor,
-                shape=shape,
-                axes=axes,
-                offsets=offsets,
-                taps=taps,
-                slides=slides,
-                tile=tile,
-                channels=channels,
-                rows=rows,
-                staging=staging,
-            )
-            if layout.fits:
-                yield layout
+            tiles.append((*tile, channels))
+    if not tiles:
+        return
+    layouts = Layout(
+        geometry=geometry,
+        itemsize=itemsize,
+        processor=processor,
+        shape=shape,
+        axes=axes,
+        offsets=offsets,
+        taps=taps,
+        slides=slides,
+        tile=tuple(np.array(tiles).T[:3]),
+        channels=np.array(tiles).T[3],
+        rows=rows,
+        staging=Staging.of_many([stagings[width] for _, _, width, _ in tiles]),
+    )
+    for one in np.argsort(layouts.cycles, kind="stable").tolist():
+        if layouts.fits[one]:
+            *tile, channels = tiles[one]
+            yield replace(layouts, tile=tuple(tile), channels=channels, staging=stagings[tile[2]])
 
 
 # Instructions of a thread: for a chunk of inputs, for its outputs beside their products, for each
@@ -426,7 +460,7 @@ _TILE = 600  # to describe a tile and to bring its weights
 _BYTES = 19  # bytes that a multiprocessor moves in a cycle
 
 
-def _cycles(layout: Layout) -> float:
+def _cycles(layout: Layout) -> Number:
     """Return the model's time of a multiprocessor."""
     z, y, x = layout.axes
     depth, height, width = layout.tile
@@ -446,8 +480,9 @@ def _cycles(layout: Layout) -> float:
     moved = layout.staged * (layout.extent[2] * itemsize + SECTOR)
     moved += lines * (width * x.phases * itemsize + SECTOR)
     tiles = -(-layout.count // processor.multiprocessors)
-    resident = min(shape.resident, (processor.shared + RESERVED) // (layout.shared + RESERVED))
+    held = (processor.shared + RESERVED) // (layout.shared + RESERVED)
+    resident = np.maximum(1, np.minimum(shape.resident, held))
     # Many blocks hide what few wait for.
     alone = _ALONE_ON_TENSOR_CORES if shape.tensor_cores else _ALONE
-    waiting = 1 + alone / min(resident, tiles) ** 2
-    return tiles * (max(instructions, moved / _BYTES) + _TILE) * waiting
+    waiting = 1 + alone / np.minimum(resident, tiles) ** 2
+    return tiles * (np.maximum(instructions, moved / _BYTES) + _TILE) * waiting

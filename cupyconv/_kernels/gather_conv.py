@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from .._arrays import Array, Convolution
 from .._geometry import ConvGeometry
@@ -316,8 +318,7 @@ def _layout(geometry: ConvGeometry, itemsize: int, processor: Processor) -> Layo
     spans = (axis.reach * pitch for axis, pitch in zip(axes, _pitches(axes), strict=True))
     if max(spans) >= _MOST_APART:
         return None
-    found = candidates(geometry, axes, itemsize, processor)
-    return min(found, key=lambda layout: layout.cycles, default=None)
+    return next(candidates(geometry, axes, itemsize, processor), None)
 
 
 # Cycles of a warp: for a tile, for 32 chunks of inputs, for positions, for their outputs beside
@@ -341,72 +342,77 @@ _FEW_WARPS = 1.56  # factor of the latency that few warps do not hide
 _APART = 1.17  # share that does not overlap where a multiprocessor has all its tiles at a time
 
 
-@dataclass(frozen=True)
-class _Tiles:
-    """The quantities that the time of tiles depends on.
+class _Tiles(NamedTuple):
+    """The quantities that the time of tiles depends on, as arrays: one element for each tiling.
 
     Attributes
     ----------
-    channels, groups : int
+    channels, groups : array of int
         Output and input channels of a tile.
-    room : int
+    room : array of int
         Elements of shared memory for an input channel.
-    items : int
+    items : array of int
         Positions, or strips, of each output channel.
-    lines : int
+    lines : array of int
         Outputs of a strip.
-    moved : int
+    threads : array of int
+        Threads of a block.
+    moved : array of int
         Bytes of inputs and outputs.
-    waves, resident : int
+    waves, resident : array
         Tiles of a multiprocessor, and tiles that it holds at a time.
     """
 
-    channels: int
-    groups: int
-    room: int
-    items: int
-    lines: int
-    moved: int
-    waves: int
-    resident: int
+    channels: np.ndarray
+    groups: np.ndarray
+    room: np.ndarray
+    items: np.ndarray
+    lines: np.ndarray
+    threads: np.ndarray
+    moved: np.ndarray
+    waves: np.ndarray
+    resident: np.ndarray
 
 
-def _cycles(tiles: _Tiles, axes: tuple[AxisTaps, ...], itemsize: int) -> float:
+def _cycles(tiles: _Tiles, axes: tuple[AxisTaps, ...], itemsize: int) -> np.ndarray:
     """Return the model's time where a thread has a position in several channels."""
     taps, width = math.prod(axis.kernel for axis in axes), axes[2].kernel
     turns = -(-tiles.items // THREADS)
     output = _OUTPUT + taps / width * _LINE / TOGETHER + taps * _PRODUCT
     warp = _TILE + turns * (_POSITION + tiles.channels * output)
     chunks = -(-tiles.room * itemsize // (32 * CHUNK))
-    warp += tiles.groups * chunks / (THREADS // 32) * _CHUNKS
-    warp += -(-tiles.channels * (taps + 1) // THREADS) * _WEIGHT
-    busy = max(THREADS // 32 * warp, tiles.moved / _BYTES)
-    resident = min(tiles.resident, _RESIDENT[width] * 4 // max(4, itemsize))
-    alone = 1 + _ALONE / min(resident, tiles.waves) ** 2
-    return tiles.waves * busy * alone + -(-tiles.waves // resident) * _WAIT
+    warp = warp + tiles.groups * chunks / (THREADS // 32) * _CHUNKS
+    warp = warp + -(-tiles.channels * (taps + 1) // THREADS) * _WEIGHT
+    busy = np.maximum(THREADS // 32 * warp, tiles.moved / _BYTES)
+    resident = np.minimum(tiles.resident, _RESIDENT[width] * 4 // max(4, itemsize))
+    alone = 1 + _ALONE / np.minimum(resident, tiles.waves) ** 2
+    cycles: np.ndarray = tiles.waves * busy * alone + np.ceil(tiles.waves / resident) * _WAIT
+    return cycles
 
 
 def _cycles_of_strips(
-    tiles: _Tiles, shape: Shape, deep: int, itemsize: int, threads: int, bulk_copies: bool
-) -> float:
+    tiles: _Tiles, shape: Shape, deep: int, itemsize: int, bulk_copies: bool
+) -> np.ndarray:
     """Return the model's time where a thread has a strip of outputs in several channels."""
-    area, warps = shape.taps * shape.height, threads // 32
+    area, warps = shape.taps * shape.height, tiles.threads // 32
     inputs = ((tiles.lines - 1) * shape.step + shape.height) * shape.taps
     load = _LOAD + (_EVEN if shape.step == 2 and itemsize == 4 else 0)
     load += _WIDEN if itemsize == 2 else 0
     strip = _STRIP + deep * (area * (tiles.lines * _ADD + _LOAD) + inputs * load)
-    turns, sharers = -(-tiles.items // threads), max(1, threads // tiles.items)
+    turns, sharers = -(-tiles.items // tiles.threads), np.maximum(1, tiles.threads // tiles.items)
     warp = _BLOCK + turns * (_PLACES + -(-tiles.channels // sharers) * strip)
-    warp += tiles.channels * deep * area / threads * _BRING
+    warp = warp + tiles.channels * deep * area / tiles.threads * _BRING
     if not bulk_copies:
-        warp += tiles.groups * -(-tiles.room * itemsize // (32 * CHUNK)) / warps * _COPY
+        warp = warp + tiles.groups * -(-tiles.room * itemsize // (32 * CHUNK)) / warps * _COPY
     registers = _REGISTERS[shape.taps] * max(4, itemsize) // 4
-    resident = max(1, min(tiles.resident, 2**16 // (registers * threads)))
+    resident = np.maximum(1, np.minimum(tiles.resident, 2**16 // (registers * tiles.threads)))
     computed = tiles.waves * warps * warp / _SCHEDULERS
     moved = tiles.waves * tiles.moved / _STRIP_BYTES
-    apart = _APART * min(computed, moved) * min(1, resident / tiles.waves)
-    few = 1 + _FEW_WARPS / (min(resident, tiles.waves) * warps / _SCHEDULERS) ** 2
-    return (max(computed, moved) + apart) * few + -(-tiles.waves // resident) * _STRIP_WAIT
+    apart = _APART * np.minimum(computed, moved) * np.minimum(1, resident / tiles.waves)
+    few = 1 + _FEW_WARPS / (np.minimum(resident, tiles.waves) * warps / _SCHEDULERS) ** 2
+    cycles: np.ndarray = (np.maximum(computed, moved) + apart) * few
+    cycles += np.ceil(tiles.waves / resident) * _STRIP_WAIT
+    return cycles
 
 
 def candidates(
@@ -415,82 +421,72 @@ def candidates(
     itemsize: int,
     processor: Processor,
 ) -> Iterator[Layout]:
-    """Yield the layouts that fit shared memory."""
+    """Yield the layouts that fit shared memory, the fastest first.
+
+    They are compared as arrays: a loop over hundreds of them would take most of the time of
+    planning.
+    """
     trivial = (a.size_in == a.size_out == a.kernel == 1 for a in axes[:2])
     band = next((i for i, one in enumerate(trivial) if not one), 2)
-    shape, size = _shape(axes), axes[band].size_out
-    parts = 1
-    while True:
-        tile = -(-size // parts)
-        for channels in _CHANNELS:
-            if not shape.height and channels % TOGETHER:
-                continue
-            layout = _layout_of(geometry, axes, band, tile, channels, itemsize, processor)
-            if layout is None:
-                break
-            yield from layout
-        if tile == 1:
-            return
-        parts *= 2
-
-
-def _layout_of(
-    geometry: ConvGeometry,
-    axes: tuple[AxisTaps, ...],
-    band: int,
-    tile: int,
-    channels: int,
-    itemsize: int,
-    processor: Processor,
-) -> list[Layout] | None:
-    """Return the layouts of a tile, one for each number of threads, None where none fits."""
     axis, inner, shape, deep = axes[band], axes[band + 1 :], _shape(axes), axes[0].kernel
+    tile, channels, threads = np.ix_(
+        [-(-axis.size_out // (1 << n)) for n in range((axis.size_out - 1).bit_length() + 1)],
+        [count for count in _CHANNELS if shape.height or count % TOGETHER == 0],
+        _BLOCKS if shape.height else [THREADS],
+    )
     taps = math.prod(a.kernel for a in axes)
     positions = math.prod(a.size_out for a in inner)
+    if positions >= _COUNTED:
+        return
     chunk = CHUNK // itemsize
     tiles = -(-axis.size_out // tile)
     reach = (tile - 1) * axis.step + (axis.kernel - 1) * abs(axis.offset_step) + 1
-    elements = min(axis.size_in, reach) * math.prod(a.size_in for a in inner)
+    elements = np.minimum(axis.size_in, reach) * math.prod(a.size_in for a in inner)
     room = (-(-elements // chunk) + 1) * chunk
-    groups = min(geometry.groups, (channels + geometry.rows - 2) // geometry.rows + 1)
+    groups = np.minimum(geometry.groups, (channels + geometry.rows - 2) // geometry.rows + 1)
     weights = shape.weights(deep) if shape.height else taps + 1  # of an output channel
     used = _BARRIER + channels * (_CHANNEL + weights * max(4, itemsize)) + groups * room * itemsize
-    if used > processor.shared or max(tile * positions, groups * room) >= _COUNTED:
-        return None
-    rows = tile if band == 1 else axes[1].size_out
+    fits = (used <= processor.shared) & (np.maximum(tile * positions, groups * room) < _COUNTED)
+    rows = tile if band == 1 else np.full_like(tile, axes[1].size_out)
     strips = -(-rows // shape.lines)
     channel_tiles = -(-geometry.groups * geometry.rows // channels)
-    count = geometry.batch * channel_tiles * tiles
     work = _Tiles(
         channels=channels,
         groups=groups,
         room=room,
         items=tile * positions // rows * strips if shape.height else tile * positions,
         lines=-(-rows // strips),
+        threads=threads,
         moved=(groups * room + channels * tile * positions) * itemsize,
-        waves=-(-count // processor.multiprocessors),
-        resident=(processor.shared + RESERVED) // (used + RESERVED),
+        waves=np.ceil(float(geometry.batch) * channel_tiles * tiles / processor.multiprocessors),
+        resident=np.maximum(1, (processor.shared + RESERVED) // (used + RESERVED)),
     )
     bulk = processor.copies_in_bulk
-    return [
-        Layout(
+    if shape.height:
+        cycles = _cycles_of_strips(work, shape, deep, itemsize, bulk)
+    else:
+        cycles = _cycles(work, axes, itemsize)
+    facts = np.broadcast_arrays(
+        tile, tiles, work.lines, channels, channel_tiles, room, used, threads, cycles
+    )
+    order = np.argsort(cycles, axis=None, kind="stable")
+    for one in order[np.broadcast_to(fits, cycles.shape).flat[order]].tolist():
+        *integers, time = (array.flat[one].item() for array in facts)
+        size, count, lines, rows_of_tile, row_tiles, elements_of_channel, shared, block = integers
+        yield Layout(
             shape=shape,
             axes=axes,
             band=band,
-            tile=tile,
-            tiles=tiles,
+            tile=size,
+            tiles=count,
             positions=positions,
-            lines=work.lines,
-            channels=channels,
-            channel_tiles=channel_tiles,
-            room=room,
-            shared=used,
-            count=count,
-            threads=threads,
+            lines=lines,
+            channels=rows_of_tile,
+            channel_tiles=row_tiles,
+            room=elements_of_channel,
+            shared=shared,
+            count=geometry.batch * row_tiles * count,
+            threads=block,
             bulk=bulk,
-            cycles=_cycles_of_strips(work, shape, deep, itemsize, threads, bulk)
-            if shape.height
-            else _cycles(work, axes, itemsize),
+            cycles=time,
         )
-        for threads in (_BLOCKS if shape.height else (THREADS,))
-    ]

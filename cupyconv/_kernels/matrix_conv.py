@@ -23,7 +23,7 @@ from . import modes, packed_weights, sums
 from .launches import INT32_LIMIT, MAX_GRID, WARP, WGMMA, Instance, Launch, Processor
 from .matrix_blocks import blocks_of, by_phase
 from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
-from .matrix_tiles import Task, Tiling, tiling
+from .matrix_tiles import Task, Tiling, fastest, tiling, trials_of
 from .members import CALL, Members, Template, axis_taps, byte_words, parameter, struct
 from .memory import along_three_axes, weight_strides
 from .modes import SLAB_ROWS, SLOT, Mode
@@ -203,15 +203,17 @@ def _sum(
     if spans > 1:
         found = [sums.split(one, spans) for one in found]
     found = [one for pairs in found for one in (pairs, sums.one_by_one(pairs)) if one]
-    first = found[0].fold
+    if len(found) == 1:
+        return found[0]
 
-    def cycles(summation: Sum) -> float:
-        tiled = tiling(Task(summation, geometry.batch, geometry.groups, engine, processor, window))
+    def task(summation: Sum) -> Task:
         several = 1 < geometry.axes[-1].phases < summation.fold[2].count
-        doubt = _GAIN if summation.fold == first else _SEVERAL_PLACES if several else 1
-        return tiled.cycles * doubt if tiled else math.inf
+        doubt = _GAIN if summation.fold == found[0].fold else _SEVERAL_PLACES if several else 1
+        batch, groups = geometry.batch, geometry.groups
+        return Task(summation, batch, groups, engine, processor, window, doubt)
 
-    return min(found, key=cycles) if len(found) > 1 else found[0]
+    best = tiling(*map(task, found))
+    return best.summation if best else found[0]
 
 
 def plan_split_k(question: Question) -> MatrixPlan | Refusal:
@@ -227,10 +229,10 @@ def plan_split_k(question: Question) -> MatrixPlan | Refusal:
     if not span_shapes(mode):
         return "sums of tf32 numbers are too short for split-K slices"
     typical = nominal(geometry)
-    whole = plan_in_mode(typical, mode, processor, "hopper")
-    if isinstance(whole, str):
-        return whole
-    summation = whole.summation
+    refusal = _refusal(typical, processor, "hopper")
+    if refusal:
+        return refusal
+    summation = _sum(typical, mode, processor, "hopper", 1, 1)
     if any(axis.taps.tap_counts[1] == 0 for axis in summation.axes):
         return "it has phases without taps, in which the warpgroups of a block drift apart"
     tiles = _small_tiles(summation, mode, geometry.groups)
@@ -242,12 +244,14 @@ def plan_split_k(question: Question) -> MatrixPlan | Refusal:
     if not numbers:
         return f"its {summation.steps} K steps are too few for split-K slices"
     limit = math.inf if forced else _GAIN * _split_cycles(typical, mode, processor, 1)
-    taken, spans = min(
-        (_split_cycles(typical, mode, processor, spans, limit), spans) for spans in numbers
-    )
-    if taken > limit:
+    best = 0
+    for spans in numbers:
+        taken = _split_cycles(typical, mode, processor, spans, limit)
+        if taken < limit:
+            best, limit = spans, taken
+    if not best:
         return "split-K sums gain in small batches hardly more than they lose in large ones"
-    return plan_in_mode(geometry, mode, processor, "hopper", spans=spans)
+    return plan_in_mode(geometry, mode, processor, "hopper", spans=best)
 
 
 PLANS = {
@@ -274,16 +278,20 @@ def _split_cycles(
 ) -> float:
     """Return the product of the cycles of all batches, in units of `_BESIDE`: all count alike.
 
-    The product is infinite beyond the limit, which is mostly known from the large batches.
+    The product may be infinite from the limit on.
     """
-    product = 1.0
-    for batch in _SPANNED_BATCHES:
-        sample = replace(geometry, batch=batch)
-        found = plan_in_mode(sample, mode, processor, "hopper", spans=spans)
-        product *= math.inf if isinstance(found, str) else found.layout.cycles / _BESIDE + 1
-        if product > limit:
+    summation = _sum(geometry, mode, processor, "hopper", 1, spans)
+    batches = [
+        trials_of(Task(summation, batch, geometry.groups, "hopper", processor))
+        for batch in _SPANNED_BATCHES
+    ]
+    factors = [min(trial.least for trial in trials) / _BESIDE + 1 for trials in batches]
+    for number, trials in enumerate(batches):
+        if math.prod(factors) >= limit:
             return math.inf
-    return product
+        tiled = fastest(trials)
+        factors[number] = tiled.cycles / _BESIDE + 1 if tiled else math.inf
+    return math.prod(factors)
 
 
 # Instances ------------------------------------------------------------------------------------

@@ -7,25 +7,31 @@ changes no sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from .launches import SECTOR, Processor
-from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
-from .modes import SLAB_ROWS, SLOT, Mode
-from .sums import Sum, even_parts, whole_multiple
+from .matrix_shapes import (
+    MAX_STAGES,
+    Block,
+    Shape,
+    blocks_of_shapes,
+    pool_shapes,
+    shapes,
+    span_shapes,
+)
+from .modes import SLOT
+from .sums import Axis, Sum, even_parts, whole_multiple
 
 MOST_PARTIAL = 2**25  # bytes of partial sums
-MAX_STAGES = 16
 MAX_STEPS = 2048  # K steps of a stage in the kernel's table of distances
 # Distances of an input from the first of its tile, along samples, z, y and x, stay below these: the
 # kernel packs them into 5, 5, 10 and 12 bits.
 _REACHES = (32, 32, 1024, 4096)
 _COUNTED = 2**16  # chunks that the kernel numbers in a plane or a stage stay below
 _OF_CHUNK, _OF_PAIR = 12, 4  # bytes of shared memory that describe a chunk, or place a pair
-_MOST_WIDE = 32  # tiles in the kernel's list for another pass
 _AHEAD = 8  # distances after the stage's own, which are read but not used
 
 
@@ -35,6 +41,8 @@ class Tiling:
 
     Attributes
     ----------
+    summation : Sum
+        The sum of an output.
     shape : Shape
         What the kernel is built for.
     tile, tiles : tuple of int
@@ -62,18 +70,15 @@ class Tiling:
         Whether weights are copied once for all tiles of a block.
     shared : int
         Bytes of shared memory.
-    stacked : int
-        Outputs along y of a position.
     stores_most : bool
         Whether storing a tile takes about as long as its products.
-    spans : int
-        Split-K slices of a sum.
     apart : bool
         Whether several blocks compute the slices of a tile, not one block in turn.
     cycles : float
         The model's time.
     """
 
+    summation: Sum
     shape: Shape
     tile: tuple[int, ...]
     tiles: tuple[int, ...]
@@ -92,11 +97,19 @@ class Tiling:
     group: int
     resident: bool
     shared: int
-    stacked: int
     stores_most: bool
-    spans: int
     apart: bool
     cycles: float
+
+    @property
+    def stacked(self) -> int:
+        """Outputs along y of a position."""
+        return self.summation.stacked
+
+    @property
+    def spans(self) -> int:
+        """Split-K slices of a sum."""
+        return self.summation.spans
 
     @property
     def count(self) -> int:
@@ -119,14 +132,8 @@ class Tiling:
 # weights are long, and otherwise.
 _RESIDENT = (6, 5, 4, 3)
 _LONG_RINGS = ((6, 4), (5, 4), (6, 3), (5, 3), (6, 2), (5, 2))
-_STACKED_RINGS = (
-    (6, 4),
-    (5, 4),
-    (6, 3),
-    (5, 3),
-    (4, 3),
-    (3, 3),
-)  # one warpgroup follows another by a stage of weights
+# One warpgroup follows another by a stage of weights.
+_STACKED_RINGS = ((6, 4), (5, 4), (6, 3), (5, 3), (4, 3), (3, 3))
 _RINGS = (
     *((6, 4), (5, 4), (4, 4), (6, 3), (5, 3), (4, 3)),
     *((3, 4), (3, 3), (2, 4), (2, 3), (4, 2), (3, 2), (2, 2)),
@@ -137,9 +144,6 @@ _CHUNK = 64  # blocks of channels of a round of staging, so that few rounds are 
 _TILE_CYCLES = 1500
 # The part of the shorter of products and staging that the longer one does not hide.
 _IN_THE_WAY = 0.15
-_ONE_TEAM = 1.06  # factor for tiles of one warpgroup
-_SHORT_TURNS = 1.4  # factor for products of two warpgroups with one instruction in a K step
-_STAGED_A_CYCLE = 4 / 7  # values that a producer warp copies in a cycle, as pairs
 _SINGLE = 1.5  # factor where values are copied one by one
 _SECTOR_CYCLES = 1.6  # of a multiprocessor to store a sector, about its share of memory's rate
 _POOLED_A_CYCLE = 6  # sums that a block pools in a cycle
@@ -163,6 +167,8 @@ class Task:
         The GPU.
     window : int
         2 where outputs are pooled two by two along y and x, else 1.
+    factor : float
+        A factor of the cycles where tasks are compared.
     """
 
     summation: Sum
@@ -171,66 +177,206 @@ class Task:
     engine: str
     processor: Processor
     window: int = 1
+    factor: float = 1
 
 
-def tiling(task: Task) -> Tiling | None:
+def tiling(*tasks: Task) -> Tiling | None:
     """Return the tiling that takes the fewest cycles; None where nothing fits shared memory.
 
-    No pooling window lies in two tiles.
+    The tasks differ in their sums and factors alone. No pooling window lies in two tiles.
     """
-    mode = task.summation.mode
-    if task.summation.spans > 1:
-        found_shapes = span_shapes(mode)
-    else:
-        found_shapes = (shapes if task.window == 1 else pool_shapes)(mode, task.engine)
+    return fastest(
+        [trial for number, task in enumerate(tasks) for trial in trials_of(task, number)]
+    )
+
+
+def fastest(trials: Sequence[Trial]) -> Tiling | None:
+    """Return the tiling of any trial that takes the fewest cycles, None where nothing fits."""
+    trials = sorted(trials, key=lambda trial: trial.least * trial.task.factor)
     # Tiles of a single sample where no others fit: whether one fits does not depend on the batch.
-    for samples in (min(task.batch, _MOST_SAMPLES), 1):
-        best = None
-        for shape in found_shapes:
-            most = best.cycles if best else math.inf
-            for found in candidates(task, shape, samples, most):
-                if best is None or (found.cycles, -found.tile[3]) < (best.cycles, -best.tile[3]):
-                    best = found
+    for samples in (_MOST_SAMPLES, 1):
+        best, key = None, (math.inf, 0, 0, 0)
+        for trial in trials:
+            factor = trial.task.factor
+            if trial.least * factor > key[0]:
+                break
+            for found in candidates(trial, samples, key[0] / factor):
+                other = (found.cycles * factor, trial.number, -found.tile[3], trial.block.number)
+                if other < key:
+                    best, key = found, other
         if best:
             return best
     return None
 
 
-@lru_cache(maxsize=256)
+def trials_of(task: Task, number: int = 0) -> list[Trial]:
+    """Return the task with each of the shapes that it may have."""
+    mode, window, engine = task.summation.mode, task.window, task.engine
+    if task.summation.spans > 1:
+        kinds = span_shapes(mode)
+    else:
+        kinds = (shapes if window == 1 else pool_shapes)(mode, engine)
+    return [Trial(task, number, block) for block in blocks_of_shapes(kinds, mode, engine, window)]
+
+
+class Trial:
+    """A task with one of the shapes, and what all its tiles have in common.
+
+    Attributes
+    ----------
+    task, block
+        The task, and the shape.
+    number : int
+        The place of the task among the tasks that are compared.
+    row_tiles, units : int
+        Tiles along the rows of the matrix product, and over all rows, groups and phases.
+    products : float
+        Cycles of the products of a tile.
+    values, pace, slower : float
+        Values to copy for a position that shares no inputs, values that are copied in a cycle, and
+        a factor of this time.
+    groups : tuple of int
+        K steps of a stage of weights where stages are short, and where they are long.
+    step_bytes : int
+        Bytes of the weights of a K step.
+    may_stay : bool
+        Whether weights stay where there is room: with a single row tile, and sums in one slice.
+    copied, least_copied : float
+        Bytes of the weights of a split-K slice, and what a tile copies of them at least.
+    lines : float
+        Lines of outputs for each line of positions.
+    least : float
+        A lower bound of the cycles: it counts full tiles, and each position's inputs once.
+    """
+
+    def __init__(self, task: Task, number: int, block: Block) -> None:
+        summation, mode = task.summation, task.summation.mode
+        z, y, x = summation.axes
+        self.task, self.number, self.block = task, number, block
+        self.row_tiles = -(-summation.matrix_rows // block.rows)
+        self.units = self.row_tiles * task.groups * summation.phases
+        products = summation.mean_steps * block.rows * (block.columns * summation.stacked)
+        self.products = products * mode.block * mode.products / mode.rate * block.narrow
+        lattices = y.lattices * x.lattices
+        blocks = summation.blocks * mode.block * summation.halves / 2
+        self.values = blocks * lattices * z.most_taps
+        # The cycles are Hopper's. Products by mma take longer, so that few producer warps matter
+        # only where an input has a single tap.
+        self.pace = block.pace if summation.steps_inside <= lattices else block.fast_pace
+        self.slower = 1 if x.pairs else _SINGLE
+        # Without chains of products the length of a weight stage changes no sum.
+        self.groups = (summation.group, summation.group)
+        if mode.parts == 1 and block.shape.slabs == 2:
+            inside = max(1, summation.depth * summation.steps_inside)
+            self.groups = (even_parts(inside, mode.group // 2), even_parts(inside, mode.group))
+        self.step_bytes = block.shape.slabs * mode.slab_bytes
+        self.may_stay = self.units * summation.spans == 1
+        self.copied = summation.mean_steps * self.step_bytes
+        self.least_copied = 0 if self.may_stay else self.copied
+        self.lines = summation.matrix_rows / self.row_tiles / summation.fold[2].count
+        multiprocessors, positions = (
+            task.processor.multiprocessors,
+            task.batch * summation.positions,
+        )
+        tiles = self.units * -(-positions // block.columns)
+        # Positions of a tile, if all multiprocessors had the same number of them.
+        each = positions * self.units / multiprocessors / -(-tiles // multiprocessors)
+        widest = min(whole_multiple(summation.sizes[2], summation.unit * x.spread), block.columns)
+        staged = self.values * each / self.pace * self.slower * (1 + 12 / widest)
+        self.least = least_cycles(self, tiles, staged, self.stores(each / widest, widest))
+
+    def stores(self, lines: float, width: int) -> float:
+        """Return the cycles in which a tile of some lines of positions is stored, or pooled."""
+        shape, summation = self.block.shape, self.task.summation
+        if self.task.window > 1:
+            return shape.rows * shape.columns / _POOLED_A_CYCLE
+        width *= summation.fold[2].count * summation.mode.itemsize
+        # Full sectors and partial ones.
+        return self.lines * lines * (width / SECTOR + 1.5) * _SECTOR_CYCLES
+
+
+def candidates(trial: Trial, samples: int, most: float) -> Iterator[Tiling]:
+    """Yield tilings of at most `samples` samples.
+
+    Some tilings that take more cycles than others, or than `most`, are left out.
+    """
+    task, block, summation = trial.task, trial.block, trial.task.summation
+    (z, y, x), (_, axis_y, axis_x) = summation.sizes, summation.axes
+    if summation.depth * summation.steps_inside > MAX_STEPS:
+        return
+    if _exceeds(trial, _least_chunks(trial)):
+        return
+    most_samples, halo = min(samples, task.batch), axis_x.halo
+    for held, depth, height, width, row_pitch, by_rows in _boxes(summation, block, task.window):
+        held = min(held, most_samples)
+        along = (-(-task.batch // held), -(-z // depth), -(-y // height), -(-x // width))
+        tiles = trial.units * math.prod(along)
+        if least_cycles(trial, tiles) > most:
+            continue
+        row, lines = width + halo, height + axis_y.halo
+        if axis_x.pairs:
+            row += row % 2
+        extent = (lines, min(row_pitch, row))
+        staged = trial.values * held * depth * (lines * extent[1]) / trial.pace
+        staged *= trial.slower * (1 + 12 / width)
+        stores = trial.stores(held * depth * height, width)
+        if least_cycles(trial, tiles, staged, stores) <= most:
+            box = _Box((held, depth, height, width), along, extent, row_pitch, row, by_rows)
+            found = _fitted(trial, box, tiles, staged, stores)
+            if found:
+                most = min(most, found.cycles)
+                yield found
+
+
+@lru_cache(maxsize=1024)
+def _widths(size: int, unit: int, columns: int) -> tuple[int, ...]:
+    """Return widths that divide a row of `size` positions evenly, the widest first."""
+    even = {even_parts(size, widest) for widest in (*range(8, columns + 1, 8), columns)}
+    widths = {whole_multiple(width, unit) if width < size else width for width in even}
+    return tuple(sorted(widths, reverse=True))
+
+
 def _boxes(
-    summation: Sum, shape: Shape, window: int
-) -> tuple[tuple[int, int, int, int, bool], ...]:
-    """Return candidate tiles: samples, z, y, x, and whether each row is a column tile."""
-    found = []
-    z, y, x = (axis.taps.positions(0) for axis in summation.axes)
-    columns = shape.columns // summation.stacked
+    summation: Sum, block: Block, window: int
+) -> Iterator[tuple[int, int, int, int, int, bool]]:
+    """Yield tiles: samples, z, y, x, the chunks of a row, and whether each is a column tile."""
+    _, axis_y, axis_x = summation.axes
+    (z, y, x), unit, columns = summation.sizes, summation.unit, block.columns
     # Tiles begin with a pooling window and with a whole period of spread inputs.
-    window = math.lcm(window, summation.axes[1].spread, summation.stacked) // summation.stacked
-    unit = math.lcm(summation.unit, summation.axes[2].spread)
-    widths = set()
-    for widest in (*range(8, columns + 1, 8), columns):
-        width = even_parts(x, widest)
-        widths.add(whole_multiple(width, unit) if width < x else width)
-    for width in sorted(widths, reverse=True):
-        rows = columns // shape.segment
-        if width <= shape.segment and (rows >= y or rows % window == 0):
-            found.append((1, 1, min(y, rows), width, True))
-        pitch = _row_pitch(summation, width)
-        height = min(y, (columns - width) // pitch + 1)
+    window = math.lcm(window, axis_y.spread, axis_y.stacked) // axis_y.stacked
+    rows = columns // block.shape.segment
+    rows_suit = rows >= y or rows % window == 0
+    for width in _widths(x, math.lcm(unit, axis_x.spread), columns):
+        pitch = width + axis_x.halo
+        if rows_suit and width <= block.shape.segment:
+            row_pitch = max(whole_multiple(pitch, unit), block.shape.segment)
+            yield 1, 1, min(y, rows), width, row_pitch, True
+        if width >= x:
+            pitch = _whole_row(axis_x, width)
+        pitch = whole_multiple(pitch, unit)
+        height = (columns - width) // pitch + 1
         if height < y:
             height -= height % window
             if height == 0:
                 continue
             height = min(y, whole_multiple(even_parts(y, height), window))
-        planes = 1
-        if height == y:
-            plane = pitch * (y + summation.axes[1].halo)
-            planes = (columns - (y - 1) * pitch - width) // plane + 1
-        depth = min(z, planes, 32)
-        depth = even_parts(z, depth)
-        samples = planes // depth if depth == z else 1
-        found.append((samples, depth, height, width, False))
-    return tuple(found)
+        if height < y:
+            yield 1, 1, height, width, pitch, False
+            continue
+        planes = (columns - (y - 1) * pitch - width) // (pitch * (y + axis_y.halo)) + 1
+        depth = even_parts(z, min(z, planes, 32))
+        yield planes // depth if depth == z else 1, depth, y, width, pitch, False
+
+
+def _whole_row(axis: Axis, width: int) -> int:
+    """Return the 16-byte chunks of a row of all positions.
+
+    The padding after one row is the padding before the next one.
+    """
+    row = width + axis.halo
+    if axis.taps.step == axis.taps.phases == 1:
+        row = max(width, row - axis.absent, axis.absent + axis.taps.size_in)
+    return row
 
 
 def _groups_of_sum(summation: Sum, group: int) -> int:
@@ -245,38 +391,20 @@ def _groups_of_sum(summation: Sum, group: int) -> int:
     return summation.axes[0].most_taps * groups
 
 
-def _rings(summation: Sum, slabs: int, staying: bool) -> Iterator[tuple[int, int, int]]:
+def _rings(trial: Trial) -> Iterator[tuple[int, int, int]]:
     """Yield K steps of a weight stage, and stages of inputs and of weights, the best first.
 
-    The weights of a sum may be `staying` in their ring. Without chains of products the
-    length of a weight stage changes no sum. As two warpgroups take turns stage by stage, few long
-    stages are better, if there is room for many stages of inputs.
+    As two warpgroups take turns stage by stage, few long stages are better, if there is room for
+    many stages of inputs.
     """
-    most = summation.mode.group
-    groups = [summation.group]
-    if summation.mode.parts == 1 and slabs == 2:
-        inside = max(1, summation.depth * summation.steps_inside)
-        groups = [even_parts(inside, length) for length in (most // 2, most)]
-    short, long = groups[0], groups[-1]
-    count = _groups_of_sum(summation, short) if staying else 0
+    summation, (short, long) = trial.task.summation, trial.groups
+    count = _groups_of_sum(summation, short) if trial.may_stay else 0
     if 0 < count <= MAX_STAGES:
         yield from ((short, stages, count) for stages in _RESIDENT)
     if long > short:
         rings = _STACKED_RINGS if summation.stacked > 1 else _LONG_RINGS
         yield from ((long, *ring) for ring in rings)
     yield from ((short, *ring) for ring in _RINGS)
-
-
-def _row_pitch(summation: Sum, width: int) -> int:
-    """Return the 16-byte chunks of a row.
-
-    Where a tile has whole rows, the padding after one row is the padding before the next one.
-    """
-    axis = summation.axes[2]
-    pitch = width + axis.halo
-    if width >= axis.taps.positions(0) and axis.taps.step == axis.taps.phases == 1:
-        pitch = max(width, pitch - axis.absent, axis.absent + axis.taps.size_in)
-    return whole_multiple(pitch, summation.unit)
 
 
 class _Box(NamedTuple):
@@ -294,88 +422,36 @@ class _Box(NamedTuple):
     by_rows: bool
 
 
-def candidates(task: Task, shape: Shape, samples: int, most: float) -> Iterator[Tiling]:
-    """Yield tilings of at most `samples` samples.
-
-    Some tilings that take more cycles than others, or than `most`, are left out.
-    """
-    summation, multiprocessors = task.summation, task.processor.multiprocessors
-    if summation.depth * summation.steps_inside > MAX_STEPS:
-        return
-    products = _product_cycles(task, shape)
-    values, pace, slower = _staging(task, shape)
-    row_tiles = _row_tiles(summation, shape)
-    units = row_tiles * task.groups * summation.phases
-    for most_samples, *inner, by_rows in _boxes(summation, shape, task.window):
-        tile = (min(samples, most_samples), *inner)
-        box = _box(task, shape, tile, by_rows)
-        staged = values * tile[0] * tile[1] * math.prod(box.extent) / pace
-        staged *= slower * (1 + 12 / tile[3])
-        stores = _store_cycles(task, shape, row_tiles, tile)
-        count = units * math.prod(box.tiles)
-        work = _Work(summation, shape, count, multiprocessors, products, staged, stores)
-        if least_cycles(work) <= most:
-            found = _fitted(task, shape, box, work)
-            if found:
-                most = min(most, found.cycles)
-                yield found
-
-
-def _row_tiles(summation: Sum, shape: Shape) -> int:
-    """Return the tiles along the rows of the matrix product."""
-    return -(-summation.matrix_rows // shape.rows)
-
-
-def _box(task: Task, shape: Shape, tile: tuple[int, ...], by_rows: bool) -> _Box:
-    """Return how the inputs of a tile lie in shared memory."""
-    summation = task.summation
-    _, y, x = summation.axes
-    sizes = (task.batch, *(axis.taps.positions(0) for axis in summation.axes))
-    tiles = tuple(-(-size // extent) for size, extent in zip(sizes, tile, strict=True))
-    if by_rows:
-        row_pitch = max(whole_multiple(tile[3] + x.halo, summation.unit), shape.segment)
-    else:
-        row_pitch = _row_pitch(summation, tile[3])
-    x_extent = tile[3] + x.halo
-    if x.pairs:
-        x_extent += x_extent % 2
-    extent = (tile[2] + y.halo, min(row_pitch, x_extent))
-    return _Box(tile, tiles, extent, row_pitch, x_extent, by_rows)
-
-
-def _fitted(task: Task, shape: Shape, box: _Box, work: _Work) -> Tiling | None:
+def _fitted(trial: Trial, box: _Box, tiles: int, staged: float, stores: float) -> Tiling | None:
     """Return the tiling of a box, None where it exceeds shared memory or the kernel's counters."""
+    task, shape, row_tiles = trial.task, trial.block.shape, trial.row_tiles
     summation, mode = task.summation, task.summation.mode
-    (samples, depth, height, _), x = box.tile, summation.axes[2]
+    samples, depth, height, _ = box.tile
     reach = _reach(summation, box)
-    if any(r >= limit for r, limit in zip(reach, _REACHES, strict=True)):
+    if reach[1] >= _REACHES[1] or reach[2] >= _REACHES[2] or reach[3] >= _REACHES[3]:
         return None
     plane_pitch = box.row_pitch * (height + summation.axes[1].halo)
     segment_pitch = box.row_pitch if box.by_rows else shape.segment
-    used = (samples * depth - 1) * plane_pitch + (box.extent[0] - 1) * box.row_pitch + box.x_extent
-    slots, lattice_slots = _chunks(summation, shape, segment_pitch, box.row_pitch, used)
-    if max(slots, plane_pitch) >= _COUNTED:
+    reached = (
+        (samples * depth - 1) * plane_pitch + (box.extent[0] - 1) * box.row_pitch + box.x_extent
+    )
+    slots, lattice_slots = _chunks(summation, shape, segment_pitch, box.row_pitch, reached)
+    if max(slots, plane_pitch) >= _COUNTED or _exceeds(trial, slots):
         return None
-    row_tiles = _row_tiles(summation, shape)
-    # With a single row of tiles, and sums in one slice, weights stay where there is room.
-    one_row_tile = row_tiles * task.groups * summation.phases * summation.spans == 1
-    fixed = _declared(shape, mode, task.engine, task.window) + slots * _OF_CHUNK
-    fixed += 4 * summation.stacked * (summation.depth * summation.steps_inside + _AHEAD)
-    if x.in_odd_lattices:
-        fixed += slots * _OF_PAIR
-    input_stage = summation.depth * slots * mode.parts * summation.halves * SLOT
-    for group, stages, weight_stages in _rings(summation, shape.slabs, one_row_tile):
-        weights = weight_stages * group * shape.slabs * mode.slab_bytes
-        shared = fixed + stages * input_stage + weights
-        if shared <= task.processor.shared:
+    fixed, input_stage = _shared_by_inputs(trial, slots)
+    room = task.processor.shared - fixed
+    for group, stages, weight_stages in _rings(trial):
+        used = stages * input_stage + weight_stages * group * trial.step_bytes
+        if used <= room:
             break
     else:
         return None
-    resident = one_row_tile and weight_stages == _groups_of_sum(summation, group)
+    resident = trial.may_stay and weight_stages == _groups_of_sum(summation, group)
     deep = _deep(summation, shape.loads(mode, task.engine), stages)
-    copied = 0 if resident else summation.mean_steps * shape.slabs * mode.slab_bytes
-    cycles, apart = _cycles(work, copied)
+    copied = 0 if resident else trial.copied
+    cycles, apart = _cycles(trial, tiles, staged, stores, copied)
     return Tiling(
+        summation=summation,
         shape=shape,
         tile=box.tile,
         tiles=box.tiles,
@@ -393,59 +469,90 @@ def _fitted(task: Task, shape: Shape, box: _Box, work: _Work) -> Tiling | None:
         deep=deep,
         resident=resident,
         group=group,
-        shared=shared,
-        stacked=summation.stacked,
-        stores_most=task.window == 1 and work.stores > 1.3 * work.products,
-        spans=summation.spans,
+        shared=fixed + used,
+        stores_most=task.window == 1 and stores > 1.3 * trial.products,
         apart=apart,
         cycles=cycles,
     )
 
 
-def _reach(summation: Sum, box: _Box) -> tuple[int, ...]:
+def _reach(summation: Sum, box: _Box) -> tuple[int, int, int, int]:
     """Return the distance of a tile's last input from its first, along samples, z, y and x."""
-    z, *others = summation.axes
+    z, y, x = summation.axes
     return (
         box.tile[0] - 1,
         (box.tile[1] - 1) * z.taps.step,
-        *(
-            (n - 1) * axis.taps.step + (axis.lattices - 1) * axis.spacing
-            for n, axis in zip(box.extent, others, strict=True)
-        ),
+        (box.extent[0] - 1) * y.taps.step + (y.lattices - 1) * y.spacing,
+        (box.extent[1] - 1) * x.taps.step + (x.lattices - 1) * x.spacing,
     )
 
 
-def _product_cycles(task: Task, shape: Shape) -> float:
-    """Return the cycles of the products of a tile."""
-    summation, mode = task.summation, task.summation.mode
-    products = summation.mean_steps * shape.rows * shape.columns * mode.block * mode.products
-    # Narrow instructions take as long as wider ones, and so do short turns.
-    short = task.engine == "hopper" and shape.teams == 2 and shape.segments * mode.products == 1
-    return products / mode.rate * max(_SHORT_TURNS if short else 1.1, 128 / shape.segment)
+def _shared_by_inputs(trial: Trial, slots: int) -> tuple[int, int]:
+    """Return bytes of shared memory without stages, and of a stage of inputs of `slots` chunks."""
+    summation = trial.task.summation
+    steps = summation.depth * summation.steps_inside + _AHEAD
+    chunk = _OF_CHUNK + (_OF_PAIR if summation.axes[2].in_odd_lattices else 0)
+    fixed = trial.block.declared + slots * chunk + 4 * summation.stacked * steps
+    return fixed, summation.depth * slots * summation.mode.parts * summation.halves * SLOT
 
 
-def _staging(task: Task, shape: Shape) -> tuple[float, float, float]:
-    """Return values to copy for a position of a tile, values a cycle, and a factor of the time."""
-    summation, mode = task.summation, task.summation.mode
-    z, y, x = summation.axes
-    lattices = y.lattices * x.lattices
-    # The cycles are Hopper's. Products by mma take longer, so that few producer warps matter only
-    # where an input has a single tap.
-    engine = task.engine if summation.steps_inside <= lattices else "hopper"
-    producers = 4 * shape.staging_teams(mode, engine, task.window) - 1
-    values = summation.blocks * mode.block * summation.halves / 2 * lattices * z.most_taps
-    return values, _STAGED_A_CYCLE * producers, 1 if x.pairs else _SINGLE
+def _exceeds(trial: Trial, slots: int) -> bool:
+    """Return whether shared memory has no room for two stages of inputs and one of weights."""
+    fixed, input_stage = _shared_by_inputs(trial, slots)
+    least = fixed + 2 * input_stage + trial.groups[0] * trial.step_bytes
+    return least > trial.task.processor.shared
 
 
-def _store_cycles(task: Task, shape: Shape, row_tiles: int, tile: tuple[int, ...]) -> float:
-    """Return the cycles in which a tile is stored, or pooled."""
-    if task.window > 1:
-        return shape.rows * shape.columns / _POOLED_A_CYCLE
-    summation = task.summation
-    along_x = summation.fold[2].count
-    lines = summation.matrix_rows / row_tiles / along_x * math.prod(tile[:3])
-    width = tile[3] * along_x * summation.mode.itemsize
-    return lines * (width / SECTOR + 1.5) * _SECTOR_CYCLES  # full sectors and partial ones
+def _least_chunks(trial: Trial) -> int:
+    """Return a lower bound of the chunks of a stage: the inputs of a row of the least width."""
+    summation, segment = trial.task.summation, trial.block.shape.segment
+    (_, _, x), (_, axis_y, axis_x) = summation.sizes, summation.axes
+    row = min(8, x) + axis_x.halo
+    if x <= trial.block.columns:
+        row = min(row, _whole_row(axis_x, x))
+    return _chunks(summation, trial.block.shape, segment, row, axis_y.halo * row + row)[0]
+
+
+def least_cycles(trial: Trial, tiles: int, staged: float = 0, stores: float = 0) -> float:
+    """Return a lower bound of the cycles, as if weights stayed wherever they may.
+
+    Most candidates exceed another tiling's cycles already by this bound.
+    """
+    return _cycles(trial, tiles, staged, stores, trial.least_copied)[0]
+
+
+def _cycles(
+    trial: Trial, tiles: int, staged: float, stores: float, weights: float
+) -> tuple[float, bool]:
+    """Return the cycles of the tiles, and whether several blocks share a tile's split-K slices.
+
+    Products, `staged` and `stores` are the cycles of one slice of a tile, and `weights` the bytes
+    of its weights that are not in shared memory yet.
+    """
+    task, products, slower = trial.task, trial.products, trial.block.slower
+    multiprocessors, spans = task.processor.multiprocessors, task.summation.spans
+    longer, shorter = (products, staged) if products > staged else (staged, products)
+    hidden = longer + _IN_THE_WAY * shorter
+    waves = -(-tiles // multiprocessors)
+    # All blocks together copy the weights of their slices.
+    computed = max(hidden, min(tiles, multiprocessors) * weights / _BROUGHT_A_CYCLE) + _TILE_CYCLES
+    if spans == 1:
+        return waves * (computed + stores) * slower, False
+    # The partial sums are written, and read by the block that adds them. Several blocks at a time
+    # pass theirs through the L2 cache.
+    partial, slices = trial.block.partial, tiles * spans
+    passed = partial * max(1 / _PASSED_A_CYCLE, min(tiles, multiprocessors) / _BROUGHT_A_CYCLE)
+    passed_apart = partial * max(
+        1 / _PASSED_A_CYCLE, min(slices, multiprocessors) / _BROUGHT_A_CYCLE
+    )
+    copied = max(hidden, min(slices, multiprocessors) * weights / _BROUGHT_A_CYCLE)
+    apart = -(-slices // multiprocessors) * (copied + _TILE_CYCLES + passed_apart)
+    apart += waves * (spans * passed + stores)
+    kept = 0 if task.summation.mode.keeps_slices else 2 * passed
+    together = waves * (spans * (computed + kept) + stores)
+    if apart < together and slices * partial <= MOST_PARTIAL:
+        return apart * slower, True
+    return together * slower, False
 
 
 def _chunks(
@@ -469,63 +576,6 @@ def _chunks(
     return whole_multiple((lattices - 1) * component + read, 64), component
 
 
-class _Work(NamedTuple):
-    """What the time of tiles depends on but for their weights.
-
-    Products, staging and stores are the cycles of one split-K slice of a tile.
-    """
-
-    summation: Sum
-    shape: Shape
-    tiles: int
-    multiprocessors: int
-    products: float
-    staged: float
-    stores: float
-
-
-def least_cycles(work: _Work) -> float:
-    """Return a lower bound of the cycles, as if tiles copied no weights.
-
-    Most candidates exceed another tiling's cycles already by this bound.
-    """
-    return _cycles(work, 0)[0]
-
-
-def _cycles(work: _Work, weights: float) -> tuple[float, bool]:
-    """Return the cycles of the tiles, and whether several blocks share a tile's split-K slices.
-
-    The weights of a slice have `weights` bytes that are not in shared memory yet.
-    """
-    summation, shape, tiles, multiprocessors, products, staged, stores = work
-    hidden = max(products, staged) + _IN_THE_WAY * min(products, staged)
-
-    def computed(blocks: int) -> float:
-        """Return the cycles of a slice of a tile, where `blocks` blocks copy weights at a time."""
-        copied = min(blocks, multiprocessors) * weights / _BROUGHT_A_CYCLE
-        return max(hidden, copied) + _TILE_CYCLES
-
-    slower = _ONE_TEAM if shape.teams == 1 else 1
-    waves = -(-tiles // multiprocessors)
-    if summation.spans == 1:
-        return waves * (computed(tiles) + stores) * slower, False
-
-    def passed(blocks: int) -> float:
-        """Return the cycles in which `blocks` blocks write their partial sums, or read them."""
-        together = min(blocks, multiprocessors) / _BROUGHT_A_CYCLE
-        return shape.partial_bytes * max(1 / _PASSED_A_CYCLE, together)
-
-    # The partial sums are written, and read by the block that adds them.
-    spans, slices = summation.spans, tiles * summation.spans
-    apart = -(-slices // multiprocessors) * (computed(slices) + passed(slices))
-    apart += waves * (spans * passed(tiles) + stores)
-    kept = 0 if summation.mode.keeps_slices else 2 * passed(tiles)
-    together = waves * (spans * (computed(tiles) + kept) + stores)
-    if apart < together and slices * shape.partial_bytes <= MOST_PARTIAL:
-        return apart * slower, True
-    return together * slower, False
-
-
 def _deep(summation: Sum, loads: int, stages: int) -> int:
     """Return for how many blocks of channels a producer thread keeps its chunks.
 
@@ -535,32 +585,3 @@ def _deep(summation: Sum, loads: int, stages: int) -> int:
     words = -(-pixels * summation.mode.itemsize // 4)  # registers of a load
     most = loads // (summation.mode.block * words)
     return max(1, min(most, summation.blocks, stages * summation.depth // 2))
-
-
-def _declared(shape: Shape, mode: Mode, engine: str, window: int) -> int:
-    """Return the bytes of ``struct Shared`` in matrix_arguments.cuh, member by member."""
-    teams, wgmma = shape.teams, engine == "hopper"
-    pass_tiles = min(32 // mode.itemsize, shape.team_columns // (8 if wgmma else 32))
-    columns = whole_multiple(shape.team_columns, pass_tiles * 8)  # of a warpgroup: whole buffers
-    rows = -(-shape.slabs // teams) * SLAB_ROWS  # of a warpgroup
-    barriers, phase, padding = 4 * MAX_STAGES * 8, 88, 24
-    column_members = columns * (8 + 4 + 2 * 4)  # column_offset, column_place, column_folds
-    size = barriers + phase + padding + teams * (column_members + rows * 4)  # and bias
-    if mode.scaled:
-        windows, shifts, powers = 4 * MAX_STAGES * 4, 2 * rows * 4, 2 * columns * 4
-        size += windows + teams * (shifts + powers)
-        size += (_MOST_WIDE + 2) * 4  # wide_tiles, wide_count, wide_windows
-    if window == 1:
-        pitch = 4 * pass_tiles + 4
-        size += teams * 4 * 16 * pitch * 2 * mode.itemsize  # buffer
-        size += teams * rows // 16 * 32  # rows
-        return whole_multiple(size, 128)
-    # A warp has 8 rows and all columns, or the four warps of a warpgroup share them.
-    pass_rows, column_warps = (32, 1) if wgmma else (8, 4)
-    if stacked(mode, engine) > 1:
-        pass_rows = 1
-    size += min(teams, shape.slabs) * pass_rows * (shape.columns + 8) * 4  # values
-    size += shape.columns // 4 * 16 + 16  # window
-    size += 2 * teams * columns * 4  # present
-    size += teams * rows * (24 * column_warps + 4)  # moments, flip
-    return whole_multiple(size, 128)

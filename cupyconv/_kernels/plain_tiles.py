@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from .._axes import mean_products
 from .._geometry import ConvGeometry
@@ -32,6 +35,9 @@ _SHARED, _LINE = 144, 16  # bytes of ``Shared`` and of a ``Line`` in plain_conv.
 _COUNTED = 2**16  # what the kernel counts in a line stays below
 _MAX_COORDINATE = 2**30
 MOST_POSITIONS = 2**29  # of lines: coordinates exceed them by padding and by a tile
+
+
+_IntT = TypeVar("_IntT", int, np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -116,8 +122,8 @@ class Layout:
     steps: int
     low: int
     extent: int
-    extents: tuple[int, int]
-    pitches: tuple[int, int, int]
+    extents: tuple[int, ...]
+    pitches: tuple[int, ...]
     channel_pitch: int
     places: tuple[int, ...]
     buffer_line: int
@@ -164,12 +170,11 @@ def layout_of(geometry: ConvGeometry, itemsize: int, processor: Processor) -> La
         return f"a sum has {most} products, not 1 to {MAX_SUM}"
     if max(axis.reach for axis in axes) >= _MAX_COORDINATE:
         return LARGE
-    layouts = candidates(_Problem(geometry, axes, itemsize, processor))
-    best = min(layouts, key=lambda layout: layout.cycles, default=None)
-    return best or "no tile fits shared memory"
+    problem = _Problem(geometry, axes, itemsize, processor)
+    return next(candidates(problem), "no tile fits shared memory")
 
 
-def pieces(extent: int, chunks: bool) -> int:
+def pieces(extent: _IntT, chunks: bool) -> _IntT:
     """Return in how many pieces a line of inputs is staged: chunks that begin anywhere, or each."""
     return (extent + 2 * _SHIFT) // CHUNK if chunks else extent
 
@@ -221,175 +226,6 @@ class _Problem:
         return mean_products(self.geometry) * self.axes[2].phases * self.idle
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """What a block computes at a time: a box of positions, for some row tiles.
-
-    `lines` of the box are computed together.
-    """
-
-    shape: Shape
-    box: tuple[int, int, int]
-    slabs: int
-    lines: int
-
-    @property
-    def passes(self) -> int:
-        """How often a block computes its lines for a tile."""
-        return self.box[0] * self.box[1] // self.lines
-
-    @property
-    def rows(self) -> int:
-        """Output channels."""
-        return self.slabs * ROWS
-
-    @property
-    def lines_of_rows(self) -> int:
-        """Lines of all output channels."""
-        return self.rows * self.box[0] * self.box[1]
-
-
-def candidates(problem: _Problem) -> Iterator[Layout]:
-    """Yield the layouts that fit shared memory."""
-    for shape in SHAPES:
-        for tile in _tiles(problem, shape):
-            layout = _layout(problem, tile)
-            if layout:
-                yield layout
-
-
-def _tiles(problem: _Problem, shape: Shape) -> Iterator[_Tile]:
-    """Yield the tiles that the threads of a block can have, and that are no larger than they need.
-
-    None of them could be half as large along z, y or the row tiles and still be a single one.
-    """
-    together = THREADS // shape.columns  # lines that threads have at a time
-    z, y, _ = problem.axes
-    for slabs, height, depth in itertools.product(_PARTS, repeat=3):
-        if slabs > together or slabs >= 2 * problem.slabs:
-            continue
-        lines = min(depth * height, 1 << (together // slabs).bit_length() - 1)
-        if depth * height > _MOST_PASSES * lines:
-            continue
-        if depth < 2 * z.positions(0) and height < 2 * y.positions(0):
-            yield _Tile(shape, (depth, height, shape.width), slabs, lines)
-
-
-@dataclass(frozen=True)
-class _StagedInputs:
-    """The inputs of a tile in shared memory.
-
-    Attributes
-    ----------
-    extent : int
-        Inputs of a line.
-    extents : tuple of int
-        Inputs along z and y.
-    pitches, channel_pitch
-        Those of `Layout`.
-    lines : int
-        Lines of all channels.
-    size : int
-        Elements of shared memory.
-    """
-
-    extent: int
-    extents: tuple[int, int]
-    pitches: tuple[int, int, int]
-    channel_pitch: int
-    lines: int
-    size: int
-
-
-def _stage(problem: _Problem, tile: _Tile) -> _StagedInputs:
-    """Return how the inputs of a tile are staged; threads side by side read different banks."""
-    channels, x, shape = problem.geometry.channels, problem.axes[2], tile.shape
-    depth, height = (
-        (size - 1) * axis.step + (axis.most_taps - 1) * abs(axis.offset_step) + 1
-        for axis, size in zip(problem.axes[:2], tile.box, strict=False)
-    )
-    low, top = x.offsets
-    extent = (shape.width - 1) * x.step + top - low + 1
-    plane = -(-extent // x.step)
-    line = plane * x.step + 2 * _SHIFT
-    line += (shape.columns - line) % 32 if shape.columns < 32 else -line % CHUNK
-    pitches = (height * (line + _SHIFT), line, plane)
-    channel_pitch = depth * (pitches[0] + _SHIFT)
-    size = channels * (channel_pitch + _SHIFT) + _SHIFT
-    size += -size % CHUNK
-    return _StagedInputs(
-        extent, (depth, height), pitches, channel_pitch, channels * depth * height, size
-    )
-
-
-def _buffer(problem: _Problem, tile: _Tile) -> tuple[int, int]:
-    """Return the elements of a line, and of all rows, in the buffer of outputs.
-
-    Lines of several phases of x are put together there.
-    """
-    phases = problem.axes[2].phases
-    if phases == 1:
-        return 0, 0
-    together = STORED // problem.itemsize
-    line = tile.shape.width * phases + together - 1
-    line += -line % together
-    return line, tile.rows * (tile.lines * line + together - 1)
-
-
-def _layout(problem: _Problem, tile: _Tile) -> Layout | None:
-    """Return the layout by a tile, None where it has no room in shared memory."""
-    geometry, processor = problem.geometry, problem.processor
-    staged = _stage(problem, tile)
-    buffer_line, buffer = _buffer(problem, tile)
-    sizes = (
-        _SHARED + _LINE * staged.lines,
-        _LINE * tile.box[0] * tile.box[1],
-        4 * tile.rows,
-        4 * tile.rows * problem.steps,
-        4 * problem.steps,
-        4 * staged.size,
-        buffer * problem.itemsize,
-    )
-    *places, shared = itertools.accumulate(sizes)
-    if shared > processor.shared or max(staged.extent, *staged.extents) >= _COUNTED // 2:
-        return None
-    tiles = tuple(
-        -(-axis.positions(0) // size) for axis, size in zip(problem.axes, tile.box, strict=True)
-    )
-    units = geometry.groups * -(-problem.slabs // tile.slabs) * problem.busy
-    count = geometry.batch * math.prod(tiles)
-    turns = -(-count * units // processor.multiprocessors)
-    resident = min(tile.shape.resident, (processor.shared + RESERVED) // (shared + RESERVED))
-    instructions = _instructions(problem, tile, staged)
-    # If each block takes b of n tiles, n / b blocks begin in turn, and the last ones wait for each
-    # other for b / 2 tiles. This b has the least sum of both costs.
-    best = math.sqrt(2 * BLOCK_START / instructions * turns / resident)
-    alone = 1 + _ALONE / min(resident, max(1, turns))
-    return Layout(
-        shape=tile.shape,
-        axes=problem.axes,
-        tile=tile.box,
-        tiles=tiles,
-        slabs=problem.slabs,
-        slabs_of_tile=tile.slabs,
-        lines=tile.lines,
-        steps=problem.steps,
-        low=problem.axes[2].offsets[0],
-        extent=staged.extent,
-        extents=staged.extents,
-        pitches=staged.pitches,
-        channel_pitch=staged.channel_pitch,
-        places=tuple(places),
-        buffer_line=buffer_line,
-        shared=shared,
-        bulk=processor.copies_in_bulk,
-        units=units,
-        count=count,
-        tiles_of_block=max(1, round(best)),
-        cycles=turns * (instructions * alone + _bytes(problem, tile, staged) / _BYTES),
-    )
-
-
 # Instructions of a thread: at a step beside its products, to stage a piece of a line, for an output
 # that it stores itself or puts into the buffer, and for a line without products.
 _STEP, _STAGED, _OUTPUT, _BUFFERED, _FILLED = 6, 70, 7, 5, 70
@@ -398,21 +234,180 @@ _ALONE = 1.2  # how much longer a block takes by itself: several blocks hide eac
 _BYTES = 12  # bytes that a multiprocessor moves in a cycle, while it does little else
 
 
-def _instructions(problem: _Problem, tile: _Tile, staged: _StagedInputs) -> float:
-    """Return the instructions of a thread for a tile."""
-    x, positions = problem.axes[2], tile.shape.positions
-    outputs = tile.passes * positions * ROWS * x.phases
-    return (
-        tile.passes * problem.products * ((ROWS + 1) * positions + _STEP)
-        + -(-staged.lines * pieces(staged.extent, x.step == 1) // THREADS) * _STAGED
-        + outputs * (_BUFFERED if x.phases > 1 else _OUTPUT)
-        + (problem.idle - 1) * tile.lines_of_rows / WARPS * _FILLED
-        + _TILE
-    )
+class _Tiles(NamedTuple):
+    """Tiles as arrays: boxes of positions of all row tiles, and how threads compute them.
+
+    A loop over hundreds of candidates would take most of the time of planning.
+
+    Attributes
+    ----------
+    shape : array of int
+        Index in `SHAPES`.
+    slabs, height, depth, lines
+        Row tiles, lines and planes of a box, and lines that are computed together.
+    positions, columns, resident
+        Those of the shapes.
+    """
+
+    shape: np.ndarray
+    slabs: np.ndarray
+    height: np.ndarray
+    depth: np.ndarray
+    lines: np.ndarray
+    positions: np.ndarray
+    columns: np.ndarray
+    resident: np.ndarray
 
 
-def _bytes(problem: _Problem, tile: _Tile, staged: _StagedInputs) -> float:
-    """Return the bytes that a tile moves, the ones that its lines move in vain included."""
-    outputs = tile.shape.width * problem.axes[2].phases
-    stored = problem.idle * tile.lines_of_rows * (outputs * problem.itemsize + SECTOR)
-    return stored + staged.lines * (problem.itemsize * staged.extent + SECTOR)
+def _tiles() -> _Tiles:
+    """Return the tiles that the threads of a block can have."""
+    tiles = []
+    for number, shape in enumerate(SHAPES):
+        together = THREADS // shape.columns  # lines that threads have at a time
+        for slabs, height, depth in itertools.product(_PARTS, repeat=3):
+            if slabs <= together:
+                lines = min(depth * height, 1 << (together // slabs).bit_length() - 1)
+                if depth * height <= _MOST_PASSES * lines:
+                    shaped = (shape.positions, shape.columns, shape.resident)
+                    tiles.append((number, slabs, height, depth, lines, *shaped))
+    return _Tiles(*np.array(tiles).T)
+
+
+_TILES = _tiles()
+
+
+def candidates(problem: _Problem) -> Iterator[Layout]:
+    """Yield the layouts that fit shared memory, the fastest first.
+
+    None of their tiles could be half as large along z, y or the row tiles and still be a single
+    one.
+    """
+    z, y, _ = problem.axes
+    needed = _TILES.slabs < 2 * problem.slabs
+    needed &= (_TILES.depth < 2 * z.positions(0)) & (_TILES.height < 2 * y.positions(0))
+    return _Layouts(problem, _Tiles(*np.array(_TILES)[:, needed])).by_time()
+
+
+class _Layouts:
+    """Layouts as arrays; `Layout` describes the members."""
+
+    def __init__(self, problem: _Problem, tiles: _Tiles) -> None:
+        self._problem, self._tiles = problem, tiles
+        self._place()
+        self._estimate()
+
+    def _place(self) -> None:
+        """Place inputs in shared memory, so that threads side by side read different banks."""
+        problem, (z, y, x) = self._problem, self._problem.axes
+        shape, slabs, height, depth, lines, positions, columns, _ = self._tiles
+        channels, self.width, self.rows = (
+            problem.geometry.channels,
+            positions * columns,
+            slabs * ROWS,
+        )
+        # Refused anyway from `_COUNTED` on: products of larger numbers could exceed 64 bits.
+        self.extents = [
+            np.minimum((size - 1) * axis.step + reach, _COUNTED)
+            for axis, size, reach in (
+                (z, depth, (z.most_taps - 1) * abs(z.offset_step) + 1),
+                (y, height, (y.most_taps - 1) * abs(y.offset_step) + 1),
+                (x, self.width, x.offsets[1] - x.offsets[0] + 1),
+            )
+        ]
+        staged_depth, staged_height, extent = self.extents
+        self.plane = -(-extent // x.step)
+        line = self.plane * x.step + 2 * _SHIFT
+        self.line = line + np.where(columns < 32, (columns - line) % 32, -line % CHUNK)
+        self.line_pitch = staged_height * (self.line + _SHIFT)
+        self.channel_pitch = staged_depth * (self.line_pitch + _SHIFT)
+        size = channels * (self.channel_pitch + _SHIFT) + _SHIFT
+        self.staged = channels * staged_depth * staged_height  # lines of inputs
+        # Lines of several phases of x are put together in a buffer.
+        self.buffer_line, buffer = np.zeros(len(shape), int), 0
+        if x.phases > 1:
+            together = STORED // problem.itemsize
+            self.buffer_line = -(-(self.width * x.phases + together - 1) // together) * together
+            buffer = self.rows * (lines * self.buffer_line + together - 1)
+        sizes = (
+            _SHARED + _LINE * self.staged,
+            _LINE * depth * height,
+            4 * self.rows,
+            4 * self.rows * problem.steps,
+            np.full(len(shape), 4 * problem.steps),
+            4 * (size + -size % CHUNK),
+            buffer * problem.itemsize,
+        )
+        *self.places, self.shared = itertools.accumulate(sizes)
+        largest = np.maximum(np.maximum(staged_depth, staged_height), extent)
+        self.fits = (self.shared <= problem.processor.shared) & (largest < _COUNTED // 2)
+
+    def _estimate(self) -> None:
+        """Estimate the time of the tiles."""
+        problem, x, processor = self._problem, self._problem.axes[2], self._problem.processor
+        _, slabs, height, depth, lines, positions, _, resident = self._tiles
+        geometry, itemsize = problem.geometry, problem.itemsize
+        passes, lines_of_rows = depth * height // lines, self.rows * depth * height
+        extent = self.extents[2]
+        pieces_of_line = pieces(extent, x.step == 1)
+        instructions = (
+            passes * problem.products * ((ROWS + 1) * positions + _STEP)
+            + -(-self.staged * pieces_of_line // THREADS) * _STAGED
+            + passes * positions * (ROWS * x.phases * (_BUFFERED if x.phases > 1 else _OUTPUT))
+            + (problem.idle - 1) * lines_of_rows / WARPS * _FILLED
+            + _TILE
+        )
+        # Lines move a part of a sector in vain.
+        moved = problem.idle * lines_of_rows * (self.width * x.phases * itemsize + SECTOR)
+        moved = moved + self.staged * (itemsize * extent + SECTOR)
+        self.tiles = [
+            -(-axis.positions(0) // size)
+            for axis, size in zip(problem.axes, (depth, height, self.width), strict=True)
+        ]
+        units = float(geometry.groups * problem.busy) * -(-problem.slabs // slabs)
+        count = float(geometry.batch) * self.tiles[0] * self.tiles[1] * self.tiles[2]
+        turns = np.ceil(count * units / processor.multiprocessors)
+        held = (processor.shared + RESERVED) // (self.shared + RESERVED)
+        resident = np.maximum(1, np.minimum(resident, held))
+        # If each block takes b of n tiles, n / b blocks begin in turn, and the last ones wait for
+        # each other for b / 2 tiles. This b has the least sum of both costs.
+        self.tiles_of_block = np.sqrt(2 * BLOCK_START / instructions * turns / resident)
+        alone = 1 + _ALONE / np.minimum(resident, np.maximum(1, turns))
+        self.cycles = turns * (instructions * alone + moved / _BYTES)
+
+    def by_time(self) -> Iterator[Layout]:
+        """Yield the layouts that fit, the fastest first."""
+        order = np.argsort(self.cycles, kind="stable")
+        return map(self._layout, order[self.fits[order]].tolist())
+
+    def _layout(self, one: int) -> Layout:
+        """Return layout `one`."""
+        problem = self._problem
+
+        def numbers(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
+            return tuple(int(array[one]) for array in arrays)
+
+        shape, slabs, height, depth, lines, *_ = numbers(self._tiles)
+        counts, extents = numbers(self.tiles), numbers(self.extents)
+        return Layout(
+            shape=SHAPES[shape],
+            axes=problem.axes,
+            tile=(depth, height, int(self.width[one])),
+            tiles=counts,
+            slabs=problem.slabs,
+            slabs_of_tile=slabs,
+            lines=lines,
+            steps=problem.steps,
+            low=problem.axes[2].offsets[0],
+            extent=extents[2],
+            extents=extents[:2],
+            pitches=numbers((self.line_pitch, self.line, self.plane)),
+            channel_pitch=int(self.channel_pitch[one]),
+            places=numbers(self.places),
+            buffer_line=int(self.buffer_line[one]),
+            shared=int(self.shared[one]),
+            bulk=problem.processor.copies_in_bulk,
+            units=problem.geometry.groups * -(-problem.slabs // slabs) * problem.busy,
+            count=problem.geometry.batch * math.prod(counts),
+            tiles_of_block=max(1, round(float(self.tiles_of_block[one]))),
+            cycles=float(self.cycles[one]),
+        )

@@ -89,7 +89,7 @@ class Axis:
         both, rest = divmod(self.most_taps, 2 * self.apart)
         return both * self.apart + min(rest, self.apart)
 
-    @property
+    @cached_property
     def absent(self) -> int:
         """Inputs before the array that are staged, in the one phase."""
         _, count, offset = self.taps.progression(0)
@@ -179,6 +179,16 @@ class Sum:
     group: int
     halves: int
     spans: int = 1
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Positions of a phase along z, y and x, where it has most."""
+        return tuple(axis.taps.positions(0) for axis in self.axes)
+
+    @cached_property
+    def positions(self) -> int:
+        """Positions of a sample in the phase that has most."""
+        return math.prod(self.sizes)
 
     @property
     def stacked(self) -> int:

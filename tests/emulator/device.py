@@ -229,6 +229,9 @@ class EmulatedDevice:
             assert memory is not None
             memory.write(part)
 
+    def load(self, launches: Iterable[Launch]) -> None:
+        pass
+
     def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
         """Return what runs a kernel."""
         return partial(self.run, launch)

@@ -155,7 +155,7 @@ class Measurement:
         row.chosen = expected.kernel
         row.expected, row.limit = expected.expected_ms, expected.limit_ms
         calls: dict[str, Call] = {}
-        kernels = (*choice.KERNELS, *choice.UNFOLDED) if self.all_kernels else ()
+        kernels = choice.KERNELS if self.all_kernels else ()
         for kernel in dict.fromkeys((row.chosen, *kernels)):
             with forced("auto" if kernel == row.chosen else kernel):
                 if job.kernel() != kernel:

@@ -205,8 +205,7 @@ def _either(draw: Draw, budget: Budget, transposed: bool) -> tuple[Convolution, 
 def _kernels(draw: Draw) -> Order:
     if draw.chance(0.4):
         return (None,)
-    every = (*choice.KERNELS, *choice.UNFOLDED)
-    return tuple(every[i] for i in draw.rng.permutation(len(every)))
+    return tuple(choice.KERNELS[i] for i in draw.rng.permutation(len(choice.KERNELS)))
 
 
 def _of_sizes(

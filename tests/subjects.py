@@ -134,8 +134,8 @@ def examples() -> dict[str, Example]:
 
 def order_of(plan: Any) -> tuple[object, ...]:
     """What decides on the order in which a planned sum is added up."""
-    inner = plan.plan if isinstance(plan, UnfoldedPlan) else plan
-    return type(plan), type(inner), of_plan(inner).order(inner)
+    plans = (plan.plan, *plan.ends) if isinstance(plan, UnfoldedPlan) else (plan,)
+    return type(plan), *((type(one), of_plan(one).order(one)) for one in plans)
 
 
 def of_plan(plan: Any) -> ConvolutionSubject:

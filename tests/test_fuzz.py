@@ -21,7 +21,7 @@ import fuzz
 import fuzz_cases
 import reference
 from bounds import assert_close, assert_same_bits
-from cupyconv._kernels.choice import KERNELS, UNFOLDED
+from cupyconv._kernels.choice import KERNELS
 from cupyconv._kernels.launches import Processor
 from emulator.device import EmulatedDevice
 from fuzz_cases import Example
@@ -113,7 +113,6 @@ def test_what_is_drawn(budget: Budget) -> None:
     assert {k for example in drawn for order in example.kernels for k in order} >= {
         None,
         *KERNELS,
-        *UNFOLDED,
     }
     assert {x for example in drawn for x in example.layouts.values()} >= set(fuzz_cases.LAYOUTS)
     assert {f"grad.conv2d_{kind}" for kind in KINDS} <= kinds.keys()

@@ -67,6 +67,7 @@ CALLS: list[tuple[Any, ...]] = [
     (cupyconv.conv2d, (2, 160, 12, 12), (24, 160, 1, 1)),
     (cupyconv.conv_transpose2d, (2, 16, 12, 12), (16, 24, 3, 3)),
     (cupyconv.depthwise_conv2d, (2, 16, 12, 12), (16, 1, 3, 3)),
+    (cupyconv.conv1d, (2, 1, 500), (24, 1, 128)),
 ]
 # Calls of the other kernels: sets that fit in shared memory and others, given statistics; windows
 # of a thread, of a warp, and in parts.
@@ -108,7 +109,8 @@ def test_names_are_those_of_the_struct(kernel: str, templates: list[Template]) -
     for template in templates:
         compare(_compile.source(template.source), "Arguments", template.members)
     sources = {template.source for template in templates}
-    modules = [module for module in choice.CONVOLUTIONS if kernel in module.PLANS]
+    _, name = choice.UNFOLDED.get(kernel, (None, kernel))
+    modules = [module for module in choice.CONVOLUTIONS if name in module.PLANS]
     assert sources >= {source for module in modules for source in module.SOURCES}
 
 

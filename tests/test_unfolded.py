@@ -239,14 +239,15 @@ def test_unfolded_kernels_run_where_they_can(name: str, target: str) -> None:
         assert isinstance(plan, UnfoldedPlan if able else DirectPlan)
         if able:
             assert len(plan.ends) == 2
-            assert plan.launches == (*plan.plan.launches, *(end.launch for end in plan.ends))
+            launches = [launch for one in (plan.plan, *plan.ends) for launch in one.launches]
+            assert list(plan.launches) == launches
+            assert plan.workspace == max(one.workspace for one in (plan.plan, *plan.ends))
 
 
 FILTERS = {
     "spectrogram": conv((1, 1, 256_000), (1026, 1, 1024), stride=256),
     "patches": conv((8, 1, 224, 224), (768, 1, 16, 16), stride=16),
     "Gabor": conv((16, 1, 256, 256), (40, 1, 31, 31), padding=15),
-    "volumes": conv((32, 1, 96, 96, 96), (32, 1, 11, 7, 2), stride=4),
 }
 
 
@@ -286,6 +287,5 @@ def test_an_explanation_names_the_form() -> None:
     (plan,) = found.plans
     assert plan.startswith("taps as channels, tiles of ") and plan.count("; an end: ") == 2
     functions = [launch.instance.function for launch in found.launches]
-    assert functions == ["pack_weights", "matrix_conv", "direct_conv", "direct_conv"]
-    few = cupyconv.explain(cupyconv.conv1d, (8, 1, 900), (4, 1, 16), stride=8, target="sm_90a")
-    assert few.refused["unfolded-hopper"] == "its groups have 4 output channels, fewer than 16"
+    assert functions[:2] == ["pack_weights", "matrix_conv"]
+    assert functions[2:].count("direct_conv") == 2

@@ -58,9 +58,6 @@ CONVOLUTIONS: tuple[Any, ...] = (
 )
 OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits)
 
-# Names of all kernels for convolutions.
-KERNELS = tuple(dict.fromkeys(name for module in CONVOLUTIONS for name in module.PLANS))
-
 # Kernels that multiply channels, by the names for the unfolded form, in which taps are channels.
 UNFOLDED = {
     unfolded.PREFIX + name: (module, name)
@@ -68,19 +65,21 @@ UNFOLDED = {
     for name in module.PLANS
 }
 
+# Names of all kernels for convolutions.
+KERNELS = (
+    *dict.fromkeys(name for module in CONVOLUTIONS for name in module.PLANS),
+    *UNFOLDED,
+)
+
 _forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
 forced_kernel = _forced.get  # of the enclosing block
 
 
 @contextmanager
 def forced(kernel: str | None) -> Iterator[None]:
-    """Let convolutions run by a kernel where it can: for tests and benchmarks.
-
-    It is one of `KERNELS`, or of `UNFOLDED` for the unfolded form.
-    """
-    known = (*KERNELS, *UNFOLDED)
-    if kernel not in (None, *known):
-        raise ValueError(f"kernel must be one of {known}, got {kernel!r}")
+    """Let convolutions run by one of `KERNELS` where it can: for tests and benchmarks."""
+    if kernel not in (None, *KERNELS):
+        raise ValueError(f"kernel must be one of {KERNELS}, got {kernel!r}")
     token = _forced.set(kernel)
     try:
         yield

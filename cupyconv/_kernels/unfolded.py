@@ -56,8 +56,8 @@ class UnfoldedPlan:
 
     @property
     def workspace(self) -> int:
-        """Bytes of memory beside the arrays."""
-        return self.plan.workspace
+        """Bytes of memory beside the arrays, which the launches of one plan hold at a time."""
+        return max(plan.workspace for plan in (self.plan, *self.ends))
 
     @property
     def tiles(self) -> str:

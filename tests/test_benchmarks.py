@@ -29,8 +29,8 @@ from benchmarks.limits import Ceilings
 from benchmarks.precisions import PRECISIONS, RATES
 from benchmarks.report import HostRow, Report, Row, Timing
 from cupyconv import _explain
-from cupyconv._kernels.chips import CHIPS
 from cupyconv._kernels import choice
+from cupyconv._kernels.chips import CHIPS
 
 ROOT = Path(__file__).parents[1]
 ALL = cases.load()

@@ -21,9 +21,9 @@ import cupyconv.grad
 from benchmarks.cases import Convolution, load
 from benchmarks.precisions import PRECISIONS
 from cupyconv import _explain, _gpus
-from cupyconv._kernels.chips import CHIPS
 from cupyconv._explain import Explanation
 from cupyconv._kernels import choice
+from cupyconv._kernels.chips import CHIPS
 from planning import any_case, launches_of
 from strategies import BFLOAT16, Case
 from test_errors import nested

@@ -37,13 +37,13 @@ from . import (
     sums,
     weight_gradient,
 )
-from .direct_conv import DirectPlan
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_tiles import Task, tiling
 from .modes import Mode
 from .plain_tiles import MOST_POSITIONS
 from .question import LARGE, MANY_AXES, Kernel, Plan, Question, Refusal, not_multiplied
+from .weight_gradient import WeightGradientPlan
 
 if TYPE_CHECKING:
     from .._strides import ConvStrides
@@ -108,7 +108,7 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
 
 
 @lru_cache(maxsize=4096)
-def plan_weight_gradient(question: Question) -> DirectPlan:
+def plan_weight_gradient(question: Question) -> WeightGradientPlan:
     """Return how the gradient of a weight runs, as the convolution `question`."""
     return weight_gradient.plan(question)
 

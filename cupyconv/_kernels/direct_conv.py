@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SOURCES = ("direct_conv.cu",)
 ORDER = (
     "chunks of 8 channels, in each its taps, for each tap channels; segments of 128 products, or "
-    "of 512 where a sample has few outputs"
+    "of 512 to 2,048 where a sample has few outputs"
 )
 UNIT = "FMA"
 

@@ -15,12 +15,12 @@ from ._arrays import Array, Convolution, Fused, WeightGradient, floating
 from ._device import Device
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._kernels import choice, fused, max_pool2d, normalize, weight_gradient
-from ._kernels.direct_conv import DirectPlan
 from ._kernels.fused import FusedPlan
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal
 from ._kernels.views import placed
+from ._kernels.weight_gradient import WeightGradientPlan
 from ._packing import strides_of
 from ._strides import ConvStrides, arranged, conv_strides
 
@@ -80,7 +80,7 @@ class KernelPath:
         self.device.load(plan.launches)
         return weight_gradient.bind(plan, question, strides, self.device)
 
-    def _plan_weight_gradient(self, question: Question) -> DirectPlan:
+    def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:
         return choice.plan_weight_gradient(question)
 
     def _refuse_parts(self, geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:

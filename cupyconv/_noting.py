@@ -13,12 +13,12 @@ from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._gradient_geometry import adjoint
 from ._kernels import choice
 from ._kernels.chips import Chip
-from ._kernels.direct_conv import DirectPlan
 from ._kernels.fused import FusedPlan
 from ._kernels.launches import Launch, Processor
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal, multiply_adds
+from ._kernels.weight_gradient import WeightGradientPlan
 from ._launch import KernelPath
 from ._least_work import LeastWork, least_work, pooled_share
 from ._packing import Arguments
@@ -168,7 +168,7 @@ class NotingPath(KernelPath):
         self.shares |= {id(data): read, id(grad_output): least_work(adjoint(geometry)).input_share}
         return super().prepare_weight_gradient(geometry, data, grad_output, out, precision)
 
-    def _plan_weight_gradient(self, question: Question) -> DirectPlan:
+    def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:
         """Note the plan of a gradient with respect to the weight."""
         plan = super()._plan_weight_gradient(question)
         self._note_convolution("direct", plan, question)

@@ -141,12 +141,13 @@ class EmulatedTiles:
 
     def __init__(self) -> None:
         self.candidates = direct_conv.candidates
-        self.latency, self.fewest_steps = direct_conv.LATENCY, direct_conv.FEWEST_STEPS
+        self.times = direct_conv.LATENCY, direct_conv.LAUNCH
+        self.fewest_steps = direct_conv.FEWEST_STEPS
 
     def use(self, emulated: bool) -> None:
         """Let the planner choose for the emulator, or as it does for a GPU."""
         direct_conv.candidates = self.few_small if emulated else self.candidates
-        direct_conv.LATENCY = 0 if emulated else self.latency
+        direct_conv.LATENCY, direct_conv.LAUNCH = (0, 0) if emulated else self.times
         direct_conv.FEWEST_STEPS = 128 if emulated else self.fewest_steps
 
     def few_small(self, question: Question, *rest: Any) -> Iterator[Layout]:

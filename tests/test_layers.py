@@ -20,7 +20,8 @@ NAMES = sorted(path.stem for path in (PACKAGE / "_kernels").glob("*.py") if path
 MODULES = {name: importlib.import_module(f"cupyconv._kernels.{name}") for name in NAMES}
 # A kernel's module names its sources; what several of them use names none.
 KERNELS = {name for name, module in MODULES.items() if hasattr(module, "SOURCES")}
-COMPOSED = {"choice", "fused", "unfolded", "weight_gradient"}  # modules that know several kernels
+# Modules that know several kernels; the direct kernel's ranges of sums are added by another one.
+COMPOSED = {"choice", "direct_conv", "fused", "unfolded", "weight_gradient"}
 
 
 def first_word(name: str) -> str:

@@ -37,11 +37,11 @@ from . import (
 )
 from .chips import CHIPS, Chip
 from .costs import microseconds
-from .direct_conv import DirectPlan
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
 from .unfolded import UnfoldedPlan
+from .weight_gradient import WeightGradientPlan
 from .workspace import most_workspace
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
 
 
 @lru_cache(maxsize=4096)
-def plan_weight_gradient(question: Question) -> DirectPlan:
+def plan_weight_gradient(question: Question) -> WeightGradientPlan:
     """Return how the gradient of a weight runs, as the convolution `question`."""
     return weight_gradient.plan(question)
 

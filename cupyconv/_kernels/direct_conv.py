@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SOURCES = ("direct_conv.cu",)
 ORDER = (
     "chunks of 8 channels, in each its taps, for each tap channels; segments of 128 products, or "
-    "of 512 where a sample has few outputs"
+    "of 512 to 2,048 where a sample has few outputs"
 )
 UNIT = "FMA"
 
@@ -84,19 +84,13 @@ class Tile:
         return products + operands + staged + 50 / self.depth
 
 
-# Wide, narrow and small tiles by the accumulator's size: a thread holds a sum and a total for each
-# of its outputs in registers. In narrow ones, for groups of few output channels, each thread
-# computes all rows of its positions. Small ones are for calls that do not fill the GPU, and mostly
-# wait for memory: a thread has one output, and a slice has many steps.
-SMALL = Tile(8, 1, 1, 32, 4)
+# Tiles by the accumulator's size, since a thread holds a sum and a total for each of its outputs in
+# registers: wide ones; narrow ones, for groups of few output channels, in which each thread has all
+# rows of its positions; small ones for calls that do not fill the GPU and mostly wait for memory,
+# in which a thread has one output and a slice has many steps. A tall one is for few positions.
+SMALL, _TALL = Tile(8, 1, 1, 32, 4), Tile(32, 1, 1, 32, 4)
 _TILES = {
-    4: (
-        Tile(8, 8, 8, 8, 2),
-        Tile(1, 8, 4, 4, 4),
-        Tile(1, 4, 4, 4, 4),
-        Tile(32, 1, 1, 32, 4),
-        SMALL,
-    ),
+    4: (Tile(8, 8, 8, 8, 2), Tile(1, 8, 4, 4, 4), Tile(1, 4, 4, 4, 4), _TALL, SMALL),
     8: (Tile(8, 8, 4, 8, 2), Tile(1, 4, 4, 4, 4), SMALL),
     16: (Tile(8, 4, 4, 8, 2), Tile(1, 4, 2, 4, 4), SMALL),
 }
@@ -232,7 +226,7 @@ _MOST_SEGMENT = 2048  # K steps; rounding errors of sums of one sign stay below 
 _ENOUGH_WAVES = 4  # of small blocks of a sample, so that all multiprocessors have the same work
 _MOST_PARTIAL = 32 << 20  # bytes of the partial sums of a call
 LATENCY = 700  # cycles from the load of a slice until it lies in shared memory
-_LAUNCH = 4000  # cycles of a further launch
+LAUNCH = 4000  # cycles of a further launch
 
 # Ranges of the K steps, and the steps of each.
 _Ranges = tuple[int, int]
@@ -309,7 +303,7 @@ def _plan(
     most = _MOST_PARTIAL // range_bytes
 
     def cost(layout: Layout) -> tuple[float, float]:
-        return layout.cycles + (_LAUNCH if layout.splits > 1 else 0), layout.issue
+        return layout.cycles + (LAUNCH if layout.splits > 1 else 0), layout.issue
 
     layout = min(candidates(question, lambda whole: ranges_of(whole, most)), key=cost)
     instance = _instance(element(question.dtype), layout.rank, layout.tile)

@@ -94,11 +94,12 @@ def strides_for(
 
 # Plan and launch ------------------------------------------------------------------------------
 
+WeightGradientPlan = DirectPlan
 plan = direct_conv.plan_weight_gradient
 
 
 def bind(
-    plan: DirectPlan, question: Question, strides: ConvStrides, device: Device
+    plan: WeightGradientPlan, question: Question, strides: ConvStrides, device: Device
 ) -> WeightGradient:
     """Return the gradient of a plan for all arrays of such strides."""
     convolve = direct_conv.bind(plan, question, strides, None, device)

@@ -23,8 +23,8 @@ OUTPUT_PADDING = (
 
 MUTANTS = {
     "a barrier for half of the block": Mutant(
-        "        __syncthreads();\n    }\n\n    __device__ void load(",
-        "        if (thread < 64) __syncthreads();\n    }\n\n    __device__ void load(",
+        "        __syncthreads();\n    }\n\n    __device__ const Step* steps_of(",
+        "        if (thread < 64) __syncthreads();\n    }\n\n    __device__ const Step* steps_of(",
     ),
     "two threads write one output": Mutant(
         "const int64 offset = shared.out_offset[worker.tx + c * POSITION_THREADS];",
@@ -59,6 +59,13 @@ MUTANTS = {
         "j * Coordinate(p.axis[a].offset_step)", "j * (p.axis[a].offset_step < 0 ? -1 : 1)",
     ),
     "bias of another group": Mutant("group * p.rows + row0 + row", "row0 + row"),
+    "an empty range without a barrier": Mutant(
+        "split * of_range < slices ? split * of_range : slices", "split * of_range",
+        case="ranges of phases",
+    ),
+    "the whole kernel inside, but its last tap": Mutant(
+        "inside &= Unsigned(last) < Unsigned(p.axis[a].size_in);", "", case="three channels",
+    ),
     "padding that counts against an infinite weight": Mutant(
         "if (MASKED && !shared.present", "if (false && !shared.present",
     ),
@@ -83,6 +90,9 @@ CASES = {
     "infinite, few rows": infinite(convolution("conv2d", (1, 4, 6, 7), (5, 4, 3, 3), padding=1)),
     "split sums": gradient("weight", (2, 5, 700), (9, 5, 3), stride=2),
     "split sums of groups": gradient("weight", (3, 4, 13, 14), (6, 2, 3, 2), groups=2, padding=1),
+    "ranges": convolution("conv1d", (2, 101, 5), (6, 101, 7), bias=True, padding=3),
+    "ranges of phases": convolution("conv_transpose1d", (2, 170, 3), (170, 3, 7), stride=3),
+    "three channels": convolution("conv2d", (2, 3, 14, 15), (9, 3, 3, 4), padding=((0, 0), (0, 1))),
     "many axes": convolution("conv", (1, 2, 2, 3, 2, 3, 4), (3, 2, 1, 2, 2, 1, 3)),
 }  # fmt: skip
 LARGE = list(CASES.values())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-import test_grad
 from gradients import gradient
 from mutants import Mutant, Suite
+from mutants.direct_conv import check
+from strategies import convolution
 
 SUM_SPLITS = "sum_splits.cu"
 
@@ -14,9 +15,11 @@ MUTANTS = {
     "the last range dropped": Mutant(
         "split < p.splits; ++split", "split + 1 < p.splits; ++split", case="several blocks",
     ),
+    "the bias of another row": Mutant("i / p.row_outputs", "i", case="bias"),
 }  # fmt: skip
 
 CASES = {
+    "bias": convolution("conv1d", (5, 128, 9), (6, 128, 7), bias=True, padding=3),
     "several blocks": gradient("weight", (2, 5, 700), (9, 5, 3), stride=2),
     "halves": gradient("weight", (2, 5, 700), (9, 5, 3), np.float16, stride=2),
 }
@@ -27,5 +30,5 @@ SUITE = Suite(
     MUTANTS,
     CASES,
     files=(SUM_SPLITS,),
-    check=test_grad.check,
+    check=check,
 )

@@ -30,8 +30,6 @@ from . import (
     modes,
     normalize,
     plain_conv,
-    pointwise16_conv,
-    pointwise_conv,
     streaming_conv,
     sum_splits,
     sums,
@@ -55,8 +53,6 @@ CONVOLUTIONS: tuple[Any, ...] = (
     gather_conv,
     plain_conv,
     streaming_conv,
-    pointwise_conv,
-    pointwise16_conv,
     matrix_conv,
 )
 OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits)
@@ -306,40 +302,7 @@ def _fma_is_faster(question: Question, cycles: float) -> Refusal | None:
     return None
 
 
-# One tap ---------------------------------------------------------------------------------------
-
-# Up to this many channels of a group (by the bytes of an element) the few-channel kernel, which
-# loads inputs straight to registers, is faster than the pointwise kernels.
-_FEW_CHANNELS = {4: 64, 2: 48}
-
-
-def _plan_pointwise(
-    question: Question,
-) -> pointwise_conv.PointwisePlan | pointwise16_conv.Pointwise16Plan | Refusal:
-    """Return the plan for one tap and many channels, or why there is none."""
-    if question.dtype.itemsize == 2:
-        return pointwise16_conv.plan(question)
-    return pointwise_conv.plan(question)
-
-
-def _refuse_pointwise(question: Question) -> Refusal | None:
-    """Return why other kernels are faster than the pointwise one, None where they are not."""
-    geometry, size = nominal(question.geometry), question.dtype.itemsize
-    typical = replace(question, geometry=geometry)
-    plan = _plan_pointwise(typical)
-    if isinstance(plan, str):
-        return None  # its own plan says why
-    channels = geometry.channels
-    if channels <= _FEW_CHANNELS[size]:
-        return f"its groups have {channels} input channels, no more than {_FEW_CHANNELS[size]}"
-    axis = geometry.axes[-1]
-    if geometry.rank > 1 or axis.step > 1 or axis.size_out % 2:
-        return "neighbouring outputs, or their inputs, do not lie together"
-    if size == 2 and (geometry.rows if geometry.transposed else channels) % 2:
-        return "neighbouring weights do not lie together"
-    small = _refuse_small_sample(channels * _outputs(geometry))
-    return small or _fma_is_faster(typical, plan.layout.cycles)
-
+# The few-channel kernel ------------------------------------------------------------------------
 
 # With one tap the few-channel kernel is taken without a comparison up to this many channels (by the
 # Tensor Core products of a K step). Above, the dense kernel's packed weights may be better, as this
@@ -528,7 +491,6 @@ _Rule = Callable[[Question], "Refusal | None"]
 IN_TURN: dict[str, _Rule | None] = {
     "gather": _refuse_gather,
     "depthwise": None,
-    "pointwise": _refuse_pointwise,
     "streaming": _refuse_few_channel,
     "plain": _refuse_fma,
     "spans": _refuse_split_k,
@@ -537,6 +499,5 @@ IN_TURN: dict[str, _Rule | None] = {
     "direct": None,
 }
 _PLANS: dict[str, Callable[[Question], Plan | Refusal]] = {
-    **{name: plan for module in CONVOLUTIONS for name, plan in module.PLANS.items()},
-    "pointwise": _plan_pointwise,
+    name: plan for module in CONVOLUTIONS for name, plan in module.PLANS.items()
 }

@@ -59,8 +59,7 @@ def options(instance: Instance) -> tuple[str, ...]:
     wgmma exists only on the target sm_90a. CuPy itself adds the option for sm_90, and the more
     specific option takes effect.
     """
-    always_wgmma = ("streaming_conv.cu", "pointwise_conv.cu", "pointwise16_conv.cu")
-    wgmma = instance.source in always_wgmma or ("ENGINE", "WgmmaEngine") in instance.defines
+    wgmma = instance.source == "streaming_conv.cu" or ("ENGINE", "WgmmaEngine") in instance.defines
     return ("--std=c++17", *(("-arch=sm_90a",) if wgmma else ()))
 
 

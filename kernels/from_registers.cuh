@@ -1,5 +1,5 @@
 // Matrix products of a warpgroup ("team" in names) on the Tensor Cores of compute capability 9.0, with the inputs as
-// the operand in registers. streaming_conv.cu and pointwise_conv.cu share them, and load the inputs.
+// the operand in registers: operands, epilogue and exact recomputation of streaming_conv.cu, which loads the inputs.
 //
 // Output positions are the rows of the products, and output channels are their columns, PASS_ROWS in a pass:
 //

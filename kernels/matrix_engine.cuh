@@ -168,8 +168,8 @@ struct WgmmaEngine {
 
     __device__ void multiply(const Operands& o) {
         constexpr int LOW = SLAB_ROWS * DEPTH;  // chunks from the first part of a weight to the second
-        const Descriptor weights(matrix_descriptor(o.weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES, 0));
-        const Descriptor inputs(matrix_descriptor(o.inputs, o.half_pitch * SLOT_BYTES, 8 * SLOT_BYTES, 0));
+        const Descriptor weights(matrix_descriptor(o.weights, SLAB_ROWS * SLOT_BYTES, 8 * SLOT_BYTES));
+        const Descriptor inputs(matrix_descriptor(o.inputs, o.half_pitch * SLOT_BYTES, 8 * SLOT_BYTES));
         const int part_pitch = o.part_pitch, last = o.steps - 1, other = 1 - o.warpgroup;
         if (SCALED && PARTS == 2) {
             // The small products, scaled by 2**11, and then the others.

@@ -86,26 +86,6 @@ __device__ inline void mbarrier_wait(mbarrier* barrier, int parity) {
 #endif
 }
 
-// Arrives as soon as the copies that this thread has issued by copy_async have ended (compute capability 8.0).
-__device__ inline void copy_async_arrive(mbarrier* barrier) {
-    PTX(asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory"),
-        copy_async_arrive(barrier));
-}
-
-// True in one lane of the warp, the same lane each time (compute capability 9.0). The compiler then knows that one lane
-// alone goes on, and makes no loop over lanes for its bulk copies.
-__device__ inline bool elected() {
-#ifndef __CUDACC__
-    return threadIdx.x % 32 == 0;
-#elif __CUDA_ARCH__ >= 900
-    unsigned chosen;
-    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(chosen));
-    return chosen;
-#else
-    return threadIdx.x % 32 == 0;
-#endif
-}
-
 // True if the GPU has bulk copies (compute capability 9.0 and later).
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr bool BULK_COPIES = false;

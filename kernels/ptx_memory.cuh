@@ -188,24 +188,6 @@ __device__ inline void copy_async(void* shared, const void* global, int used) {
 #endif
 }
 
-// Copies all BYTES bytes if they exist, else writes zeros (compute capability 8.0).
-template <int BYTES>
-__device__ inline void copy_async_or_zeros(void* shared, const void* global, bool exists) {
-    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "sizes of cp.async");
-#ifndef __CUDACC__
-    emulator::copy_async(shared, global, BYTES, exists ? BYTES : 0);
-#else
-    if (BYTES == 16)
-        asm volatile("{\n.reg .pred p;\nsetp.eq.b32 p, %2, 0;\n"
-                     "cp.async.cg.shared.global [%0], [%1], 16, p;\n}\n" ::"r"(shared_address(shared)),
-                     "l"(global), "r"(int(exists)) : "memory");
-    else
-        asm volatile("{\n.reg .pred p;\nsetp.eq.b32 p, %2, 0;\n"
-                     "cp.async.ca.shared.global [%0], [%1], %3, p;\n}\n" ::"r"(shared_address(shared)),
-                     "l"(global), "r"(int(exists)), "n"(BYTES) : "memory");
-#endif
-}
-
 // Closes a group of this thread's copies.
 __device__ inline void copy_async_commit() {
 #ifndef __CUDACC__

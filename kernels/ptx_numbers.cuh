@@ -149,10 +149,3 @@ __device__ inline void settle(unsigned& value) {
     asm volatile("" : "+r"(value)::"memory");
 #endif
 }
-// Hides from the compiler how an address was computed, so that it does not derive the address from others.
-template <typename T>
-__device__ inline void settle(const T*& address) {
-#ifdef __CUDACC__
-    asm volatile("" : "+l"(address));
-#endif
-}

@@ -18,20 +18,12 @@ __device__ inline void give_registers() {
 
 // ---- matrix products of a warpgroup (compute capability 9.0 alone) ----
 
-// The descriptor of an operand in shared memory. Of an operand whose rows run along K an instruction takes 32 bytes:
-//     swizzle 0    core matrices of 8 rows of 16 bytes, 128 bytes in a row; `leading` bytes from one
-//                  to the next along K, `stride` bytes from one to the next along M or N
-//     swizzle 128  rows of 128 bytes, 8 rows of them 1024 bytes; in a row the 16-byte word i lies at
-//                  i ^ (row % 8); `stride` bytes between groups of 8 rows, `leading` counts for nothing
-// An operand whose rows run across K has rows of 64 numbers of 16 bits:
-//     swizzle 128  the same rows; `stride` bytes between groups of 8 rows, along K, and `leading` bytes
-//                  between 64 columns and the next ones
-__device__ inline unsigned long long matrix_descriptor(const void* start, unsigned leading,
-                                                       unsigned stride, int swizzle) {
+// The descriptor of an operand in shared memory, without swizzle. The operand consists of core matrices of 8 rows of
+// 16 bytes, 128 bytes in a row: `leading` bytes from one to the next along K, `stride` bytes along M or N. An
+// instruction takes two of them along K.
+__device__ inline unsigned long long matrix_descriptor(const void* start, unsigned leading, unsigned stride) {
     return (unsigned long long)(shared_address(start) >> 4 & 0x3fff) |
-           (unsigned long long)(leading >> 4 & 0x3fff) << 16 |
-           (unsigned long long)(stride >> 4 & 0x3fff) << 32 |
-           (unsigned long long)(swizzle == 128) << 62;
+           (unsigned long long)(leading >> 4 & 0x3fff) << 16 | (unsigned long long)(stride >> 4 & 0x3fff) << 32;
 }
 
 // Before the first product, and after registers that products use were touched.
@@ -69,12 +61,6 @@ struct Wgmma;
 #define WGMMA_D14 WGMMA_D13 ", %52, %53, %54, %55"
 #define WGMMA_D15 WGMMA_D14 ", %56, %57, %58, %59"
 #define WGMMA_D16 WGMMA_D15 ", %60, %61, %62, %63"
-#define WGMMA_D32                                                                              \
-    WGMMA_D16 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-              "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-              "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, " \
-              "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, " \
-              "%122, %123, %124, %125, %126, %127"
 #define WGMMA_U(i) "+f"(d[4 * i]), "+f"(d[4 * i + 1]), "+f"(d[4 * i + 2]), "+f"(d[4 * i + 3])
 #define WGMMA_R1 WGMMA_U(0)
 #define WGMMA_R2 WGMMA_R1, WGMMA_U(1)
@@ -86,14 +72,10 @@ struct Wgmma;
 #define WGMMA_R14 WGMMA_R13, WGMMA_U(13)
 #define WGMMA_R15 WGMMA_R14, WGMMA_U(14)
 #define WGMMA_R16 WGMMA_R15, WGMMA_U(15)
-#define WGMMA_R32                                                                            \
-    WGMMA_R16, WGMMA_U(16), WGMMA_U(17), WGMMA_U(18), WGMMA_U(19), WGMMA_U(20), WGMMA_U(21), \
-        WGMMA_U(22), WGMMA_U(23), WGMMA_U(24), WGMMA_U(25), WGMMA_U(26), WGMMA_U(27),        \
-        WGMMA_U(28), WGMMA_U(29), WGMMA_U(30), WGMMA_U(31)
 
-#define WGMMA(WGMMA_OF, TYPE, N, SHAPE, TRANSPOSE, UNITS, A, B, S, EMULATED)                        \
+#define WGMMA(TYPE, N, SHAPE, TRANSPOSE, UNITS, A, B, S)                                            \
     template <>                                                                                     \
-    struct WGMMA_OF<TYPE, N> {                                                                      \
+    struct Wgmma<TYPE, N> {                                                                         \
         __device__ static void multiply(float (&d)[N / 2], unsigned long long a,                    \
                                         unsigned long long b, bool accumulate) {                    \
             PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" S ", 0;\n"                        \
@@ -101,13 +83,13 @@ struct Wgmma;
                              ", %" B ", p, 1, 1" TRANSPOSE ";\n}\n"                                 \
                              : WGMMA_R##UNITS                                                       \
                              : "l"(a), "l"(b), "r"(int(accumulate))),                               \
-                EMULATED(TYPE, d, N, a, b, accumulate));                                            \
+                wgmma(TYPE, d, N, a, b, accumulate));                                               \
         }                                                                                           \
     };
 #define WGMMA_TYPES(N, UNITS, A, B, S)                                                              \
-    WGMMA(Wgmma, MATRIX_TF32, N, "m64n" #N "k8.f32.tf32.tf32", "", UNITS, A, B, S, wgmma)           \
-    WGMMA(Wgmma, MATRIX_FLOAT16, N, "m64n" #N "k16.f32.f16.f16", ", 0, 0", UNITS, A, B, S, wgmma)   \
-    WGMMA(Wgmma, MATRIX_BFLOAT16, N, "m64n" #N "k16.f32.bf16.bf16", ", 0, 0", UNITS, A, B, S, wgmma)
+    WGMMA(MATRIX_TF32, N, "m64n" #N "k8.f32.tf32.tf32", "", UNITS, A, B, S)                         \
+    WGMMA(MATRIX_FLOAT16, N, "m64n" #N "k16.f32.f16.f16", ", 0, 0", UNITS, A, B, S)                 \
+    WGMMA(MATRIX_BFLOAT16, N, "m64n" #N "k16.f32.bf16.bf16", ", 0, 0", UNITS, A, B, S)
 WGMMA_TYPES(8, 1, "4", "5", "6")
 WGMMA_TYPES(16, 2, "8", "9", "10")
 WGMMA_TYPES(32, 4, "16", "17", "18")
@@ -117,21 +99,6 @@ WGMMA_TYPES(104, 13, "52", "53", "54")
 WGMMA_TYPES(112, 14, "56", "57", "58")
 WGMMA_TYPES(120, 15, "60", "61", "62")
 WGMMA_TYPES(128, 16, "64", "65", "66")
-
-// Does the same for 16-bit numbers where the rows of `b`, or of both operands, run across K.
-template <MatrixType TYPE, int N>
-struct WgmmaAcross;
-template <MatrixType TYPE, int N>
-struct WgmmaBothAcross;
-
-#define WGMMA_ACROSS(N, ...)                                                                                      \
-    WGMMA(WgmmaAcross, MATRIX_FLOAT16, N, "m64n" #N "k16.f32.f16.f16", ", 0, 1", __VA_ARGS__, wgmma_across)       \
-    WGMMA(WgmmaAcross, MATRIX_BFLOAT16, N, "m64n" #N "k16.f32.bf16.bf16", ", 0, 1", __VA_ARGS__, wgmma_across)    \
-    WGMMA(WgmmaBothAcross, MATRIX_FLOAT16, N, "m64n" #N "k16.f32.f16.f16", ", 1, 1", __VA_ARGS__, wgmma_both_across) \
-    WGMMA(WgmmaBothAcross, MATRIX_BFLOAT16, N, "m64n" #N "k16.f32.bf16.bf16", ", 1, 1", __VA_ARGS__, wgmma_both_across)
-WGMMA_ACROSS(64, 8, "32", "33", "34")
-WGMMA_ACROSS(128, 16, "64", "65", "66")
-WGMMA_ACROSS(256, 32, "128", "129", "130")
 
 // Does the same with the rows of `a` in registers, in the layout of m16n8k8 (TF32) or m16n8k16 (16 bits); warp w has
 // rows from 16w on. The registers must not be touched before the wait for the product.

@@ -1,6 +1,5 @@
 // Addresses of the positions of a convolution of one tap, or of one whose outputs all have the same number of products.
-// The kernels that number the positions of all axes through share them: streaming_conv.cu, pointwise_conv.cu and
-// pointwise16_conv.cu.
+// streaming_conv.cu numbers the positions of all axes through.
 #pragma once
 #include "division.cuh"
 

@@ -324,7 +324,7 @@ struct Worker {
     __device__ __forceinline__ void multiply(Sums& sums, const Operands& operands, int pass, int chunk) const {
         const unsigned long long slab =
             matrix_descriptor(weights + (pass * int(p.chunks) + chunk) * CHUNK_BYTES, PASS_ROWS * SLOT_BYTES,
-                              8 * SLOT_BYTES, 0);
+                              8 * SLOT_BYTES);
         if (!LONG || PARTS == 1) {
             multiply(sums, operands, slab, LONG && chunk > 0);
             return;

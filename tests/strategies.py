@@ -620,23 +620,6 @@ def pointwise_convolutions(draw: st.DrawFn) -> Convolution:
     return drawn_convolution(draw, transposed, sizes, lengths, (1,) * rank, {"stride": stride})
 
 
-@st.composite
-def many_channels(draw: st.DrawFn) -> Convolution:
-    """Calls of one tap and no padding, of one product, on images, some of them long."""
-    rank = draw(st.sampled_from([1, 1, 2, 3]))
-    transposed = draw(st.booleans())
-    lengths = [draw(st.integers(1, most)) for most in ((300,), (20, 24), (4, 9, 12))[rank - 1]]
-    unit = draw(st.sampled_from([1, 1, 2, 4, 8]))  # planes of which lie aligned
-    lengths[-1] = -(-lengths[-1] // unit) * unit
-    groups, rows, samples = (draw(st.integers(1, most)) for most in (2, 150, 3))
-    channels = draw(st.one_of(st.integers(1, 40), st.sampled_from([64, 72, 97, 128, 136, 150])))
-    stride = 1 if transposed else draw(st.sampled_from([1, 1, 1, 2]))
-    sizes = samples, groups, channels, rows
-    case = drawn_convolution(draw, transposed, sizes, lengths, (1,) * rank, {"stride": stride})
-    case.options["precision"] = "tf32"
-    return case
-
-
 def bias_dtype(draw: st.DrawFn, *dtypes: Any) -> np.dtype[Any]:
     """The result's dtype, or another one that may be added to it."""
     dtype = np.result_type(*dtypes)

@@ -68,8 +68,6 @@ class Example:
         Which have what the kernel needs.
     geometry
         Another call, where the kernel does not take that one.
-    precision
-        The accuracy asked of float32.
     drawn
         Random calls that the kernel takes, where tests of all kernels draw few of them.
     promised
@@ -81,7 +79,6 @@ class Example:
 
     targets: Sequence[str] = TARGETS
     geometry: ConvGeometry | None = None
-    precision: str = "float32"
     drawn: Sequence[st.SearchStrategy[Convolution]] = ()
     promised: Sequence[Case] = ()
     lines: Sequence[Convolution] = ()

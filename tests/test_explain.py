@@ -311,11 +311,9 @@ def assert_reasons(kernel: str, reasons: dict[str, str], *args: Any, **options: 
 
 
 def test_kernels_and_reasons() -> None:
-    three_products = "its precision takes three products"
     many = "it has phases, many taps, or more products than tables are made of"
     few = {
         "depthwise": "its groups have 64 input channels",
-        "pointwise": three_products,
         "streaming": many,
         "plain": "its outputs have 576 products each, more than 110",
         "spans": "a sample has 92 small tiles, more than half as many as multiprocessors",
@@ -327,7 +325,7 @@ def test_kernels_and_reasons() -> None:
     turing = dict.fromkeys(("spans", "portable"), "sm_75 lacks the instructions")
     assert_reasons("direct", {**few, **turing}, *dense, target="sm_75")
     no_double = "Tensor Cores do not multiply float64"
-    double = {**few, **dict.fromkeys(("pointwise", "streaming", "spans", "hopper"), no_double)}
+    double = {**few, **dict.fromkeys(("streaming", "spans", "hopper"), no_double)}
     assert_reasons("direct", double, *dense, dtype="float64")
     small = (cupyconv.conv2d, (8, 512, 7, 7), (512, 512, 3, 3))
     assert kernel_of(*small, padding=1)[0] == "spans"
@@ -338,7 +336,6 @@ def test_kernels_and_reasons() -> None:
     assert kernel_of(*one, groups=64)[0] == "depthwise"
     tiny = {
         "depthwise": "its groups have 2 input channels",
-        "pointwise": three_products,
         "streaming": "a sample has 288 products, fewer than 262144",
         "plain": "a sample has 288 products, fewer than 262144",
         "spans": "a group has 8 products at each place, fewer than 40",
@@ -347,23 +344,17 @@ def test_kernels_and_reasons() -> None:
     assert_reasons("direct", tiny, cupyconv.conv2d, (8, 2, 6, 6), (4, 2, 1, 1))
     colours = {
         "depthwise": "its groups have 3 input channels",
-        "pointwise": three_products,
         "streaming": "the FMA kernel takes less time",
     }
     assert_reasons("plain", colours, cupyconv.conv2d, (8, 3, 512, 512), (4, 3, 3, 3))
-    kernel, refused = kernel_of(cupyconv.conv2d, (8, 48, 56, 56), (64, 48, 1, 1), dtype="float16")
-    assert kernel == "streaming"
-    assert refused["pointwise"] == "its groups have 48 input channels, no more than 48"
-    assert kernel_of(*pointwise, dtype="float16")[0] == "pointwise"
-    odd = (cupyconv.conv2d, (8, 151, 56, 56), (64, 151, 1, 1))
-    kernel, refused = kernel_of(*odd, dtype="float16")
-    assert kernel == "hopper"
-    assert refused["pointwise"] == "neighbouring weights do not lie together"
+    assert kernel_of(*pointwise, dtype="float16")[0] == "streaming"
     many_channels = (cupyconv.conv2d, (8, 256, 56, 56), (64, 256, 1, 1))
-    assert kernel_of(*many_channels, dtype="float16")[0] == "pointwise"
-    assert kernel_of(*many_channels, precision="tf32")[0] == "pointwise"
-    _, refused = kernel_of(*many_channels, dtype="float16", stride=2)
-    assert refused["pointwise"] == "neighbouring outputs, or their inputs, do not lie together"
+    assert kernel_of(*many_channels, precision="tf32")[0] == "streaming"
+    kernel, refused = kernel_of(*many_channels, dtype="float16")
+    assert kernel == "hopper"
+    assert refused["streaming"] == (
+        "registers have no room for its channels, or shared memory for weights of 64 rows"
+    )
     kernel, refused = kernel_of(cupyconv.conv, (2, 8, 4, 4, 4, 4), (8, 8, 2, 2, 2, 2))
     assert kernel == "direct"
     assert refused["hopper"] == "it has more than three spatial axes"

@@ -201,14 +201,7 @@ def bulk_stores(rng: np.random.Generator) -> Case:
     return Case(64, a, a, np.empty_like(a), a[:, ::-1], 0)
 
 
-def warpgroup_matrix(
-    kind: str, columns: int, across: bool = False, both: bool = False
-) -> Callable[[np.random.Generator], Case]:
-    """Of rows of K, or of 16-bit numbers across K."""
-
-    def turned(words: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(words.view(np.uint16).T).view(np.uint32)
-
+def warpgroup_matrix(kind: str, columns: int) -> Callable[[np.random.Generator], Case]:
     def make(rng: np.random.Generator) -> Case:
         a, b = operands(rng, kind, 64, 16), operands(rng, kind, columns, 16)
         registers = np.arange(columns // 2).reshape(-1, 2, 2)  # unit of 8 columns, row half, pair
@@ -219,7 +212,6 @@ def warpgroup_matrix(
             float32_of(b, kind).reshape(columns, -1).T,
             *(start, HOPPER, kind),
         )
-        a, b = turned(a) if both else a, turned(b) if across else b
         return Case(128, a, b, np.empty((64, columns), np.float32), value, 0)
 
     return make
@@ -363,8 +355,8 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_tf32": warpgroup_matrix("tf32", 16),
     "warpgroup_float16": warpgroup_matrix("float16", 64),
     "warpgroup_bfloat16": warpgroup_matrix("bfloat16", 8),
-    "warpgroup_tf32_swizzled": warpgroup_matrix("tf32", 64),
-    "warpgroup_float16_swizzled": warpgroup_matrix("float16", 32),
+    "warpgroup_tf32_64": warpgroup_matrix("tf32", 64),
+    "warpgroup_float16_32": warpgroup_matrix("float16", 32),
     "warpgroup_tf32_96": warpgroup_matrix("tf32", 96),
     "warpgroup_bfloat16_96": warpgroup_matrix("bfloat16", 96),
     "warpgroup_tf32_104": warpgroup_matrix("tf32", 104),
@@ -381,11 +373,6 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_rows_float16_64": warpgroup_matrix("float16", 64),
     "warpgroup_rows_bfloat16": warpgroup_matrix("bfloat16", 32),
     "warpgroup_rows_bfloat16_64": warpgroup_matrix("bfloat16", 64),
-    "warpgroup_across_float16": warpgroup_matrix("float16", 64, across=True),
-    "warpgroup_across_bfloat16": warpgroup_matrix("bfloat16", 128, across=True),
-    "warpgroup_across_float16_256": warpgroup_matrix("float16", 256, across=True),
-    "warpgroup_both_across_float16": warpgroup_matrix("float16", 64, across=True, both=True),
-    "warpgroup_both_across_bfloat16": warpgroup_matrix("bfloat16", 256, across=True, both=True),
     "warpgroup_registers": warpgroup_registers,
     "exchanges": exchanges,
     "conversions": conversions,
@@ -669,8 +656,8 @@ MISTAKES = {
     ),
     "rows touched before the wait": (
         "warpgroup_rows_float16",
-        "COLUMNS * 16, 128, 0), true);\n    wgmma_commit();\n",
-        "COLUMNS * 16, 128, 0), true);\n    wgmma_commit();\n    a[0][1] += 1;\n",
+        "COLUMNS * 16, 128), true);\n    wgmma_commit();\n",
+        "COLUMNS * 16, 128), true);\n    wgmma_commit();\n    a[0][1] += 1;\n",
         "wrong",
     ),
     "no wait for the product of registers": (
@@ -678,18 +665,6 @@ MISTAKES = {
         "    wgmma_wait<0>();\n",
         "",
         "touched before the wait",
-    ),
-    "no fence of the proxy before rows across": (
-        "warpgroup_across_float16",
-        "    async_proxy_fence();\n",
-        "",
-        "without a fence of the proxy",
-    ),
-    "rows across from the next eight on": (
-        "warpgroup_across_bfloat16",
-        "(step + 1) * 16 * 32",
-        "(step + 1) * 24 * 32",
-        "nothing wrote|wrong",
     ),
     "a lane of the mask that is not there": (
         "exchanges",

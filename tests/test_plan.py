@@ -252,8 +252,6 @@ def test_phases_of_which_none_has_a_tap() -> None:
 
 # Kernels that a call goes to where the one that it is chosen for is not able.
 FEW_PRODUCTS = {"direct_conv.cu", "plain_conv.cu"}
-# And the few-channel kernel, among others, by three products of a K step.
-THREE_PRODUCTS = {"matrix_conv.cu", "streaming_conv.cu"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -268,12 +266,10 @@ def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
             for precision in ("float32", "tf32"):
                 plan = plan_of(geometry, dtype, precision, Processor(target, 132))
                 instance = plan.launch.instance
-                own, others = {source}, FEW_PRODUCTS
+                others = FEW_PRODUCTS
                 if source in hopper_alone - {"matrix_conv.cu"}:
                     others = others | hopper_alone
-                if source == "pointwise_conv.cu" and precision == "float32":
-                    own = THREE_PRODUCTS
-                assert instance.source in (own if able[source] else others)
+                assert instance.source in ({source} if able[source] else others)
                 assert able[instance.source]
                 if instance.source == "matrix_conv.cu":
                     assert dict(instance.defines)["ENGINE"] == engine
@@ -303,8 +299,7 @@ def test_the_direct_kernel_takes_the_rest(name: str, kernel: str | None) -> None
 def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
     """Each takes one input channel in each group, though it may not be what is chosen for it.
 
-    But for one tap of many channels, by one product, and for split-K slices, which take two K
-    blocks of channels and more.
+    But for split-K slices, which take two K blocks of channels and more.
     """
     example, processor = subjects.examples()[kernel], Processor(target, 132)
     geometry = example.geometry
@@ -313,7 +308,7 @@ def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
     else:
         refused = plan_of(subjects.ONE_CHANNEL, processor=processor, kernel=kernel)
         assert isinstance(refused, DirectPlan)
-    plan = plan_of(geometry, precision=example.precision, processor=processor, kernel=kernel)
+    plan = plan_of(geometry, processor=processor, kernel=kernel)
     (kind,) = [one.module.PLAN for one in subjects.convolutions() if kernel in one.examples]
     assert isinstance(plan, kind if target in example.targets else DirectPlan)
 
@@ -375,12 +370,6 @@ def with_batch(geometry: ConvGeometry, batch: int) -> ConvGeometry:
     processor=Processor("sm_86", 1),
     batch=7,
 )  # a tile of several samples does not fit shared memory
-@example(
-    geometry=conv((1, 65, 16), (253, 65, 1)),
-    mode=(np.dtype("float32"), "tf32"),
-    processor=HOPPER,
-    batch=300,
-)  # for the pointwise kernel
 def test_the_batch_does_not_choose_the_kernel(
     geometry: ConvGeometry, mode: tuple[np.dtype[Any], str], processor: Processor, batch: int
 ) -> None:

@@ -2,6 +2,6 @@
 
 A module has the stem of its ``.cu`` file and imports no other kernel's module. What several of them
 use has a module of its own: `launches`, `members`, `memory`, `modes`, `packed_weights`,
-`pointwise`, `question`, `sums` and `views`. Large kernels have helpers with the same first word,
+`question`, `sums` and `views`. Large kernels have helpers with the same first word,
 such as `matrix_tiles`. `fused` composes two kernels, and `choice` alone compares them.
 """

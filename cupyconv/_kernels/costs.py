@@ -34,14 +34,14 @@ class Cost(NamedTuple):
 
 
 COSTS = {
-    "direct": Cost(15.0, 1.0, 0.5),
-    "depthwise": Cost(9.2, 1.03, 0.16),
-    "gather": Cost(8.1, 0.55, 0.7),
-    "plain": Cost(16.1, 0.54, 0.16),
-    "streaming": Cost(10.8, 0.87, 0.33),
-    "spans": Cost(18.3, 0.78, 0.68),
-    "portable": Cost(22.0, 1.33, 0.19),
-    "hopper": Cost(17.3, 0.89, 0.38),
+    "direct": Cost(14.5, 1.49, 2.95),
+    "depthwise": Cost(9.89, 1.19, 0.0297),
+    "gather": Cost(6.8, 0.81, 0.437),
+    "plain": Cost(16.5, 0.661, 0.001),
+    "streaming": Cost(12.2, 0.977, 0.299),
+    "spans": Cost(21.6, 0.827, 0.787),
+    "portable": Cost(22, 1.74, 0.001),
+    "hopper": Cost(19.7, 1.01, 0.311),
 }
 
 

@@ -437,15 +437,6 @@ def sum_of(
     )
 
 
-def of_one_tap(geometry: ConvGeometry, mode: Mode, blocks: int) -> Sum:
-    """Return a sum over channels alone, in `blocks` blocks; the last of these may be empty."""
-    taps, _, _ = _three(geometry)
-    axes = tuple(_axis(axis, last=False) for axis in taps)
-    return Sum(
-        taps, axes, (Fold(1, 1),) * 3, mode, geometry.channels, geometry.rows, blocks, 1, 1, 2
-    )
-
-
 def split(whole: Sum, spans: int) -> Sum:
     """Return the sum in split-K slices, whose number must divide its blocks of channels."""
     blocks = whole.blocks // spans

@@ -203,9 +203,8 @@ KERNEL(bulk_stores) {
 }
 
 // 128 threads: a (64, 16 words) times the transpose of b (N, 16 words), in steps of 8 words along K.
-// Without swizzle the operands lie in columns of 16 bytes, [chunk][row], and b begins at row 3 of its
-// column; with swizzle in rows of 128 bytes, of which half is used.
-template <MatrixType TYPE, int N, int SWIZZLE>
+// The operands lie in columns of 16 bytes, [chunk][row], and b begins at row 3 of its column.
+template <MatrixType TYPE, int N>
 __device__ inline void matrix_of_warpgroup(const Arguments& p) {
     constexpr int SHIFT = 3, WORDS = 16, ROWS = N + SHIFT;
     DYNAMIC_SHARED(memory);
@@ -214,11 +213,11 @@ __device__ inline void matrix_of_warpgroup(const Arguments& p) {
     const int thread = threadIdx.x;
     for (int i = thread; i < 64 * WORDS; i += 128) {
         const int row = i / WORDS, k = i % WORDS;
-        a[SWIZZLE ? row * 32 + ((k / 4) ^ (row % 8)) * 4 + k % 4 : (k / 4 * 64 + row) * 4 + k % 4] = p.a[i];
+        a[(k / 4 * 64 + row) * 4 + k % 4] = p.a[i];
     }
     for (int i = thread; i < N * WORDS; i += 128) {
         const int row = i / WORDS, k = i % WORDS;
-        b[SWIZZLE ? row * 32 + ((k / 4) ^ (row % 8)) * 4 + k % 4 : (k / 4 * ROWS + row + SHIFT) * 4 + k % 4] = p.b[i];
+        b[(k / 4 * ROWS + row + SHIFT) * 4 + k % 4] = p.b[i];
     }
     async_proxy_fence();
     __syncthreads();
@@ -226,10 +225,9 @@ __device__ inline void matrix_of_warpgroup(const Arguments& p) {
     for (int i = 0; i < N / 2; ++i) d[i] = float(i);
     wgmma_fence();
     for (int step = 0; step < 2; ++step) {
-        const unsigned* const x = a + (SWIZZLE ? step * 8 : step * 2 * 64 * 4);
-        const unsigned* const y = b + (SWIZZLE ? step * 8 : (step * 2 * ROWS + SHIFT) * 4);
-        Wgmma<TYPE, N>::multiply(d, matrix_descriptor(x, 64 * 16, SWIZZLE ? 1024 : 128, SWIZZLE),
-                                 matrix_descriptor(y, ROWS * 16, SWIZZLE ? 1024 : 128, SWIZZLE), true);
+        const unsigned* const x = a + step * 2 * 64 * 4;
+        const unsigned* const y = b + (step * 2 * ROWS + SHIFT) * 4;
+        Wgmma<TYPE, N>::multiply(d, matrix_descriptor(x, 64 * 16, 128), matrix_descriptor(y, ROWS * 16, 128), true);
         wgmma_commit();
     }
     wgmma_wait<0>();
@@ -239,62 +237,20 @@ __device__ inline void matrix_of_warpgroup(const Arguments& p) {
     }
 }
 #ifdef WGMMA_TESTS
-KERNEL(warpgroup_tf32) { matrix_of_warpgroup<MATRIX_TF32, 16, 0>(p); }
-KERNEL(warpgroup_float16) { matrix_of_warpgroup<MATRIX_FLOAT16, 64, 0>(p); }
-KERNEL(warpgroup_bfloat16) { matrix_of_warpgroup<MATRIX_BFLOAT16, 8, 0>(p); }
-KERNEL(warpgroup_tf32_swizzled) { matrix_of_warpgroup<MATRIX_TF32, 64, 128>(p); }
-KERNEL(warpgroup_float16_swizzled) { matrix_of_warpgroup<MATRIX_FLOAT16, 32, 128>(p); }
-KERNEL(warpgroup_tf32_96) { matrix_of_warpgroup<MATRIX_TF32, 96, 0>(p); }
-KERNEL(warpgroup_bfloat16_96) { matrix_of_warpgroup<MATRIX_BFLOAT16, 96, 0>(p); }
-KERNEL(warpgroup_tf32_104) { matrix_of_warpgroup<MATRIX_TF32, 104, 0>(p); }
-KERNEL(warpgroup_float16_104) { matrix_of_warpgroup<MATRIX_FLOAT16, 104, 0>(p); }
-KERNEL(warpgroup_tf32_120) { matrix_of_warpgroup<MATRIX_TF32, 120, 0>(p); }
-KERNEL(warpgroup_bfloat16_120) { matrix_of_warpgroup<MATRIX_BFLOAT16, 120, 0>(p); }
-KERNEL(warpgroup_tf32_wide) { matrix_of_warpgroup<MATRIX_TF32, 128, 0>(p); }
-KERNEL(warpgroup_float16_wide) { matrix_of_warpgroup<MATRIX_FLOAT16, 128, 0>(p); }
-KERNEL(warpgroup_bfloat16_wide) { matrix_of_warpgroup<MATRIX_BFLOAT16, 128, 128>(p); }
-
-// 128 threads: a (64, 16 words) times b (32, N / 2 words), in steps of 16 along K, of which the rows of b run across K: they
-// lie in blocks of 64 columns, and begin at the third eight rows of each. With BOTH, a's do as well (32, 32 words).
-template <MatrixType TYPE, int N, bool BOTH = false>
-__device__ void rows_across(const Arguments& p) {
-    constexpr int WORDS = 16, BLOCK_WORDS = 56 * 32;
-    DYNAMIC_SHARED(memory);
-    unsigned* const a = (unsigned*)memory;
-    unsigned* const b = (unsigned*)(memory + 8192);
-    const int thread = threadIdx.x;
-    for (int i = thread; i < 64 * WORDS; i += 128) {
-        const int row = i / (BOTH ? 32 : WORDS), k = i % (BOTH ? 32 : WORDS);
-        a[row * 32 + ((k / 4) ^ (row % 8)) * 4 + k % 4] = p.a[i];
-    }
-    for (int i = thread; i < 32 * N / 2; i += 128) {
-        const int k = i / (N / 2) + 16, word = i % (N / 2);
-        b[word / 32 * BLOCK_WORDS + k * 32 + ((word % 32 / 4) ^ (k % 8)) * 4 + word % 4] = p.b[i];
-    }
-    async_proxy_fence();
-    __syncthreads();
-    float d[N / 2];
-    for (int i = 0; i < N / 2; ++i) d[i] = float(i);
-    wgmma_fence();
-    for (int step = 0; step < 2; ++step) {
-        const unsigned long long y = matrix_descriptor(b + (step + 1) * 16 * 32, BLOCK_WORDS * 4, 1024, 128);
-        if (BOTH)
-            WgmmaBothAcross<TYPE, N>::multiply(d, matrix_descriptor(a + step * 16 * 32, 0, 1024, 128), y, true);
-        else
-            WgmmaAcross<TYPE, N>::multiply(d, matrix_descriptor(a + step * 8, 0, 1024, 128), y, true);
-    }
-    wgmma_commit();
-    wgmma_wait<0>();
-    for (int i = 0; i < N / 2; ++i) {
-        const int row = thread / 32 * 16 + thread % 32 / 4 + i % 4 / 2 * 8;
-        p.out[row * N + i / 4 * 8 + thread % 4 * 2 + i % 2] = __float_as_uint(d[i]);
-    }
-}
-KERNEL(warpgroup_across_float16) { rows_across<MATRIX_FLOAT16, 64>(p); }
-KERNEL(warpgroup_across_bfloat16) { rows_across<MATRIX_BFLOAT16, 128>(p); }
-KERNEL(warpgroup_both_across_float16) { rows_across<MATRIX_FLOAT16, 64, true>(p); }
-KERNEL(warpgroup_both_across_bfloat16) { rows_across<MATRIX_BFLOAT16, 256, true>(p); }
-KERNEL(warpgroup_across_float16_256) { rows_across<MATRIX_FLOAT16, 256>(p); }
+KERNEL(warpgroup_tf32) { matrix_of_warpgroup<MATRIX_TF32, 16>(p); }
+KERNEL(warpgroup_float16) { matrix_of_warpgroup<MATRIX_FLOAT16, 64>(p); }
+KERNEL(warpgroup_bfloat16) { matrix_of_warpgroup<MATRIX_BFLOAT16, 8>(p); }
+KERNEL(warpgroup_tf32_64) { matrix_of_warpgroup<MATRIX_TF32, 64>(p); }
+KERNEL(warpgroup_float16_32) { matrix_of_warpgroup<MATRIX_FLOAT16, 32>(p); }
+KERNEL(warpgroup_tf32_96) { matrix_of_warpgroup<MATRIX_TF32, 96>(p); }
+KERNEL(warpgroup_bfloat16_96) { matrix_of_warpgroup<MATRIX_BFLOAT16, 96>(p); }
+KERNEL(warpgroup_tf32_104) { matrix_of_warpgroup<MATRIX_TF32, 104>(p); }
+KERNEL(warpgroup_float16_104) { matrix_of_warpgroup<MATRIX_FLOAT16, 104>(p); }
+KERNEL(warpgroup_tf32_120) { matrix_of_warpgroup<MATRIX_TF32, 120>(p); }
+KERNEL(warpgroup_bfloat16_120) { matrix_of_warpgroup<MATRIX_BFLOAT16, 120>(p); }
+KERNEL(warpgroup_tf32_wide) { matrix_of_warpgroup<MATRIX_TF32, 128>(p); }
+KERNEL(warpgroup_float16_wide) { matrix_of_warpgroup<MATRIX_FLOAT16, 128>(p); }
+KERNEL(warpgroup_bfloat16_wide) { matrix_of_warpgroup<MATRIX_BFLOAT16, 128>(p); }
 
 // 128 threads: the same product, with a's rows in registers.
 template <MatrixType TYPE, int COLUMNS>
@@ -318,7 +274,7 @@ __device__ void rows_of_registers(const Arguments& p) {
 #pragma unroll
     for (int step = 0; step < 2; ++step)
         WgmmaOfRegisters<TYPE, COLUMNS>::multiply(
-            d, a[step], matrix_descriptor(b + step * 2 * COLUMNS * 4, COLUMNS * 16, 128, 0), true);
+            d, a[step], matrix_descriptor(b + step * 2 * COLUMNS * 4, COLUMNS * 16, 128), true);
     wgmma_commit();
     wgmma_wait<0>();
     for (int i = 0; i < COLUMNS / 2; ++i)

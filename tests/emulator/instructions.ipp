@@ -110,7 +110,7 @@ inline float truncated(double value) {
 // of kernels on Tensor Cores, so its loops over columns are such that the compiler makes vectors of them.
 inline __attribute__((always_inline)) void multiply(const Summation& summation, int type, int rows, int columns, int depth,
                                                     const double* a, const double* b, float* d, bool accumulate) {
-    constexpr int MOST_COLUMNS = 256, MOST_DEPTH = 16;
+    constexpr int MOST_COLUMNS = 128, MOST_DEPTH = 16;
     const int block = depth / summation.blocks;
     int b_exponents[MOST_DEPTH * MOST_COLUMNS], largest[MOST_COLUMNS];
     double unit[MOST_COLUMNS], sums[MOST_COLUMNS];
@@ -195,23 +195,11 @@ void end_copy(const Copy& copy, int thread, Clock clock, bool asynchronous) {
 
 // ---- matrix products of a warpgroup ----
 
-// The 16 bytes `chunk` of row `row` of an operand, whose rows may run across K, checked as a read of the product by
-// `reader`.
-const uint32_t* operand_words(const Product& product, uint64_t descriptor, int row, int chunk, const Fiber& reader,
-                              bool across = false) {
+// The 16 bytes `chunk` of row `row` of an operand, checked as a read of the product by `reader`.
+const uint32_t* operand_words(const Product& product, uint64_t descriptor, int row, int chunk, const Fiber& reader) {
     const uintptr_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
                     stride = (descriptor >> 32 & 0x3fff) << 4;
-    uintptr_t address;
-    if (across && descriptor >> 62 != 1) fail("%s multiplies with rows across K that are not emulated", place());
-    switch (descriptor >> 62) {
-        case 0: address = start + row / 8 * stride + chunk * leading + row % 8 * 16; break;
-        case 1:
-            address = start + row / 8 * stride + row % 8 * 128 + chunk % 8 * 16 + chunk / 8 * leading;
-            address ^= (address >> 7 & 7) << 4;
-            break;
-        default: fail("%s multiplies with a swizzle that is not emulated", place());
-    }
-    const uintptr_t pointer = pointer_of(address);
+    const uintptr_t pointer = pointer_of(start + row / 8 * stride + chunk * leading + row % 8 * 16);
     for_cells(shared_of(pointer, 16), pointer, 16, [&](Cell& cell) {
         if (!cell.written) fail("%s multiplies shared memory that nothing wrote", place());
         if (cell.write_clock > product.clocks[cell.writer])
@@ -241,7 +229,7 @@ bool is_poison(float value) {
 
 void multiply(const Product& product, const Fiber& reader) {
     const int n = product.n, depth = product.type == 0 ? 8 : 16;
-    double a[64 * 16], b[16 * 256], values[8];
+    double a[64 * 16], b[16 * 128], values[8];
     const auto row_of = [&](uint64_t descriptor, int row, double* elements, int step) {
         for (int chunk = 0; chunk < 2; ++chunk) {
             const uint32_t* const words = operand_words(product, descriptor, row, chunk, reader);
@@ -257,21 +245,8 @@ void multiply(const Product& product, const Fiber& reader) {
         const int count = decode(product.type, product.rows[thread][i % 4], values);
         std::copy(values, values + count, a + row * depth + (lane % 4 + i % 4 / 2 * 4) * count);
     }
-    // Of numbers of 16 bits, those of a row across K: `apart` elements from one to the next, `next` from row to row.
-    const auto across = [&](uint64_t descriptor, int width, double* elements, int apart, int next) {
-        for (int i = 0; i < depth * width; i += 8) {
-            const uint32_t* const words = operand_words(product, descriptor, i / width, i % width / 8, reader, true);
-            for (int j = 0; j < 8; ++j) {
-                decode(product.type, words[j / 2], values);
-                elements[i / width * next + (i % width + j) * apart] = values[j % 2];
-            }
-        }
-    };
-    if (product.a_across) across(product.a, 64, a, depth, 1);
-    if (product.b_across) across(product.b, n, b, 1, n);
-    for (int row = 0; row < 64 && product.rows.empty() && !product.a_across; ++row)
-        row_of(product.a, row, a + row * depth, 1);
-    for (int column = 0; column < n && !product.b_across; ++column) row_of(product.b, column, b + column, n);
+    for (int row = 0; row < 64 && product.rows.empty(); ++row) row_of(product.a, row, a + row * depth, 1);
+    for (int column = 0; column < n; ++column) row_of(product.b, column, b + column, n);
     multiply(HOPPER, product.type, 64, n, depth, a, b, product.accumulators->values.data(), product.accumulate);
 }
 
@@ -584,7 +559,7 @@ void mbarrier_wait(unsigned long long* barrier, int parity) {
         std::vector<Mbarrier::Pending> copies;
         copies.swap(state.copies);
         for (const Mbarrier::Pending& pending : copies) {
-            end_copy(pending.copy, pending.thread, pending.clock, pending.bulk);
+            end_copy(pending.copy, pending.thread, pending.clock, true);
             join(state.arriving, pending.clocks);
             state.bytes -= pending.copy.bytes;
             ++launch.progress;
@@ -597,18 +572,6 @@ void mbarrier_wait(unsigned long long* barrier, int parity) {
     ++launch.progress;
 }
 
-void copy_async_arrive(unsigned long long* barrier) {
-    Fiber& self = *launch.current;
-    Mbarrier& state = mbarrier_at(barrier);
-    int bytes = 0;
-    for (const Copy& copy : self.open_copies) {
-        state.copies.push_back({copy, false, self.thread, self.clocks[self.thread], self.clocks});
-        bytes += copy.bytes;
-    }
-    self.open_copies.clear();
-    mbarrier_arrive(barrier, bytes);
-}
-
 void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier) {
     Fiber& self = *launch.current;
     if (bytes % 16) fail("misaligned: %s copies %d bytes in bulk", place(), bytes);
@@ -619,7 +582,7 @@ void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* 
                  cell.writer);
     });
     begin_copy(copy, 16);
-    mbarrier_at(barrier).copies.push_back({copy, true, self.thread, self.clocks[self.thread], self.clocks});
+    mbarrier_at(barrier).copies.push_back({copy, self.thread, self.clocks[self.thread], self.clocks});
     tick(self);
     ++launch.progress;
 }
@@ -681,7 +644,7 @@ void wgmma_fence() {
 }
 
 void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate,
-           const unsigned* rows, bool a_across, bool b_across) {
+           const unsigned* rows) {
     Warpgroup& group = warpgroup();
     const int thread = launch.current->thread % WARPGROUP;
     if (!group.fenced) fail("%s multiplies without a fence before", place());
@@ -692,7 +655,7 @@ void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b
             used = group.accumulators.insert(used, {n, {}, std::vector<float>(64 * n)});
         group.open_products.push_back({type, n, a, b, accumulate, &*used,
                                        Clocks(2 * launch.threads, std::numeric_limits<Clock>::max()),
-                                       std::vector<const uint32_t*>(rows ? WARPGROUP : 0), a_across, b_across});
+                                       std::vector<const uint32_t*>(rows ? WARPGROUP : 0)});
     }
     Product& product = group.open_products.back();
     if (rows) product.rows[thread] = rows;

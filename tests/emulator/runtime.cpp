@@ -151,13 +151,12 @@ struct Exchange {
     Parcel sent[WARP], received[WARP];
 };
 
-// A count in shared memory, and the copies that are counted on it.
+// A count in shared memory, and the bulk copies that are counted on it.
 struct Mbarrier {
     int arrivals = 0, missing = 0, bytes = 0, phase = 0;
     Clocks arriving, arrived;
     struct Pending {
         Copy copy;
-        bool bulk;
         int thread;
         Clock clock;
         Clocks clocks;
@@ -180,7 +179,6 @@ struct Product {
     Accumulators* accumulators;
     Clocks clocks;
     std::vector<const uint32_t*> rows;  // of each thread the registers that `a` lies in, if it does
-    bool a_across, b_across;            // whether their rows run across K
 };
 
 struct Warpgroup {

@@ -77,7 +77,6 @@ void mbarrier_init(unsigned long long* barrier, int arrivals);
 void mbarrier_init_fence();
 void mbarrier_arrive(unsigned long long* barrier, int bytes);
 void mbarrier_wait(unsigned long long* barrier, int parity);
-void copy_async_arrive(unsigned long long* barrier);
 void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier);
 void bulk_store(void* global, const void* shared, int bytes);
 void bulk_store_commit();
@@ -89,16 +88,10 @@ void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int pending);
 void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate,
-           const unsigned* rows = nullptr, bool a_across = false, bool b_across = false);
+           const unsigned* rows = nullptr);
 inline void wgmma_of_registers(int type, float* d, int n, const unsigned (&a)[4], unsigned long long b,
                                bool accumulate) {
     wgmma(type, d, n, 0, b, accumulate, a);
-}
-inline void wgmma_across(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate) {
-    wgmma(type, d, n, a, b, accumulate, nullptr, false, true);
-}
-inline void wgmma_both_across(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate) {
-    wgmma(type, d, n, a, b, accumulate, nullptr, true, true);
 }
 
 }  // namespace emulator

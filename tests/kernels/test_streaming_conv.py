@@ -112,7 +112,7 @@ def test_streaming_plans(
     several = products > geometry.channels
     if isinstance(plan, DirectPlan):  # weights of 64 rows do not fit, in whole chunks
         if not several and mode[0].itemsize == 2 and products > 128:
-            return  # which is for the pointwise kernel
+            return  # operands of so many channels have no room in registers
         room = SHARED["sm_90a"] - 256 - several * 24 * (products + 64)
         weights = (products + 64) * 64 * own.parts * mode[0].itemsize
         assert weights > room or (several and products > 400)

@@ -100,6 +100,9 @@ MUTANTS = {
     "a stage given away before it is stored": Mutant(
         "leave(block);\n", "leave(block + schedule.depth);\n", case="chunks", by="hopper",
     ),
+    "the same turn of all stages": Mutant(
+        "stage = 0, parity ^= 1", "stage = 0", case="around the ring", by="hopper", file=TILE,
+    ),
     "units that belong to no warp": Mutant(
         "unit -= units;", "unit = warp + 1;", case="chunks", by="portable",
     ),

@@ -29,6 +29,7 @@ from . import (
     modes,
     normalize,
     plain_conv,
+    row_blocks,
     streaming_conv,
     sum_splits,
     sums,
@@ -36,10 +37,11 @@ from . import (
     weight_gradient,
 )
 from .chips import CHIPS, Chip
-from .costs import microseconds
+from .costs import COSTS, elements, microseconds
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
+from .row_blocks import RowBlocksPlan
 from .unfolded import UnfoldedPlan
 from .weight_gradient import WeightGradientPlan
 from .workspace import most_workspace
@@ -104,7 +106,9 @@ def kernel_of(plan: Plan) -> Kernel:
     return module
 
 
-_MODULES: dict[type, Any] = {module.PLAN: module for module in (*CONVOLUTIONS, unfolded)}
+_MODULES: dict[type, Any] = {
+    module.PLAN: module for module in (*CONVOLUTIONS, unfolded, row_blocks)
+}
 
 
 def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
@@ -123,7 +127,7 @@ def plan_weight_gradient(question: Question) -> WeightGradientPlan:
 # Convolutions ----------------------------------------------------------------------------------
 
 # Kernels are compared for a batch of this many samples, as the choice must not depend on a call's.
-_COMPARED_BATCH = 16
+_COMPARED_BATCH = 8
 
 
 class Choice(NamedTuple):
@@ -162,14 +166,14 @@ def choose(geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: P
 @lru_cache(maxsize=4096)
 def _choose(question: Question, kernel: str | None) -> Choice:
     if kernel is not None:
-        plan, refused = _PLANS[kernel](question), dict[str, Refusal]()
+        plan, refused = _plan(kernel, question), dict[str, Refusal]()
         if isinstance(plan, str):
             refused[kernel], kernel = plan, "direct"
             plan = direct_conv.plan(question)
         return Choice(kernel, plan, refused)
     times, refused = _compared(_typical(question))
     for name in sorted(times, key=times.__getitem__):
-        plan = _PLANS[name](question)
+        plan = _plan(name, question)
         if isinstance(plan, str):  # its sizes are too large with the call's own batch
             refused = {**refused, name: plan}
         else:
@@ -188,15 +192,16 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
     """Return the microseconds of the kernels that take a call, and why others do not."""
     times: dict[str, float] = {}
     refused: dict[str, Refusal] = {}
-    engine, most = modes.engine_of(question.processor), most_workspace(question)
+    engine = modes.engine_of(question.processor)
     for name in _PLANS:
         if name.removeprefix(unfolded.PREFIX) in {"portable", "hopper"} - {engine}:
+            continue
+        if min(times.values(), default=math.inf) < least_time(name, question):
+            refused[name] = "it would take longer"
             continue
         plan = plan_alone(name, question)
         if isinstance(plan, str):
             refused[name] = plan
-        elif plan.workspace > most:
-            refused[name] = f"it would take {plan.workspace:,} bytes beside the arrays"
         else:
             times[name] = time_of(name, plan, question)
     return times, refused
@@ -207,12 +212,33 @@ def plan_alone(kernel: str, question: Question) -> Plan | Refusal:
     if kernel == "plain":
         as_one = (True,) * (question.geometry.rank - 1)
         return plain_conv.plan_joined(question, as_one)[1]
-    return _PLANS[kernel](question)
+    return _plan(kernel, question)
+
+
+def _plan(kernel: str, question: Question) -> Plan | Refusal:
+    """Return a kernel's plan, in blocks of output channels where it would take too much memory."""
+    plan, most = _PLANS[kernel](question), most_workspace(question)
+    if isinstance(plan, str) or plan.workspace <= most:
+        return plan
+    if isinstance(plan, matrix_conv.MatrixPlan) and question.geometry.groups == 1:
+        return row_blocks.plan(question, kernel_of(plan), kernel, plan.workspace, most)
+    return row_blocks.refusal(plan.workspace)
+
+
+def least_time(kernel: str, question: Question) -> float:
+    """Return microseconds that a kernel takes at least, whatever its plan is."""
+    cost = COSTS[kernel.removeprefix(unfolded.PREFIX)]
+    nbytes = elements(question.geometry) * question.dtype.itemsize
+    return cost.begin + cost.copied * 1e6 * nbytes / CHIPS[question.processor.target].copy_rate
 
 
 def time_of(kernel: str, plan: Plan, question: Question, chip: Chip | None = None) -> float:
     """Return the microseconds that a kernel should take on a GPU, by default on its target's."""
     chip = chip or CHIPS[question.processor.target]
+    if isinstance(plan, RowBlocksPlan):
+        asked = row_blocks.questions(question, plan.rows)
+        runs = zip(plan.plans, asked, strict=True)
+        return sum(time_of(kernel, own, block, chip) for own, block in runs)
     if isinstance(plan, UnfoldedPlan):
         name = kernel.removeprefix(unfolded.PREFIX)
         ends = sum(time_of("direct", end, question, chip) for end in plan.ends)

@@ -255,9 +255,9 @@ def plan_split_k(question: Question) -> MatrixPlan | Refusal:
 
 
 PLANS = {
-    "spans": plan_split_k,
-    "portable": partial(plan, engine="portable"),
     "hopper": partial(plan, engine="hopper"),
+    "portable": partial(plan, engine="portable"),
+    "spans": plan_split_k,
 }
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._axes import nominal
+from .._axes import COMPARED_BATCH, nominal
 from .._geometry import ConvGeometry
 from . import (
     depthwise_conv,
@@ -126,9 +126,6 @@ def plan_weight_gradient(question: Question) -> WeightGradientPlan:
 
 # Convolutions ----------------------------------------------------------------------------------
 
-# Kernels are compared for a batch of this many samples, as the choice must not depend on a call's.
-_COMPARED_BATCH = 8
-
 
 class Choice(NamedTuple):
     """What runs a convolution.
@@ -183,7 +180,7 @@ def _choose(question: Question, kernel: str | None) -> Choice:
 
 def _typical(question: Question) -> Question:
     """Return the question that decides which kernel is taken."""
-    geometry = replace(nominal(question.geometry), batch=_COMPARED_BATCH)
+    geometry = replace(nominal(question.geometry), batch=COMPARED_BATCH)
     return replace(question, geometry=geometry)
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._arrays import Array, Convolution
-from .._axes import NOMINAL_BATCH, nominal
+from .._axes import COMPARED_BATCH, NOMINAL_BATCH, nominal
 from .._geometry import ConvGeometry
 from .._packing import lie_together, long_reciprocal, reciprocal, zero_padded
 from . import modes, packed_weights, sums
 from .launches import INT32_LIMIT, MAX_GRID, WARP, WGMMA, Instance, Launch, Processor
 from .matrix_blocks import blocks_of, by_phase
 from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
-from .matrix_tiles import Task, Tiling, fastest, tiling, trials_of
+from .matrix_tiles import Task, Tiling, tiling
 from .members import CALL, Members, Template, axis_taps, byte_words, parameter, struct
 from .memory import along_three_axes, weight_strides
 from .modes import SLAB_ROWS, SLOT, Mode
@@ -179,11 +179,9 @@ def _refusal(geometry: ConvGeometry, processor: Processor, engine: str) -> Refus
 # A sum has at most this many split-K slices, each of at least this many K steps: shorter slices do
 # not pay for the partial sums that are handed over.
 _MOST_SPANS, _LEAST_STEPS = 16, 32
-# Numbers of slices are compared for these batches, as they must not depend on a call's batch, and
-# with these cycles of a call beside its kernel's. A gain must exceed the error of the model.
-_SPANNED_BATCHES, _BESIDE, _GAIN = (64, 16, 4, 1), 25000, 0.9
-# A factor for packing the phases of several positions: their inputs lie in polyphase components.
-_SEVERAL_PLACES = 1.1
+# Factors of cycles: of the default packing, as a gain must exceed the error of the model; and of
+# packings of the phases of several positions, whose inputs lie in polyphase components.
+_GAIN, _SEVERAL_PLACES = 0.9, 1.1
 
 
 @lru_cache(maxsize=4096)
@@ -220,7 +218,7 @@ def plan_split_k(question: Question) -> MatrixPlan | Refusal:
     """Return the plan with split-K sums, or why there is none.
 
     They are for samples of few tiles and long sums, unless the kernel is forced. The number of
-    slices follows from the cycles of a few batches: small ones must gain what large ones lose.
+    slices is the best one for the batch for which kernels are compared.
     """
     geometry, processor, forced = question.geometry, question.processor, question.forced
     mode = mode_of(question, "hopper")
@@ -243,15 +241,12 @@ def plan_split_k(question: Question) -> MatrixPlan | Refusal:
     numbers = [spans for spans in range(2, most + 1) if summation.blocks % spans == 0]
     if not numbers:
         return f"its {summation.steps} K steps are too few for split-K slices"
-    limit = math.inf if forced else _GAIN * _split_cycles(typical, mode, processor, 1)
-    best = 0
-    for spans in numbers:
-        taken = _split_cycles(typical, mode, processor, spans, limit)
-        if taken < limit:
-            best, limit = spans, taken
-    if not best:
-        return "split-K sums gain in small batches hardly more than they lose in large ones"
-    return plan_in_mode(geometry, mode, processor, "hopper", spans=best)
+    found = (_sum(typical, mode, processor, "hopper", 1, spans) for spans in numbers)
+    batch, groups = COMPARED_BATCH, geometry.groups
+    best = tiling(*(Task(one, batch, groups, "hopper", processor) for one in found))
+    if best is None:
+        return "no tile fits shared memory"
+    return plan_in_mode(geometry, mode, processor, "hopper", spans=best.spans)
 
 
 PLANS = {
@@ -267,31 +262,6 @@ def _small_tiles(summation: Sum, mode: Mode, groups: int) -> int:
     columns = math.prod(axis.taps.positions(0) for axis in summation.axes)
     tiles = -(-summation.matrix_rows // smallest.rows) * -(-columns // smallest.columns)
     return tiles * groups * summation.phases
-
-
-def _split_cycles(
-    geometry: ConvGeometry,
-    mode: Mode,
-    processor: Processor,
-    spans: int,
-    limit: float = math.inf,
-) -> float:
-    """Return the product of the cycles of all batches, in units of `_BESIDE`: all count alike.
-
-    The product may be infinite from the limit on.
-    """
-    summation = _sum(geometry, mode, processor, "hopper", 1, spans)
-    batches = [
-        trials_of(Task(summation, batch, geometry.groups, "hopper", processor))
-        for batch in _SPANNED_BATCHES
-    ]
-    factors = [min(trial.least for trial in trials) / _BESIDE + 1 for trials in batches]
-    for number, trials in enumerate(batches):
-        if math.prod(factors) >= limit:
-            return math.inf
-        tiled = fastest(trials)
-        factors[number] = tiled.cycles / _BESIDE + 1 if tiled else math.inf
-    return math.prod(factors)
 
 
 # Instances ------------------------------------------------------------------------------------

@@ -86,7 +86,8 @@ def plan(question: Question, kernel: Kernel, name: str, whole: int, most: int) -
     `whole` are the bytes that one block of all rows would take. The convolution has one group.
     """
     geometry = question.geometry
-    for count in range(-(-whole // most), _MOST_BLOCKS + 1):
+    most_blocks = min(_MOST_BLOCKS, -(-geometry.rows // _WHOLE))
+    for count in range(-(-whole // most), most_blocks + 1):
         size = -(-geometry.rows // (count * _WHOLE)) * _WHOLE
         starts = range(0, geometry.rows, size)
         rows = tuple(range(start, min(start + size, geometry.rows)) for start in starts)

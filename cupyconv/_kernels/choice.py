@@ -61,11 +61,7 @@ CONVOLUTIONS: tuple[Any, ...] = (
 OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits)
 
 # Kernels that multiply channels, by the names for the unfolded form, in which taps are channels.
-UNFOLDED = {
-    unfolded.PREFIX + name: (module, name)
-    for module in (streaming_conv, matrix_conv)
-    for name in module.PLANS
-}
+UNFOLDED = {unfolded.PREFIX + name: (matrix_conv, name) for name in ("hopper", "portable")}
 
 # Names of all kernels for convolutions.
 KERNELS = (

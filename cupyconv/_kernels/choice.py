@@ -61,7 +61,9 @@ CONVOLUTIONS: tuple[Any, ...] = (
 OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits)
 
 # Kernels that multiply channels, by the names for the unfolded form, in which taps are channels.
-UNFOLDED = {unfolded.PREFIX + name: (matrix_conv, name) for name in ("hopper", "portable")}
+UNFOLDED: dict[str, tuple[Any, str]] = {
+    unfolded.PREFIX + name: (matrix_conv, name) for name in ("hopper", "portable")
+}
 
 # Names of all kernels for convolutions.
 KERNELS = (

@@ -64,7 +64,8 @@ class Measured:
         self.taken = not isinstance(plan, str)
         if not isinstance(plan, str):
             unit = choice.kernel_of(plan).UNIT
-            self.terms = np.array(terms(plan, question, unit, chip))
+            self.terms = terms(kernel, plan, question, unit, chip)
+            self.kernel = choice.cost_name(kernel, plan)
 
 
 def measured(path: Path) -> Iterable[Measured]:
@@ -99,20 +100,20 @@ def geometry_of(case: Convolution) -> ConvGeometry:
 
 def fit(found: Sequence[Measured]) -> Cost:
     """Return the factors of a kernel, none of them negative."""
-    parts = np.array([one.terms for one in found])
     times = np.log([one.time for one in found])
 
     def off(logarithms: np.ndarray) -> np.ndarray:
-        return np.log(parts @ np.exp(logarithms)) - times
+        cost = Cost(*np.exp(logarithms))
+        return np.log([cost.time(*one.terms) for one in found]) - times
 
-    start = np.log([10.0, 1.0, 0.3])
+    start = np.log([10.0, 1.0, 1.0])
     best = least_squares(off, start, loss="soft_l1", f_scale=0.1, bounds=(np.log(_LEAST), 5))
     return Cost(*(float(f"{number:.3g}") for number in np.exp(best.x)))
 
 
 def errors(found: Sequence[Measured], cost: Cost) -> str:
     """Return in words how far the times are off."""
-    off = np.array([abs(np.log(one.terms @ np.array(cost) / one.time)) for one in found])
+    off = np.array([abs(np.log(cost.time(*one.terms) / one.time)) for one in found])
     within = (f"{np.mean(off < np.log(most)):.0%} within {most}" for most in (1.25, 1.5, 3))
     return f"{len(found)} times, {', '.join(within)}, the worst off by {np.exp(off.max()):.1f}"
 
@@ -121,7 +122,7 @@ def regrets(found: Sequence[Measured], costs: dict[str, Cost]) -> str:
     """Return in words the regret of calls by the kernel that has the least time by its cost."""
     calls: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for one in found:
-        expected = float(one.terms @ np.array(costs[one.kernel]))
+        expected = costs[one.kernel].time(*one.terms)
         calls[one.call].append((expected, one.time))
     ratios = []
     for times in calls.values():

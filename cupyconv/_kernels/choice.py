@@ -37,7 +37,7 @@ from . import (
     weight_gradient,
 )
 from .chips import CHIPS, Chip
-from .costs import COSTS, elements, microseconds
+from .costs import COSTS, Cost, elements, terms
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
@@ -222,9 +222,9 @@ def _plan(kernel: str, question: Question) -> Plan | Refusal:
 
 def least_time(kernel: str, question: Question) -> float:
     """Return microseconds that a kernel takes at least, whatever its plan is."""
-    cost = COSTS[kernel.removeprefix(unfolded.PREFIX)]
-    nbytes = elements(question.geometry) * question.dtype.itemsize
-    return cost.begin + cost.copied * 1e6 * nbytes / CHIPS[question.processor.target].copy_rate
+    nbytes = sum(elements(question.geometry)) * question.dtype.itemsize
+    moved = 1e6 * nbytes / CHIPS[question.processor.target].copy_rate
+    return COSTS[kernel.removeprefix(unfolded.PREFIX)].time(0, moved)
 
 
 def time_of(kernel: str, plan: Plan, question: Question, chip: Chip | None = None) -> float:
@@ -238,7 +238,20 @@ def time_of(kernel: str, plan: Plan, question: Question, chip: Chip | None = Non
         name = kernel.removeprefix(unfolded.PREFIX)
         ends = sum(time_of("direct", end, question, chip) for end in plan.ends)
         return ends + time_of(name, plan.plan, question, chip)
-    return microseconds(kernel, plan, question, kernel_of(plan).UNIT, chip)
+    return cost_of(kernel, plan).time(*terms(kernel, plan, question, kernel_of(plan).UNIT, chip))
+
+
+def cost_of(kernel: str, plan: Plan) -> Cost:
+    """Return what the time of a kernel's plan is made up of."""
+    return COSTS[cost_name(kernel, plan)]
+
+
+def cost_name(kernel: str, plan: Plan) -> str:
+    """Return the name of a kernel in `COSTS`: variants have their own."""
+    on_tensor_cores = isinstance(plan, depthwise_conv.DepthwisePlan) and (
+        plan.layout.shape.tensor_cores
+    )
+    return f"{kernel} on Tensor Cores" if on_tensor_cores else kernel
 
 
 def _with_times(

@@ -1,8 +1,8 @@
 """How long a kernel takes: physical facts of a GPU, and three numbers of each kernel.
 
-The time of a call is the sum of three terms: a constant, the cycles of the kernel's own model at
-the GPU's clock and rates, and the bytes of the arrays at its copy rate. The factors of a kernel
-were fitted to measured times; ``python -m benchmarks.fit`` fits them again.
+The time of a call is a constant and the longer of two times that overlap: the cycles of the
+kernel's own model at the GPU's clock and rates, and the bytes that memory moves at its copy rate.
+The factors of a kernel were fitted to measured times; ``python -m benchmarks.fit`` fits them again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from .._geometry import ConvGeometry
 from .chips import Chip
+from .launches import SECTOR
 from .question import Plan, Question
 
 
@@ -24,44 +25,57 @@ class Cost(NamedTuple):
         Microseconds of a call of hardly any work: its launches, and what they wait for.
     cycles : float
         Factor of the time that the kernel's model gives it.
-    copied : float
-        Factor of the time in which the arrays and the workspace are copied.
+    moved : float
+        Factor of the time in which memory moves the arrays and the workspace.
     """
 
     begin: float
     cycles: float
-    copied: float
+    moved: float
 
+    def time(self, cycles: float, moved: float) -> float:
+        """Return the microseconds for those of the cycles and those of memory.
+
+        The longer one hides the shorter one, but not where they are about equal.
+        """
+        parts = (self.cycles * cycles) ** _OVERLAP + (self.moved * moved) ** _OVERLAP
+        return float(self.begin + parts ** (1 / _OVERLAP))
+
+
+_OVERLAP = 3
+# Kernels that store the outputs of a phase at a time. Along x they lie apart, and memory writes a
+# sector again for each phase.
+_BY_PHASE = ("direct", "spans", "portable", "hopper")
 
 COSTS = {
-    "direct": Cost(14.5, 1.49, 2.95),
-    "depthwise": Cost(9.89, 1.19, 0.0297),
-    "gather": Cost(6.8, 0.81, 0.437),
-    "plain": Cost(16.5, 0.661, 0.001),
-    "streaming": Cost(12.2, 0.977, 0.299),
-    "spans": Cost(21.6, 0.827, 0.787),
-    "portable": Cost(22, 1.74, 0.001),
-    "hopper": Cost(19.7, 1.01, 0.311),
+    "direct": Cost(15.3, 1.67, 3.08),
+    "depthwise": Cost(9.49, 1.22, 0.815),
+    "depthwise on Tensor Cores": Cost(8.37, 1.1, 0.00122),
+    "gather": Cost(6.37, 0.978, 0.973),
+    "plain": Cost(16.1, 0.661, 1),
+    "streaming": Cost(12.1, 1.02, 0.961),
+    "spans": Cost(21.7, 0.94, 1.62),
+    "portable": Cost(21.8, 1.74, 0.763),
+    "hopper": Cost(19.3, 1.09, 0.81),
 }
 
 
-def terms(plan: Plan, question: Question, unit: str, chip: Chip) -> tuple[float, float, float]:
-    """Return what `Cost` has the factors of: one, and microseconds of cycles and of copies."""
+def terms(
+    kernel: str, plan: Plan, question: Question, unit: str, chip: Chip
+) -> tuple[float, float]:
+    """Return the microseconds of a plan's cycles, and of what memory moves."""
+    itemsize = question.dtype.itemsize
     cycles = plan.cycles * chip.slowness(unit, question.dtype)
-    nbytes = elements(question.geometry) * question.dtype.itemsize + 2 * plan.workspace
-    return 1.0, 1e6 * chip.seconds(cycles), 1e6 * nbytes / chip.copy_rate
+    times = min(question.geometry.axes[-1].phases, SECTOR // itemsize)
+    inputs, outputs = elements(question.geometry)
+    nbytes = (inputs + outputs * (times if kernel in _BY_PHASE else 1)) * itemsize
+    return 1e6 * chip.seconds(cycles), 1e6 * (nbytes + 2 * plan.workspace) / chip.copy_rate
 
 
-def microseconds(kernel: str, plan: Plan, question: Question, unit: str, chip: Chip) -> float:
-    """Return the time that a kernel should take for a plan."""
-    parts = terms(plan, question, unit, chip)
-    return sum(factor * part for factor, part in zip(COSTS[kernel], parts, strict=True))
-
-
-def elements(geometry: ConvGeometry) -> int:
-    """Return the elements of input, weight and output."""
+def elements(geometry: ConvGeometry) -> tuple[int, int]:
+    """Return the elements of input and weight, and of the output."""
     axes = geometry.axes
-    inputs = geometry.channels * math.prod(axis.size_in for axis in axes)
-    outputs = geometry.rows * math.prod(axis.size_out for axis in axes)
+    inputs = geometry.batch * geometry.channels * math.prod(axis.size_in for axis in axes)
     weights = geometry.channels * geometry.rows * math.prod(axis.kernel for axis in axes)
-    return geometry.groups * (geometry.batch * (inputs + outputs) + weights)
+    outputs = geometry.batch * geometry.rows * math.prod(axis.size_out for axis in axes)
+    return geometry.groups * (inputs + weights), geometry.groups * outputs

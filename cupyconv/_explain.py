@@ -109,7 +109,7 @@ def explain(
         GPU to explain the call for. The machine needs no GPU for this. It is a name, such as
         ``"H100"``, ``"A100"`` or ``"RTX 4090"``, or a compute capability, such as ``"9.0"`` or
         ``"sm_90"``. The capabilities 7.5, 8.0, 8.6, 8.9, 9.0, 10.0 and 12.0 stand for a T4, A100,
-        RTX 3090, RTX 4090, H200, B200 and RTX 5090. By default it is the device of the arrays, or
+        RTX 3090, RTX 4090, H100, B200 and RTX 5090. By default it is the device of the arrays, or
         the current one. On a machine without a GPU NumPy arrays need no target: it is an H100 then.
     verbose : bool, default False
         Whether ``print`` also shows which kernels do not take the call, each with the reason.

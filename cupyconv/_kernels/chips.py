@@ -126,8 +126,8 @@ KNOWN = (
     Chip("GeForce RTX 4090", Processor("sm_89", 128), 2.52e9, 1.01e12),
     Chip("L4", Processor("sm_89", 58), 2.04e9, 0.30e12),
     Chip("L40S", Processor("sm_89", 142), 2.52e9, 0.87e12),
-    Chip("H200", Processor("sm_90a", 132), 1.98e9, 4.80e12),
     Chip("H100", Processor("sm_90a", 132), 1.98e9, 3.36e12),
+    Chip("H200", Processor("sm_90a", 132), 1.98e9, 4.80e12),
     Chip("B200", Processor("sm_100", 148), 1.97e9, 8.00e12),
     Chip("GeForce RTX 5090", Processor("sm_120", 170), 2.41e9, 1.79e12),
 )

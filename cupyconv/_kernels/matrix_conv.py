@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._arrays import Array, Convolution
-from .._axes import COMPARED_BATCH, NOMINAL_BATCH, nominal
+from .._axes import NOMINAL_BATCH, nominal
 from .._geometry import ConvGeometry
 from .._packing import lie_together, long_reciprocal, reciprocal, zero_padded
 from . import modes, packed_weights, sums
@@ -218,7 +218,7 @@ def plan_split_k(question: Question) -> MatrixPlan | Refusal:
     """Return the plan with split-K sums, or why there is none.
 
     They are for samples of few tiles and long sums, unless the kernel is forced. The number of
-    slices is the best one for the batch for which kernels are compared.
+    slices is the best one for a single sample, which needs them most.
     """
     geometry, processor, forced = question.geometry, question.processor, question.forced
     mode = mode_of(question, "hopper")
@@ -242,8 +242,7 @@ def plan_split_k(question: Question) -> MatrixPlan | Refusal:
     if not numbers:
         return f"its {summation.steps} K steps are too few for split-K slices"
     found = (_sum(typical, mode, processor, "hopper", 1, spans) for spans in numbers)
-    batch, groups = COMPARED_BATCH, geometry.groups
-    best = tiling(*(Task(one, batch, groups, "hopper", processor) for one in found))
+    best = tiling(*(Task(one, 1, geometry.groups, "hopper", processor) for one in found))
     if best is None:
         return "no tile fits shared memory"
     return plan_in_mode(geometry, mode, processor, "hopper", spans=best.spans)

@@ -16,7 +16,6 @@ import test_convolution
 import test_windows
 from backends import NumpyBackend, forced_backends
 from bounds import assert_convolution, assert_same_bits
-from cupyconv._axes import COMPARED_BATCH
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import matrix_conv, matrix_tiles, modes
 from cupyconv._kernels.direct_conv import DirectPlan
@@ -62,14 +61,14 @@ EXAMPLE = Example(
 
 
 def test_the_number_of_slices_is_the_best_one() -> None:
-    """For the batch for which kernels are compared, whatever the call's batch is."""
+    """For a single sample, whatever the call's batch is."""
     for channels, size in (128, 16), (192, 12), (256, 7), (512, 16), (512, 7):
-        geometry = conv((1, channels, size, size), (channels, channels, 3, 3))
+        geometry = conv((4, channels, size, size), (channels, channels, 3, 3))
         mode = modes.mode("float16", "float32", "hopper", geometry, False)
         assert mode
 
         def cycles(spans: int, geometry: ConvGeometry = geometry, mode: modes.Mode = mode) -> float:
-            compared = replace(geometry, batch=COMPARED_BATCH)
+            compared = replace(geometry, batch=1)
             plan = matrix_conv.plan_in_mode(compared, mode, HOPPER, "hopper", spans=spans)
             return math.inf if isinstance(plan, str) else plan.layout.cycles
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -23,9 +25,11 @@ from typing import Any
 
 from cupyconv._kernels import choice
 
+from . import cases as cases_
 from . import jobs, mine, peers
-from .cases import Convolution
+from .cases import KERNELBENCH, Convolution
 from .jobs import Job
+from .on_gradients import gradient_of
 from .precisions import PRECISIONS, Precision
 from .random_calls import MULTIPLY_ADDS, SMALL, random_calls
 from .report import table
@@ -39,6 +43,9 @@ RANDOM = {**PRECISIONS, DOUBLE.name: DOUBLE}
 MOST_RATIO = 5.0
 SHORT_MS = 0.015  # calls up to this time do not count for the regret
 _SAMPLES = 512  # outputs that are checked
+_MOST_PRODUCTS = (
+    65_536  # of an output, up to which its error in norm is judged, not its bound alone
+)
 _SECONDS = 0.02  # for the repeats of a call on all kernels
 _SLOW = 3.0  # kernels that take this many times as long as the fastest one are timed once
 
@@ -73,6 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     add("--calls", type=int, help="the most calls of a precision")
     add("--precision", nargs="+", default=["float32"], choices=RANDOM, help="default: float32")
     add("--small", action="store_true", help="calls of 5 to 50 million multiply-adds")
+    add("--known", action="store_true", help="the benchmark's cases and gradients of KernelBench's")
     add("--only-chosen", action="store_true", help="without the other kernels")
     add("--json", type=Path, metavar="FILE", help="where to write the record")
     add("--read", nargs="+", type=Path, metavar="FILE", help="print the figures of records")
@@ -93,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     torch = peers.load()
     gpu = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
     about: dict[str, Any] = {
-        "command": f"{COMMAND} --seed {seed}{' --small' if options.small else ''}",
+        "command": shlex.join([*COMMAND.split(), *arguments]),
         "date": date.today().isoformat(),
         "gpu": gpu,
         "versions": run.versions() | (torch.versions if torch else {}),
@@ -102,7 +110,8 @@ def main(arguments: Sequence[str]) -> int:
     with stream, torch.on(stream) if torch else nullcontext():
         measure = Measurement(Stopwatch(), torch, seed, not options.only_chosen)
         start = time.perf_counter()
-        calls = random_calls(seed, SMALL if options.small else MULTIPLY_ADDS)
+        drawn = random_calls(seed, SMALL if options.small else MULTIPLY_ADDS)
+        calls = known() if options.known else drawn
         for number, case in enumerate(calls):
             if time.perf_counter() - start > options.seconds or number == options.calls:
                 break
@@ -125,6 +134,15 @@ def _text(record: dict[str, Any]) -> str:
     return f'{json.dumps(record)[:-1]}, "calls": [\n{calls}\n]}}'
 
 
+def known() -> Iterator[Convolution]:
+    """Yield the convolutions of the benchmark, and the gradients of KernelBench's inputs."""
+    for case in cases_.load():
+        if isinstance(case, Convolution):
+            yield case
+            if case.section == KERNELBENCH:
+                yield gradient_of(case)
+
+
 @dataclass
 class Measurement:
     """What measures calls on the current GPU."""
@@ -141,6 +159,8 @@ class Measurement:
         row = Row(mine.line(case), precision.name)
         try:
             job = jobs.prepare(case, precision, self.seed, -1.0, _SAMPLES)
+            if case.channels * math.prod(case.weight[2:]) > _MOST_PRODUCTS:
+                job = dataclasses.replace(job, exact=dataclasses.replace(job.exact, error=math.inf))
             self._measure(job, row)
         except Exception as error:
             row.failures["call"] = f"{type(error).__name__}: {error}"

@@ -150,7 +150,8 @@ def explain(
     bytes allow.
 
     The expected time comes from the model by which kernels are chosen. It was fitted to times of an
-    H100.
+    H100, where it is within a factor of 1.5 for nine of ten random calls, and within 3 for 99 of
+    100.
 
     References
     ----------

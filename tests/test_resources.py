@@ -29,7 +29,7 @@ SHARED_UNASKED = 48 * 1024
 # To save time, targets that have the same kernels as sm_80 take a share of the instances.
 LIKE_SM_80 = ["sm_86", "sm_89", "sm_100", "sm_120"]
 # What has been compiled for the table already is compiled again in parts, another one each day.
-DAYS = 30
+DAYS = 60
 
 
 def unknown(target: str) -> list[Instance]:

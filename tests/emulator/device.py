@@ -32,12 +32,17 @@ VALID, WRITTEN, PENDING = 1, 2, 4
 MULTIPROCESSORS = 2  # few, so that each has many tiles
 
 # The compiler calls the runtime before each access, and where an address does not suit a type.
-# Its own libraries for these checks stay out: they are linked only where the link asks for them.
+# No library is linked, neither the compiler's own ones for these checks nor those that the runtime
+# has loaded.
 INSTRUMENTED = (
     "-fsanitize=thread,alignment,integer-divide-by-zero,bounds",
     "-fvisibility=hidden",  # kernels of one name must not share their shared memory
+    "-nostdlib",
 )
-FLAGS = ("-std=c++17", "-Og", "-g1", "-fPIC", "-Wno-unknown-pragmas")
+FLAGS = ("-std=c++17", "-fPIC", "-Wno-unknown-pragmas")
+# Most instances run a few small calls, and optimising them would take longer than it saves. These
+# kernels are quick to compile, and take all random calls.
+OPTIMISED = ("direct_conv.cu", "max_pool2d.cu", "normalize.cu", "plain_conv.cu")
 HEADERS = ("runtime.hpp", "vocabulary.hpp")
 
 
@@ -69,15 +74,13 @@ def built(text: str, *flags: str) -> Path:
             return library
         BUILD.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-            source, code, result = (Path(folder) / f"kernel.{kind}" for kind in ("cpp", "o", "so"))
+            source, result = Path(folder, "kernel.cpp"), Path(folder, "kernel.so")
             source.write_text(text, encoding="utf-8")
-            for command in (
-                [compiler, f"-I{HERE}", *FLAGS, *flags, "-c", str(source), "-o", str(code)],
-                [compiler, "-shared", str(code), "-o", str(result)],
-            ):
-                run = subprocess.run(command, capture_output=True, text=True, check=False)
-                if run.returncode:
-                    raise BuildError(f"{' '.join(command)}\n{run.stderr[-4000:]}")
+            output = ("-shared", str(source), "-o", str(result))
+            command = (compiler, f"-I{HERE}", *FLAGS, *flags, *output)
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            if run.returncode:
+                raise BuildError(f"{' '.join(command)}\n{run.stderr[-4000:]}")
             result.replace(library)
     return library
 
@@ -96,11 +99,12 @@ def runtime() -> ctypes.CDLL:
     return library
 
 
-def build(instance: Instance, source: str, *flags: str) -> Path:
+def build(instance: Instance, source: str) -> Path:
     """Return the shared library of an instance, whose `source` may be a changed one."""
     text = f'#include "vocabulary.hpp"\n{source}\nEMULATED_KERNEL({instance.function})\n'
     defines = [f"-D{name}={value}" for name, value in instance.defines]
-    return built(text, *INSTRUMENTED, *defines, *flags)
+    level = "-Og" if instance.source in OPTIMISED else "-O0"
+    return built(text, *INSTRUMENTED, *defines, level)
 
 
 def build_ahead(instances: Iterable[Instance]) -> None:
@@ -115,20 +119,21 @@ def build_ahead(instances: Iterable[Instance]) -> None:
 
 
 @cache
-def kernel(instance: Instance, source: str, *flags: str) -> ctypes.CDLL:
+def kernel(instance: Instance, source: str) -> ctypes.CDLL:
     """Return the library of an instance, whose `source` may be a changed one."""
     runtime()
-    library = ctypes.CDLL(str(build(instance, source, *flags)))
+    library = ctypes.CDLL(str(build(instance, source)))
     library.emulated_size.restype = ctypes.c_size_t
     return library
 
 
-def image_of(library: ctypes.CDLL) -> tuple[int, int]:
-    """Return where a library lies in memory: its constants may be read.
+@cache
+def image_of(name: str) -> tuple[int, int]:
+    """Return where a loaded library lies in memory: its constants may be read.
 
     Another process may have built the same one meanwhile, in the place of this one's file.
     """
-    name = os.path.realpath(library._name)
+    name = os.path.realpath(name)
     spans = [
         [int(end, 16) for end in line.split()[0].split("-")]
         for line in Path("/proc/self/maps").read_text().splitlines()
@@ -238,15 +243,14 @@ class EmulatedDevice:
 
     def run(self, launch: Launch, arguments: Arguments) -> None:
         """Run a kernel, block after block, and raise `KernelError` for what it does wrong."""
-        patch = self.patches.get(launch.instance.source)
-        source = patch or _compile.source(launch.instance.source)
-        # Mutants run once, mostly not to their end: to build them takes longer.
-        self.run_source(source, launch, np.asarray(arguments), *(("-O0",) if patch else ()))
+        name = launch.instance.source
+        source = self.patches.get(name) or _compile.source(name)
+        self.run_source(source, launch, np.asarray(arguments))
 
-    def run_source(self, source: str, launch: Launch, arguments: np.ndarray, *flags: str) -> None:
-        """Run a kernel of a given text, built with more flags."""
+    def run_source(self, source: str, launch: Launch, arguments: np.ndarray) -> None:
+        """Run a kernel of a given text."""
         instance = launch.instance
-        library = kernel(instance, source, *flags)
+        library = kernel(instance, source)
         if library.emulated_size() != arguments.nbytes:
             raise KernelError(
                 f"{instance}: {arguments.nbytes} bytes of arguments are packed for a struct of "
@@ -280,7 +284,7 @@ class EmulatedDevice:
             ctypes.c_size_t(launch.shared),
             low,
             high,
-            *map(ctypes.c_size_t, image_of(library)),
+            *map(ctypes.c_size_t, image_of(library._name)),
             seed,
         )
         if error:

@@ -629,6 +629,7 @@ void wait_for_grids() { launch.current->waited = true; }
 
 void async_proxy_fence() {
     Fiber& self = *launch.current;
+    launch.proxy_fenced = true;
     // Whatever comes before it in this order is known: what others have written that it has waited for, too.
     for (int t = 0; t < launch.threads; ++t)
         self.clocks[launch.threads + t] = std::max(self.clocks[launch.threads + t], self.clocks[t]);

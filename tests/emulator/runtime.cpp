@@ -33,11 +33,8 @@ typedef int32_t Clock;
 typedef std::vector<Clock> Clocks;
 
 // These are most of the work at barriers. Without the vectors' checks the compiler vectorises them.
-void join(Clocks& clocks, const Clocks& others) {
-    if (clocks.size() < others.size()) clocks.resize(others.size());
-    Clock* const a = clocks.data();
-    const Clock* const b = others.data();
-    for (size_t i = 0, size = others.size(); i < size; ++i) a[i] = std::max(a[i], b[i]);
+void join(Clock* __restrict a, const Clock* __restrict b, size_t size) {
+    for (size_t i = 0; i < size; ++i) a[i] = std::max(a[i], b[i]);
 }
 void take_least(Clocks& clocks, const Clocks& others) {
     Clock* const a = clocks.data();
@@ -206,6 +203,7 @@ struct Launch {
     jmp_buf scheduler;
     uint64_t progress = 0;  // what polling threads wait for
     Rendezvous barrier;
+    bool proxy_fenced = false;  // whether a thread of the block has fenced the asynchronous proxy
     int sum = 0, last_sum = 0;
     std::vector<std::map<unsigned, Exchange>> warps;  // of each warp, by the mask of its lanes
     std::vector<Warpgroup> warpgroups;
@@ -227,6 +225,14 @@ struct Launch {
 };
 
 Launch launch;
+
+void join(Clocks& clocks, const Clocks& others) {
+    if (clocks.size() < others.size()) clocks.resize(others.size());
+    const size_t size = others.size(), threads = launch.threads, counts = std::min(2 * threads, size);
+    // Until a block fences the proxy, nothing is known to the proxy: the second half is zero.
+    join(clocks.data(), others.data(), launch.proxy_fenced ? counts : std::min(threads, size));
+    join(clocks.data() + counts, others.data() + counts, size - counts);
+}
 
 void to_scheduler() {
     if (!_setjmp(launch.current->place)) _longjmp(launch.scheduler, 1);
@@ -483,6 +489,7 @@ void start_block(std::mt19937& random) {
     launch.mbarriers.clear();
     launch.atomics.clear();
     launch.sum = 0;
+    launch.proxy_fenced = false;
     for (Shared& shared : launch.shared) shared.parts.clear();
     launch.used_reads = 0;
     for (int t = 0; t < launch.threads; ++t) {

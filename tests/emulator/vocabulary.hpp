@@ -20,11 +20,11 @@ float tanhf(float);
 
 #define __device__
 #define __host__
-#define __global__
+#define __global__ inline  // of several kernels of a file, the one that is called is compiled
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __noinline__ __attribute__((noinline))
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ inline  // copies in all callers would take long to compile
 #define __align__(n) __attribute__((aligned(n)))
 // One block runs at a time, so its shared memory is a section of the library that it is built into.
 // In a template the compiler ignores the section: shared memory is declared in the kernel itself.

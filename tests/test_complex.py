@@ -287,6 +287,6 @@ def test_explanations() -> None:
     assert hopper.expected_ms == pytest.approx(real.expected_ms + 1e3 * copied, rel=0.1)
     assert hopper.expected_ms < 1.6
     direct = explained("RTX 3090")
-    assert direct.kernel == "direct" and "no faster" in direct.refused["parts"]
+    assert direct.kernel == "direct" and "not run on Tensor Cores" in direct.refused["parts"]
     assert explained("H100", dtype="complex128").kernel == "direct"
     assert hopper.limit_ms == explained("H100", precision="tf32").limit_ms

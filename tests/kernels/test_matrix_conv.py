@@ -31,6 +31,7 @@ from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_conv import MatrixPlan
 from cupyconv._kernels.modes import SLAB_ROWS
+from cupyconv._kernels.question import Question
 from planning import (
     HOPPER,
     MOST,
@@ -408,7 +409,9 @@ def test_as_many_steps_as_are_divided(rows: int, share: float) -> None:
 
     def plan(channels: int) -> Any:
         geometry = conv((1, channels, 9), (rows, channels, 1))
-        return plan_of(geometry, np.float16, kernel="hopper")
+        return matrix_conv.plan(
+            Question(geometry, np.dtype(np.float16), "float32", HOPPER), "hopper"
+        )
 
     numbers = range(1024, 2**26)
     first = bisect.bisect_left(numbers, True, key=lambda n: not isinstance(plan(n), MatrixPlan))

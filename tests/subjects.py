@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels.launches import TARGETS, Instance
+from cupyconv._kernels.row_blocks import RowBlocksPlan
 from cupyconv._kernels.unfolded import UnfoldedPlan
 from planning import conv
 from strategies import Case, Convolution
@@ -94,7 +95,7 @@ class ConvolutionSubject(Subject):
     Attributes
     ----------
     chosen
-        Geometries that plans choose the kernel for, where it is able.
+        Geometries that plans choose the kernel for, in float32 on an H100.
     able
         Whether it takes such a dtype on such a target.
     examples
@@ -131,7 +132,11 @@ def examples() -> dict[str, Example]:
 
 def order_of(plan: Any) -> tuple[object, ...]:
     """What decides on the order in which a planned sum is added up."""
-    plans = (plan.plan, *plan.ends) if isinstance(plan, UnfoldedPlan) else (plan,)
+    plans = (plan,)
+    if isinstance(plan, UnfoldedPlan):
+        plans = (plan.plan, *plan.ends)
+    elif isinstance(plan, RowBlocksPlan):
+        plans = plan.plans
     return type(plan), *((type(one), of_plan(one).order(one)) for one in plans)
 
 

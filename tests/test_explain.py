@@ -292,72 +292,71 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kernel_of(*args: Any, **options: Any) -> tuple[str, dict[str, str]]:
-    """The kernel of a call, and the reasons of the kernels that are asked before it."""
+    """The kernel of a call, and for each other kernel that is asked, why it does not run it."""
     found = explain(*args, **{"target": "sm_90a", **options})
     engine = "hopper" if found.target == "sm_90a" else "portable"
-    if found.kernel not in choice.IN_TURN or choice.forced_kernel():
-        return found.kernel, found.refused
-    others = {"hopper", "portable"} - {engine}
-    asked = [name for name in choice.IN_TURN if name.split("-")[-1] not in others]
-    assert list(found.refused) == asked[: asked.index(found.kernel)]
+    if found.kernel in choice.KERNELS and not choice.forced_kernel():
+        others = {"hopper", "portable"} - {engine}
+        asked = {name for name in choice.KERNELS if name.split("-")[-1] not in others}
+        assert {*found.refused} == asked - {found.kernel}
+        for reason in found.refused.values():
+            if reason.endswith("times as long"):
+                assert float(reason.split()[3]) >= 1
     return found.kernel, found.refused
 
 
 def assert_reasons(kernel: str, reasons: dict[str, str], *args: Any, **options: Any) -> None:
-    """Assert which kernel runs, and why these others do not."""
+    """Assert which kernel runs, and why these others do not: in patterns."""
     found, refused = kernel_of(*args, **options)
     assert found == kernel
-    assert {name: refused.get(name) for name in reasons} == reasons
+    for name, reason in reasons.items():
+        assert re.fullmatch(reason, refused[name]), (name, refused[name])
+
+
+LONGER = r"it would take (longer|\d+\.\d\d times as long)"
 
 
 def test_kernels_and_reasons() -> None:
-    many = "it has phases, many taps, or more products than tables are made of"
     few = {
         "depthwise": "its groups have 64 input channels",
-        "streaming": many,
-        "plain": "its outputs have 576 products each, more than 110",
-        "spans": "a sample has 92 small tiles, more than half as many as multiprocessors",
+        "gather": "its groups have 64 input channels",
+        "streaming": "it has phases, many taps, or more products than tables are made of",
+        "plain": "a sum has 576 products, not 1 to 384",
     }
     dense = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3))
-    assert_reasons("hopper", few, *dense)
-    ampere = {**few, "spans": "sm_80 lacks the instructions"}
+    assert_reasons("hopper", {**few, "direct": LONGER}, *dense)
+    ampere = {**few, "direct": LONGER, "spans": "sm_80 lacks the instructions"}
     assert_reasons("portable", ampere, *dense, target="sm_80")
     turing = dict.fromkeys(("spans", "portable"), "sm_75 lacks the instructions")
     assert_reasons("direct", {**few, **turing}, *dense, target="sm_75")
-    no_double = "Tensor Cores do not multiply float64"
-    double = {**few, **dict.fromkeys(("streaming", "spans", "hopper"), no_double)}
+    double = dict.fromkeys(("streaming", "spans", "hopper"), "Tensor Cores do not multiply float64")
     assert_reasons("direct", double, *dense, dtype="float64")
-    small = (cupyconv.conv2d, (8, 512, 7, 7), (512, 512, 3, 3))
-    assert kernel_of(*small, padding=1)[0] == "spans"
-    pointwise = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 1, 1))
-    assert kernel_of(*pointwise)[0] == "streaming"
-    assert kernel_of(*pointwise, target="sm_80")[0] == "portable"
-    one = (cupyconv.conv2d, (8, 64, 112, 112), (64, 1, 3, 3))
-    assert kernel_of(*one, groups=64)[0] == "depthwise"
-    tiny = {
-        "depthwise": "its groups have 2 input channels",
-        "streaming": "a sample has 288 products, fewer than 262144",
-        "plain": "a sample has 288 products, fewer than 262144",
-        "spans": "a group has 8 products at each place, fewer than 40",
-        "hopper": "a group has 8 products at each place, fewer than 40",
-    }
-    assert_reasons("direct", tiny, cupyconv.conv2d, (8, 2, 6, 6), (4, 2, 1, 1))
-    colours = {
-        "depthwise": "its groups have 3 input channels",
-        "streaming": "the FMA kernel takes less time",
-    }
-    assert_reasons("plain", colours, cupyconv.conv2d, (8, 3, 512, 512), (4, 3, 3, 3))
-    assert kernel_of(*pointwise, dtype="float16")[0] == "streaming"
-    many_channels = (cupyconv.conv2d, (8, 256, 56, 56), (64, 256, 1, 1))
-    assert kernel_of(*many_channels, precision="tf32")[0] == "streaming"
-    kernel, refused = kernel_of(*many_channels, dtype="float16")
-    assert kernel == "hopper"
-    assert refused["streaming"] == (
-        "registers have no room for its channels, or shared memory for weights of 64 rows"
+    assert_reasons(
+        *("spans", {"hopper": LONGER, "direct": LONGER}),
+        *(cupyconv.conv2d, (8, 512, 7, 7), (512, 512, 3, 3)),
+        padding=1,
     )
-    kernel, refused = kernel_of(cupyconv.conv, (2, 8, 4, 4, 4, 4), (8, 8, 2, 2, 2, 2))
-    assert kernel == "direct"
-    assert refused["hopper"] == "it has more than three spatial axes"
+    one = (cupyconv.conv2d, (8, 64, 112, 112), (64, 1, 5, 9))
+    wide = {"direct": LONGER, "gather": "its kernel is 9 wide, not 3, 5 or 7"}
+    assert_reasons("depthwise", wide, *one, groups=64)
+    colours = {"depthwise": "its groups have 3 input channels", "direct": LONGER, "hopper": LONGER}
+    assert_reasons("plain", colours, cupyconv.conv2d, (8, 3, 512, 512), (4, 3, 3, 3))
+    assert_reasons(
+        *("streaming", {"hopper": LONGER, "plain": LONGER}),
+        *(cupyconv.conv2d, (8, 256, 56, 56), (64, 256, 1, 1)),
+        precision="tf32",
+    )
+    no_room = "registers have no room for its channels, or shared memory for weights of 64 rows"
+    many_channels = (cupyconv.conv2d, (8, 256, 56, 56), (64, 256, 1, 1))
+    assert_reasons("hopper", {"streaming": no_room}, *many_channels, dtype="float16")
+    four_axes = dict.fromkeys(
+        ("hopper", "streaming", "plain"), "it has more than three spatial axes"
+    )
+    assert_reasons("direct", four_axes, cupyconv.conv, (2, 8, 4, 4, 4, 4), (8, 8, 2, 2, 2, 2))
+    # Most of the taps are padding, and packed weights would take a thousand times the arrays.
+    large = (cupyconv.conv2d, (1, 64, 41, 41), (64, 1, 41, 41))
+    memory = r"it would take [\d,]+ bytes beside the arrays"
+    assert_reasons(kernel_of(*large, groups=64)[0], {"hopper": memory}, *large, groups=64)
     assert kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8) == ("fused", {})
     composed = kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8, dtype="float64")
     assert composed[0] == "direct + normalize + max_pool2d + normalize"
@@ -526,16 +525,15 @@ def test_limits_and_times_of_the_benchmark(precision: str, gpu: str) -> None:
     assert len(times) >= 60
     assert 0.7 < max(limits) < 1
     assert np.median(limits) > 0.25
-    if gpu == "H200":  # as its documentation says
-        assert np.mean(np.abs(np.log2(times)) < 1) >= 0.75
-        assert 1 < np.median(times) < 1.5
+    assert np.mean(np.abs(np.log2(times)) < 1) >= 0.9
+    assert 0.8 < np.median(times) < 1.25
 
 
 def test_text_has_all_of_it() -> None:
     found = explain(FUSED, *KERNELBENCH_SHAPES, **KERNELBENCH)
     text = str(found)
     assert text == repr(found)
-    assert text.splitlines()[0].endswith(" on H200 (sm_90a, 132 multiprocessors)")
+    assert text.splitlines()[0].endswith(" on H100 (sm_90a, 132 multiprocessors)")
     rows = re.findall(r"^  (\w*) +(.*)$", text, re.M)
     assert ("result", "(512, 128, 17, 17), float32") in rows
     assert ("kernel", "fused") in rows

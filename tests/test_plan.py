@@ -19,7 +19,14 @@ import subjects
 from cupyconv import _compile, _strides
 from cupyconv._axes import joined
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice, gather_conv, matrix_tiles, packed_weights, plain_tiles
+from cupyconv._kernels import (
+    choice,
+    gather_conv,
+    matrix_conv,
+    matrix_tiles,
+    packed_weights,
+    plain_tiles,
+)
 from cupyconv._kernels.choice import KERNELS, instances
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import TARGETS, Instance, Launch, Processor
@@ -250,29 +257,27 @@ def test_phases_of_which_none_has_a_tap() -> None:
         assert plan_of(geometry, processor=Processor(target, 132)).launches
 
 
-# Kernels that a call goes to where the one that it is chosen for is not able.
-FEW_PRODUCTS = {"direct_conv.cu", "plain_conv.cu"}
+CHOSEN = [(one, geometry) for one in subjects.convolutions() for geometry in one.chosen]
+ENGINES = {"portable": "MmaEngine", "hopper": "WgmmaEngine", "spans": "WgmmaEngine"}
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_choice_of_a_kernel(dtype: np.dtype[Any], target: str) -> None:
-    kernels = {kernel.source: kernel for kernel in subjects.convolutions()}
-    able = {source: kernel.able(dtype, target) for source, kernel in kernels.items()}
-    hopper_alone = {source for source, one in kernels.items() if not one.everywhere}
-    engine = "WgmmaEngine" if target == "sm_90a" else "MmaEngine"
-    for source, kernel in kernels.items():
-        for geometry in kernel.chosen:
-            for precision in ("float32", "tf32"):
-                plan = plan_of(geometry, dtype, precision, Processor(target, 132))
-                instance = plan.launch.instance
-                others = FEW_PRODUCTS
-                if source in hopper_alone - {"matrix_conv.cu"}:
-                    others = others | hopper_alone
-                assert instance.source in ({source} if able[source] else others)
-                assert able[instance.source]
-                if instance.source == "matrix_conv.cu":
-                    assert dict(instance.defines)["ENGINE"] == engine
+@pytest.mark.parametrize(("kernel", "geometry"), CHOSEN, ids=str)
+def test_the_choice_of_a_kernel(
+    kernel: subjects.ConvolutionSubject, geometry: ConvGeometry
+) -> None:
+    """Each kernel has calls that it is the fastest for; elsewhere one runs that is able to."""
+    plan = plan_of(geometry, processor=HOPPER)
+    assert subjects.of_plan(plan) is kernel
+    for target in TARGETS:
+        for dtype in DTYPES:
+            taken = choice.choose(geometry, dtype, "float32", Processor(target, 132))
+            one = subjects.of_plan(taken.plan)
+            assert one.able(dtype, target)
+            engines = {
+                dict(launch.instance.defines).get("ENGINE") for launch in taken.plan.launches
+            }
+            assert engines <= {None, ENGINES.get(taken.kernel)}
+            assert taken.kernel != ("portable" if target == "sm_90a" else "hopper")
 
 
 # Calls that no kernel on Tensor Cores can take, even where one is forced: the direct kernel does.
@@ -287,11 +292,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("kernel", ["portable", "hopper", None])
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_direct_kernel_takes_the_rest(name: str, kernel: str | None) -> None:
+def test_the_direct_kernel_takes_the_rest(name: str) -> None:
     for mode in MODES:
-        assert isinstance(plan_of(REFUSED[name], *mode, HOPPER, kernel), DirectPlan)
+        for kernel in ("portable", "hopper"):
+            assert isinstance(plan_of(REFUSED[name], *mode, HOPPER, kernel), DirectPlan)
+        assert choice.choose(REFUSED[name], *mode, HOPPER).kernel not in matrix_conv.PLANS
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name not in choice.UNFOLDED])

@@ -42,7 +42,6 @@ DEPTHWISE = instances_of("depthwise_conv.cu")
 CHOSEN = [
     conv((8, 64, 112, 112), (64, 1, 5, 9), groups=64),
     conv((8, 1, 512, 512), (64, 1, 3, 5)),
-    conv((8, 4, 512, 512), (16, 1, 3, 3), groups=4),
     conv((1, 64, 112, 112), (128, 1, 4, 4), groups=64, stride=2, padding=2),
     conv((1, 512, 56, 56), (512, 1, 5, 7), groups=512, padding=(2, 3)),
     conv((8, 32, 16, 128, 128), (32, 1, 3, 3, 3), groups=32),

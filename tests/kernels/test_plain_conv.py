@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from cupyconv import _taps
 from cupyconv._axes import joined
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import choice, plain_conv, plain_tiles
+from cupyconv._kernels import plain_conv, plain_tiles
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.launches import Instance, Processor
 from cupyconv._kernels.plain_conv import PlainPlan
 from planning import (
-    HOPPER,
     MOST,
     Steering,
     any_mode,
@@ -42,8 +41,6 @@ from subjects import ConvolutionSubject, Example
 
 PLAIN = [i for i in instances_of("plain_conv.cu") if i.function == "plain_conv"]
 CHOSEN = [
-    conv((8, 64, 112, 112), (32, 2, 3, 3), groups=32),
-    conv((1, 64, 112, 112), (64, 2, 3, 3), groups=32),
     conv((8, 2, 1024, 1024), (2, 2, 3, 3), padding=1),
     conv_transpose((1, 32, 64, 64), (32, 8, 3, 3), stride=3, padding=1, groups=4),
 ]
@@ -172,20 +169,6 @@ def test_plain_plans(
         assert layout.shared >= layout.places[5] + room
     else:
         assert layout.buffer_line == 0
-
-
-def test_few_products_are_for_plain_multiply_adds() -> None:
-    def chosen(geometry: ConvGeometry, precision: str = "float32") -> str:
-        return choice.choose(geometry, np.dtype(np.float32), precision, HOPPER).kernel
-
-    strided = conv_transpose((16, 32, 64, 128), (32, 64, 3, 3), stride=5, padding=1, dilation=2)
-    for precision in ("float32", "tf32"):
-        assert chosen(strided, precision) == "plain"
-    image = conv((64, 3, 224, 224), (16, 3, 3, 3), padding=1)
-    assert chosen(image) == "plain"
-    assert chosen(image, "tf32") == "hopper"
-    many = conv((64, 3, 224, 224), (64, 3, 7, 7), stride=2, padding=3)
-    assert chosen(many) == "streaming"
 
 
 def test_few_products_in_arrays_as_large_as_memory() -> None:

@@ -33,7 +33,7 @@ class Explanation:
         ``"direct"``, else ``"fused"``, ``"normalize"`` or ``"max_pool2d"``; several of them are
         joined by ``" + "``, and a result without elements has ``"none"``.
     refused : dict of str to str
-        Kernels that were asked before it, each with the reason why it does not take the call, and
+        Other kernels, each with the reason why it does not run the call, and
         as ``"parts"`` why a complex64 call does not run as a real one. They are printed if
         `explain` was called with ``verbose=True``.
     plans : tuple of str

@@ -1,0 +1,289 @@
+"""The choice of a kernel: it is cheap in memory, and the same for every batch and layout.
+
+The factors by which times are compared are fitted (`benchmarks.fit`); tests hold for any of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import subjects
+import test_convolution
+from backends import EmulatorBackend
+from benchmarks import fit, mine, on_random
+from benchmarks.cases import Convolution as Call
+from benchmarks.on_random import Row
+from benchmarks.random_calls import MULTIPLY_ADDS, random_calls
+from bounds import assert_same_bits
+from cupyconv._axes import joined
+from cupyconv._geometry import ConvGeometry
+from cupyconv._gpus import named
+from cupyconv._kernels import choice, workspace
+from cupyconv._kernels.chips import CHIPS, KNOWN
+from cupyconv._kernels.costs import COSTS, Cost
+from cupyconv._kernels.launches import Processor
+from cupyconv._kernels.question import Question
+from cupyconv._kernels.row_blocks import RowBlocksPlan
+from planning import HOPPER, Steering, conv, conv_transpose
+from strategies import MODES, Convolution, convolution
+
+AMPERE = Processor("sm_80", 108)
+SEEDS = (3, 14)
+MODE_NAMES = ["float32", "tf32", "float16", "bfloat16"]
+DOUBLE = (np.dtype(np.float64), "float32")
+
+
+@cache
+def some_calls(seed: int, count: int) -> tuple[Call, ...]:
+    return tuple(itertools.islice(random_calls(seed, MULTIPLY_ADDS), count))
+
+
+def some_geometries(count: int) -> list[ConvGeometry]:
+    """As many geometries of each of the seeds."""
+    return [fit.geometry_of(call) for seed in SEEDS for call in some_calls(seed, count)]
+
+
+def samples(count: int) -> Iterator[tuple[ConvGeometry, Any, Processor]]:
+    """Geometries with a dtype and a precision, and a GPU, each in turn."""
+    modes = itertools.cycle([*MODES, DOUBLE])
+    gpus = itertools.cycle((HOPPER, AMPERE))
+    return zip(some_geometries(count), modes, gpus, strict=False)
+
+
+# What does not count ---------------------------------------------------------------------------
+
+
+def test_the_batch_does_not_choose_the_kernel() -> None:
+    """Nor the order of a sum, or the blocks of output channels."""
+    for geometry, mode, gpu in samples(60):
+        found = {}
+        for batch in (1, 2, 8, 9, 64):
+            taken = choice.choose(replace(geometry, batch=batch), *mode, gpu)
+            blocks = taken.plan.rows if isinstance(taken.plan, RowBlocksPlan) else ()
+            found[batch] = taken.kernel, subjects.order_of(taken.plan), blocks
+        assert all(one == found[1] for one in found.values()), geometry
+
+
+def test_axes_that_lie_as_one_do_not_choose_the_kernel() -> None:
+    """Pointwise calls, whose axes are one where they lie so in memory."""
+    tried = 0
+    modes_and_gpus = itertools.product(MODES, (HOPPER, AMPERE))
+    calls = (call for seed in SEEDS for call in some_calls(seed, 80))
+    for call, (mode, gpu) in zip(calls, itertools.cycle(modes_and_gpus), strict=False):
+        if call.rank == 1 or call.transposed:
+            continue
+        weight = (*call.weight[:2], *(1,) * call.rank)
+        apart = conv(call.input, weight, groups=call.groups)
+        one = joined(apart, call.rank - 2)
+        if one is None:
+            continue
+        tried += 1
+        taken, of_one = (choice.choose(geometry, *mode, gpu) for geometry in (apart, one))
+        assert taken.kernel == of_one.kernel, apart
+        order = subjects.of_plan(taken.plan).order_of_joined
+        assert order(taken.plan) == order(of_one.plan), apart
+    assert tried >= 20
+
+
+# Memory ----------------------------------------------------------------------------------------
+
+
+def memory(geometry: ConvGeometry, mode: Any, gpu: Processor) -> tuple[int, int]:
+    """The bytes that a call takes beside its arrays, and the most that it may take."""
+    question = Question(geometry, *mode, gpu)
+    return choice.plan_conv(geometry, *mode, gpu).workspace, workspace.most_workspace(question)
+
+
+def test_memory_of_random_calls() -> None:
+    for geometry, mode, gpu in samples(80):
+        taken, most = memory(geometry, mode, gpu)
+        assert taken <= most, geometry
+
+
+@pytest.mark.parametrize("mode", [*MODES, DOUBLE], ids=[*MODE_NAMES, "float64"])
+@pytest.mark.parametrize("gpu", [HOPPER, AMPERE], ids=str)
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        conv((32, 512, 7, 7), (4096, 512, 7, 7)),
+        conv((1, 64, 41, 41), (64, 1, 41, 41), groups=64),
+        conv((8, 128, 64, 64), (128, 1, 41, 41), groups=128, padding=20),
+        conv((1, 1280, 16, 16), (1280, 1280, 3, 3), padding=1),
+        conv_transpose((1, 1024, 8, 8), (1024, 1024, 5, 5), stride=2),
+    ],
+    ids=["VGG", "one window", "depthwise", "diffusion", "transposed"],
+)
+def test_memory_of_large_weights(geometry: ConvGeometry, gpu: Processor, mode: Any) -> None:
+    taken, most = memory(geometry, mode, gpu)
+    assert taken <= most
+
+
+def test_large_weights_are_packed_in_blocks() -> None:
+    geometry = conv((1, 1280, 16, 16), (1280, 1280, 3, 3), padding=1)
+    taken = choice.choose(geometry, *MODES[0], HOPPER)
+    assert choice.kernel_of(taken.plan).UNIT == "Tensor Core"
+    assert isinstance(taken.plan, RowBlocksPlan)
+    rows = [row for block in taken.plan.rows for row in block]
+    assert rows == list(range(1280))
+    assert len(taken.plan.plans) == len(taken.plan.rows) > 1
+    whole = choice._PLANS[taken.kernel](Question(geometry, *MODES[0], HOPPER))
+    assert not isinstance(whole, str)
+    assert whole.workspace > workspace.most_workspace(Question(geometry, *MODES[0], HOPPER))
+
+
+# Blocks of output channels ---------------------------------------------------------------------
+
+BLOCKED: dict[str, Callable[[Any, str], Convolution]] = {
+    "conv": lambda dtype, precision: convolution(
+        "conv2d", (3, 40, 6, 9), (150, 40, 3, 2), dtype,
+        bias=True, padding=1, precision=precision,
+    ),
+    "transposed": lambda dtype, precision: convolution(
+        "conv_transpose2d", (2, 40, 5, 7), (40, 131, 3, 3), dtype,
+        bias=True, stride=2, precision=precision,
+    ),
+    "without bias": lambda dtype, precision: convolution(
+        "conv1d", (2, 70, 33), (129, 70, 5), dtype, dilation=2, precision=precision,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("mode", [MODES[0], MODES[2]], ids=["float32", "float16"])
+@pytest.mark.parametrize("kernel", ["hopper", "portable"])
+@pytest.mark.parametrize("name", BLOCKED)
+def test_blocks_of_output_channels(name: str, kernel: str, mode: Any, steer: Steering) -> None:
+    """They are the whole convolution, in any batch and without one."""
+    case = BLOCKED[name](*mode)
+    rows = case["weight"].shape[1 if case.transposed else 0]
+    steer.replace(workspace, _SLACK=0, _MOST_PARTIAL=0)
+    backend = EmulatorBackend(kernel)
+    with choice.forced(kernel):
+        plan = choice.plan_conv(geometry_of(case), *mode, backend.path.device.processor())
+    assert isinstance(plan, RowBlocksPlan) and plan.rows[-1].stop == rows
+    test_convolution.check(backend, case)
+    result = backend.compute(case)
+    for n in range(len(result)):
+        one = case.with_arrays(input=case["input"][n : n + 1])
+        assert_same_bits(backend.compute(one), result[n : n + 1])
+    alone = case.with_arrays(input=case["input"][-1])
+    assert_same_bits(backend.compute(alone), result[-1])
+
+
+def geometry_of(case: Convolution) -> ConvGeometry:
+    make = conv_transpose if case.transposed else conv
+    options = {name: value for name, value in case.options.items() if name != "precision"}
+    return make(case["input"].shape, case["weight"].shape, **options)
+
+
+# Times -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
+def test_a_time_grows_with_work(cost: Cost) -> None:
+    """And is no less than each of its parts, nor more than their sum."""
+    times = [0.0, 1.0, 3.0, 10.0, 1e4]
+    for cycles, moved in itertools.product(times, times):
+        found = cost.time(cycles, moved)
+        parts = cost.cycles * cycles, cost.moved * moved
+        longest, sum_of_all = max(parts), sum(parts)
+        assert longest <= (found - cost.begin) * (1 + 1e-9)
+        assert found - cost.begin <= sum_of_all * (1 + 1e-9)
+        assert cost.time(cycles + 1, moved) > found or parts[1] > 100 * parts[0]
+        assert cost.time(cycles, moved + 1) > found or parts[0] > 100 * parts[1]
+
+
+@pytest.mark.parametrize("chip", KNOWN, ids=lambda chip: chip.name)
+def test_a_slower_gpu_takes_longer(chip: Any) -> None:
+    """The time of a plan on the GPU of twice the clock and bandwidth is less, but for its start."""
+    geometry = conv((8, 256, 56, 56), (256, 256, 3, 3), padding=1)
+    question = Question(geometry, *MODES[0], chip.processor)
+    plan = choice.plan_alone("direct", question)
+    assert not isinstance(plan, str)
+    slow = choice.time_of("direct", plan, question, chip)
+    twice = replace(chip, clock=2 * chip.clock, bandwidth=2 * chip.bandwidth)
+    fast = choice.time_of("direct", plan, question, twice)
+    begin = COSTS["direct"].begin
+    assert fast - begin == pytest.approx((slow - begin) / 2)
+
+
+def test_every_kernel_has_a_cost() -> None:
+    names = {name.removeprefix("unfolded-") for name in choice.KERNELS}
+    assert names <= set(COSTS)
+    assert all(number > 0 for cost in COSTS.values() for number in cost)
+
+
+def test_where_tensor_cores_gain_nothing() -> None:
+    """On compute capability 8.6 three TF32 products take longer than an FMA, but float16 ones do
+    not.
+    """
+    dense = conv((8, 256, 56, 56), (256, 256, 3, 3), padding=1)
+    for target in ("sm_86", "sm_89", "sm_120"):
+        gpu = CHIPS[target].processor
+        assert choice.choose(dense, *MODES[0], gpu).kernel == "direct"
+        assert choice.choose(dense, *MODES[2], gpu).kernel == "portable"
+    for target, kernel in (("sm_80", "portable"), ("sm_90a", "hopper")):
+        assert choice.choose(dense, *MODES[0], CHIPS[target].processor).kernel == kernel
+
+
+def test_the_cheapest_kernel_is_taken() -> None:
+    for geometry, mode, gpu in samples(30):
+        question = Question(geometry, *mode, gpu)
+        taken = choice.choose(geometry, *mode, gpu)
+        times = {}
+        typical = choice._typical(question)
+        other = "portable" if gpu is HOPPER else "hopper"
+        for name in choice.KERNELS:
+            plan = choice.plan_alone(name, typical)
+            if not isinstance(plan, str) and not name.endswith(other):
+                times[name] = choice.time_of(name, plan, typical)
+                assert times[name] >= choice.least_time(name, typical) * (1 - 1e-9)
+        assert times[taken.kernel] == min(times.values())
+
+
+# The fit of the factors --------------------------------------------------------------------------
+
+
+def a_record(costs: dict[str, Cost], noise: float, path: Path) -> Path:
+    """A record of calls whose times are those of some factors, a bit off, as `on_random` writes."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for call, name in itertools.product(some_calls(SEEDS[0], 80), ("float32", "float16")):
+        row = Row(mine.line(call), name, "direct", dict.fromkeys(costs, 1.0))
+        for kernel, cost in costs.items():
+            one = fit.Measured(row, kernel, named("H100"))
+            if one.taken:
+                off = math.exp(rng.normal(0, noise))
+                row.ours[kernel] = 1e-3 * cost.time(*one.terms) * off
+            else:
+                del row.ours[kernel]
+        rows.append(asdict(row))
+    record = {"gpu": "NVIDIA H100 80GB HBM3", "calls": rows}
+    path.write_text(on_random._text(record))
+    return path
+
+
+def test_factors_are_found_again(tmp_path: Path) -> None:
+    known = {"direct": Cost(12.0, 1.3, 2.0), "hopper": Cost(25.0, 1.2, 0.9)}
+    path = a_record(known, 0.01, tmp_path / "record.json")
+    rows = json.loads(path.read_text())["calls"]
+    found = list(fit.measured(path))
+    assert len(found) > 150
+    by_call = {(row["case"], row["precision"]): row for row in rows}
+    for one in found:
+        assert one.time == pytest.approx(1e3 * by_call[one.call]["ours"][one.kernel])
+        assert one.time == pytest.approx(known[one.kernel].time(*one.terms), rel=0.06)
+    for kernel, cost in known.items():
+        fitted = fit.fit([one for one in found if one.kernel == kernel])
+        assert fitted == pytest.approx(cost, rel=0.05)
+    assert fit.errors(found[:1], known[found[0].kernel]).startswith("1 times, 100% within 1.25")

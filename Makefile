@@ -54,7 +54,7 @@ mutants: $(INSTALLED)
 	$(EMULATED) emulator --share $(SHARES) tests/test_mutants.py
 
 instances: $(INSTALLED)
-	$(EMULATED) "emulator and instance" --share $(SHARES)
+	$(EMULATED) "emulator and instance" --share $(SHARES) tests/kernels tests/test_instances.py
 
 convolutions: $(INSTALLED)
 	$(EMULATED) emulator tests/test_convolution.py

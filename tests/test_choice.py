@@ -74,6 +74,23 @@ def test_the_batch_does_not_choose_the_kernel() -> None:
         assert all(one == found[1] for one in found.values()), geometry
 
 
+# Calls whose partial sums take more memory in some batches than in others.
+DEEP = {
+    "three batches": conv((1, 512, 14, 14), (256, 512, 5, 5), padding=2),
+    "few rows": conv((1, 1024, 7, 7), (64, 1024, 5, 5), padding=2),
+    "large weights": conv((1, 1024, 7, 7), (1024, 1024, 3, 3), padding=1),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_the_memory_of_a_batch_does_not_choose(name: str) -> None:
+    found = set()
+    for batch in (1, 8, 64, 1024):
+        taken = choice.choose(replace(DEEP[name], batch=batch), *MODES[0], HOPPER)
+        found.add((taken.kernel, subjects.order_of(taken.plan)))
+    assert len(found) == 1
+
+
 def test_axes_that_lie_as_one_do_not_choose_the_kernel() -> None:
     """Pointwise calls, whose axes are one where they lie so in memory."""
     tried = 0
@@ -165,12 +182,13 @@ BLOCKED: dict[str, Callable[[Any, str], Convolution]] = {
 def test_blocks_of_output_channels(name: str, kernel: str, mode: Any, steer: Steering) -> None:
     """They are the whole convolution, in any batch and without one."""
     case = BLOCKED[name](*mode)
-    rows = case["weight"].shape[1 if case.transposed else 0]
-    steer.replace(workspace, _SLACK=0, _MOST_PARTIAL=0)
     backend = EmulatorBackend(kernel)
-    with choice.forced(kernel):
-        plan = choice.plan_conv(geometry_of(case), *mode, backend.path.device.processor())
-    assert isinstance(plan, RowBlocksPlan) and plan.rows[-1].stop == rows
+    question = Question(geometry_of(case), *mode, backend.path.device.processor(), forced=True)
+    whole = choice._PLANS[kernel](question)
+    assert not isinstance(whole, str)
+    steer.replace(choice, most_workspace=lambda question: whole.workspace * 6 // 10)
+    plan = choice.plan_alone(kernel, question)
+    assert isinstance(plan, RowBlocksPlan) and len(plan.rows[0]) > len(plan.rows[-1])
     test_convolution.check(backend, case)
     result = backend.compute(case)
     for n in range(len(result)):

@@ -40,6 +40,7 @@ from .chips import CHIPS, Chip
 from .costs import COSTS, Cost, elements, terms
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
+from .matrix_conv import MatrixPlan
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
 from .row_blocks import RowBlocksPlan
 from .unfolded import UnfoldedPlan
@@ -213,11 +214,15 @@ def plan_alone(kernel: str, question: Question) -> Plan | Refusal:
 def _plan(kernel: str, question: Question) -> Plan | Refusal:
     """Return a kernel's plan, in blocks of output channels where it would take too much memory."""
     plan, most = _PLANS[kernel](question), most_workspace(question)
-    if isinstance(plan, str) or plan.workspace <= most:
+    multiplied = plan.plan if isinstance(plan, UnfoldedPlan) else plan
+    if not isinstance(multiplied, MatrixPlan):
+        return plan  # it has no packed weights, and no more partial sums than any plan may have
+    needed = row_blocks.bytes_in_any_batch(multiplied, question.geometry.batch)
+    if needed <= most:
         return plan
-    if isinstance(plan, matrix_conv.MatrixPlan) and question.geometry.groups == 1:
-        return row_blocks.plan(question, kernel_of(plan), kernel, plan.workspace, most)
-    return row_blocks.refusal(plan.workspace)
+    if plan is multiplied and question.geometry.groups == 1:
+        return row_blocks.plan(question, kernel_of(plan), kernel, needed, most)
+    return row_blocks.refusal(needed)
 
 
 def least_time(kernel: str, question: Question) -> float:

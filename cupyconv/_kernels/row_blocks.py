@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from .._arrays import Array, Convolution
 from .launches import Launch
+from .matrix_conv import MatrixPlan
+from .matrix_tiles import MOST_PARTIAL
 from .question import Kernel, Plan, Question, Refusal
 
 if TYPE_CHECKING:
@@ -75,6 +77,12 @@ def questions(question: Question, rows: tuple[range, ...]) -> list[Question]:
     return [replace(question, geometry=geometry) for geometry in sizes]
 
 
+def bytes_in_any_batch(plan: MatrixPlan, batch: int) -> int:
+    """Return the bytes that decide on blocks: as a sum's order, they do not depend on the batch."""
+    shifts = 4 * max(1, batch) if plan.summation.mode.scaled else 0
+    return plan.packed - shifts + (MOST_PARTIAL if plan.summation.spans > 1 else 0)
+
+
 def refusal(workspace: int) -> Refusal:
     """Return why a plan that would take so many bytes is none."""
     return f"it would take {workspace:,} bytes beside the arrays"
@@ -92,10 +100,10 @@ def plan(question: Question, kernel: Kernel, name: str, whole: int, most: int) -
         starts = range(0, geometry.rows, size)
         rows = tuple(range(start, min(start + size, geometry.rows)) for start in starts)
         plans = [kernel.PLANS[name](one) for one in questions(question, rows)]
-        found = tuple(one for one in plans if not isinstance(one, str))
+        found = tuple(one for one in plans if isinstance(one, MatrixPlan))
         if len(found) < len(plans):
             return refusal(whole)
-        if max(one.workspace for one in found) <= most:
+        if max(bytes_in_any_batch(one, geometry.batch) for one in found) <= most:
             return RowBlocksPlan(kernel, found, rows)
     return refusal(whole)
 

@@ -13,7 +13,8 @@ _SLACK, _MOST_PARTIAL = 2**22, 2**25  # bytes: of packed weights of any size, an
 def most_workspace(question: Question) -> int:
     """Return the most bytes of packed weights and partial sums that a plan may take."""
     geometry = question.geometry
-    rows, channels = (-(-count // _WHOLE) * _WHOLE for count in (geometry.rows, geometry.channels))
+    sizes = geometry.groups * geometry.rows, geometry.channels
+    rows, channels = (-(-size // _WHOLE) * _WHOLE for size in sizes)
     taps = math.prod(axis.kernel for axis in geometry.axes)
-    weights = geometry.groups * rows * channels * taps * question.dtype.itemsize
+    weights = rows * channels * taps * question.dtype.itemsize
     return weights * 11 // 10 + _SLACK + _MOST_PARTIAL

@@ -32,6 +32,7 @@ from cupyconv._kernels.launches import TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_conv import MatrixPlan
 from cupyconv._kernels.modes import SLAB_ROWS
 from cupyconv._kernels.question import Question
+from cupyconv._kernels.row_blocks import RowBlocksPlan
 from planning import (
     HOPPER,
     MOST,
@@ -181,6 +182,8 @@ def test_matrix_plans(
     plan = checked_plan_of(geometry, *mode, processor, kernel)
     if isinstance(plan, DirectPlan):
         return  # its inputs do not fit shared memory, or there are no split-K slices
+    if isinstance(plan, RowBlocksPlan):
+        geometry, plan = replace(geometry, rows=len(plan.rows[0])), plan.plans[0]
     sum, tiling = plan.summation, plan.layout
     shape = tiling.shape
     # The tiles cover all rows of a group and all outputs of the largest phase.

@@ -25,7 +25,7 @@ from .matrix_shapes import (
 from .modes import SLOT
 from .sums import Axis, Sum, even_parts, whole_multiple
 
-MOST_PARTIAL = 2**25  # bytes of partial sums
+MOST_PARTIAL = 2**24  # bytes of partial sums
 MAX_STEPS = 2048  # K steps of a stage in the kernel's table of distances
 # Distances of an input from the first of its tile, along samples, z, y and x, stay below these: the
 # kernel packs them into 5, 5, 10 and 12 bits.

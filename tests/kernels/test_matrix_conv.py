@@ -244,7 +244,8 @@ def test_matrix_plans(
     assert plan.partial == 4 * kept * shape.rows * shape.columns <= 2**25
     assert plan.arrived == (tiles * plan.launch.block // 32 if tiling.apart else 0)
     if sum.spans > 1:
-        single = plan_of(replace(geometry, batch=1), *mode, processor, kernel)
+        alone = Question(replace(geometry, batch=1), *mode, processor, forced=True)
+        single = matrix_conv.plan_split_k(alone)
         assert isinstance(single, MatrixPlan) and single.summation == sum
         assert not tiling.resident
     slabs = geometry.groups * sum.phases * tiling.row_tiles * shape.slabs

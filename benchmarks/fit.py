@@ -71,7 +71,7 @@ class Measured:
 def measured(path: Path) -> Iterable[Measured]:
     """Yield the times of a record's calls, without kernels that take other calls only."""
     record = json.loads(path.read_text())
-    chip = named(record["gpu"].removeprefix("NVIDIA ").split()[0])
+    chip = named(record["gpu"])
     for values in record["calls"]:
         row = Row(**values)
         for kernel in row.ours:

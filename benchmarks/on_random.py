@@ -26,26 +26,23 @@ from typing import Any
 from cupyconv._kernels import choice
 
 from . import cases as cases_
-from . import jobs, mine, peers
+from . import jobs, mine, peers, run
 from .cases import KERNELBENCH, Convolution
 from .jobs import Job
-from .on_gradients import gradient_of
+from .on_gradients import MOST, gradient_of
 from .precisions import PRECISIONS, Precision
 from .random_calls import MULTIPLY_ADDS, SMALL, random_calls
-from .report import table
-from .run import forced
+from .report import AUTO, table
+from .run import forced, on_kernel
 from .timing import Call, Stopwatch, geometric_mean, median
 
 COMMAND = "python -m benchmarks random"
 DOUBLE = Precision("float64", "float64", 8, (), 1e-14, 2.0**-53, 2.0**-1000)
 RANDOM = {**PRECISIONS, DOUBLE.name: DOUBLE}
 
-MOST_RATIO = 5.0
 SHORT_MS = 0.015  # calls up to this time do not count for the regret
 _SAMPLES = 512  # outputs that are checked
-_MOST_PRODUCTS = (
-    65_536  # of an output, up to which its error in norm is judged, not its bound alone
-)
+_MOST_PRODUCTS = 65_536  # of an output, up to which its error in norm is judged, too
 _SECONDS = 0.02  # for the repeats of a call on all kernels
 _SLOW = 3.0  # kernels that take this many times as long as the fastest one are timed once
 
@@ -69,7 +66,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        return None if self.cudnn is None else min(self.cudnn / self.ours[self.chosen], MOST_RATIO)
+        return None if self.cudnn is None else min(self.cudnn / self.ours[self.chosen], MOST)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -89,8 +86,6 @@ def main(arguments: Sequence[str]) -> int:
         for path in options.read:
             show([Row(**row) for row in json.loads(path.read_text())["calls"]])
         return 0
-    from . import run
-
     if reason := run.missing():
         parser.error(reason)
     import cupy
@@ -177,7 +172,7 @@ class Measurement:
         calls: dict[str, Call] = {}
         kernels = choice.KERNELS if self.all_kernels else ()
         for kernel in dict.fromkeys((row.chosen, *kernels)):
-            with forced("auto" if kernel == row.chosen else kernel):
+            with forced(AUTO if kernel == row.chosen else kernel):
                 if job.kernel() != kernel:
                     continue
                 try:
@@ -185,7 +180,7 @@ class Measurement:
                 except Exception as error:
                     row.failures[kernel] = f"{type(error).__name__}: {error}"
                 else:
-                    calls[kernel] = _under(kernel if kernel != row.chosen else "auto", job.call)
+                    calls[kernel] = on_kernel(AUTO if kernel == row.chosen else kernel, job.call)
         if self.torch:
             calls["cudnn"] = self.torch.contenders(job, False)[peers.EAGER]()
             calls["cudnn"]()  # lets cuDNN search
@@ -201,16 +196,6 @@ class Measurement:
         fast = [name for name in calls if times[name] <= most]
         more = self.watch.alternate_within([calls[name] for name in fast], _SECONDS)
         return times | {name: median(own) for name, own in zip(fast, more, strict=True)}
-
-
-def _under(kernel: str, call: Call) -> Call:
-    """Return a call that runs on a kernel."""
-
-    def run() -> None:
-        with forced(kernel):
-            call()
-
-    return run
 
 
 # Figures --------------------------------------------------------------------------------------

@@ -187,10 +187,12 @@ def _add_kernels(
         except Exception as reason:
             timings[kernel] = Timing(failure=_reason(reason))
         else:
-            calls[kernel], timings[kernel] = _on(kernel, job.call), Timing(error=error)
+            calls[kernel], timings[kernel] = on_kernel(kernel, job.call), Timing(error=error)
 
 
-def _on(kernel: str, call: Call) -> Call:
+def on_kernel(kernel: str, call: Call) -> Call:
+    """Return a call that runs on a kernel where it can."""
+
     def forced_call() -> None:
         with forced(kernel):
             call()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -150,6 +149,7 @@ class CupyDevice:
         missing = [one for one in instances if (one, device) not in _functions]
         if len(missing) < 2:
             return  # `launcher` loads it
+        from concurrent.futures import ThreadPoolExecutor
 
         def load(instance: Instance) -> None:
             self._runtime.setDevice(device)

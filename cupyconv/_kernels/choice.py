@@ -37,12 +37,12 @@ from . import (
     weight_gradient,
 )
 from .chips import CHIPS, Chip
-from .costs import COSTS, Cost, elements, terms
+from .costs import COSTS, elements, terms
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_conv import MatrixPlan
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
-from .row_blocks import RowBlocksPlan
+from .row_blocks import RowBlocksPlan, bytes_in_any_batch
 from .unfolded import UnfoldedPlan
 from .weight_gradient import WeightGradientPlan
 from .workspace import most_workspace
@@ -213,15 +213,15 @@ def plan_alone(kernel: str, question: Question) -> Plan | Refusal:
 
 def _plan(kernel: str, question: Question) -> Plan | Refusal:
     """Return a kernel's plan, in blocks of output channels where it would take too much memory."""
-    plan, most = _PLANS[kernel](question), most_workspace(question)
+    plan = _PLANS[kernel](question)
     multiplied = plan.plan if isinstance(plan, UnfoldedPlan) else plan
     if not isinstance(multiplied, MatrixPlan):
         return plan  # it has no packed weights, and no more partial sums than any plan may have
-    needed = row_blocks.bytes_in_any_batch(multiplied, question.geometry.batch)
+    needed, most = bytes_in_any_batch(multiplied, question.geometry.batch), most_workspace(question)
     if needed <= most:
         return plan
     if plan is multiplied and question.geometry.groups == 1:
-        return row_blocks.plan(question, kernel_of(plan), kernel, needed, most)
+        return row_blocks.plan(question, kernel, needed, most)
     return row_blocks.refusal(needed)
 
 
@@ -243,12 +243,8 @@ def time_of(kernel: str, plan: Plan, question: Question, chip: Chip | None = Non
         name = kernel.removeprefix(unfolded.PREFIX)
         ends = sum(time_of("direct", end, question, chip) for end in plan.ends)
         return ends + time_of(name, plan.plan, question, chip)
-    return cost_of(kernel, plan).time(*terms(kernel, plan, question, kernel_of(plan).UNIT, chip))
-
-
-def cost_of(kernel: str, plan: Plan) -> Cost:
-    """Return what the time of a kernel's plan is made up of."""
-    return COSTS[cost_name(kernel, plan)]
+    parts = terms(kernel, plan, question, kernel_of(plan).UNIT, chip)
+    return COSTS[cost_name(kernel, plan)].time(*parts)
 
 
 def cost_name(kernel: str, plan: Plan) -> str:

@@ -153,8 +153,6 @@ class Layout:
         Blocks that have work, one for each tile and range.
     waves : float
         Blocks over the number that the GPU holds at a time.
-    steps : float
-        K steps of a block, the mean over the phases.
     issue : float
         Instructions that the busiest multiprocessor issues, also for the padding of tiles.
     cycles : float
@@ -170,7 +168,6 @@ class Layout:
     position_tiles: int
     blocks: int
     waves: float
-    steps: float
     issue: float
     cycles: float
     splits: int = 1
@@ -261,7 +258,6 @@ def _layout(
         position_tiles,
         blocks,
         blocks / (tile.resident * multiprocessors),
-        steps,
         issue,
         max(issue, waiting * LATENCY),
         *ranges,

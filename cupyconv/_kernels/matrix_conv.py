@@ -248,7 +248,7 @@ def plan_split_k(question: Question) -> MatrixPlan | Refusal:
     return plan_in_mode(geometry, mode, processor, "hopper", spans=best.spans)
 
 
-PLANS = {
+PLANS: dict[str, Callable[[Question], MatrixPlan | Refusal]] = {
     "hopper": partial(plan, engine="hopper"),
     "portable": partial(plan, engine="portable"),
     "spans": plan_split_k,

@@ -6,14 +6,15 @@ workspace. The blocks follow from the geometry of one sample.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .._arrays import Array, Convolution
+from . import matrix_conv
 from .launches import Launch
 from .matrix_conv import MatrixPlan
 from .matrix_tiles import MOST_PARTIAL
-from .question import Kernel, Plan, Question, Refusal
+from .question import Question, Refusal
 
 if TYPE_CHECKING:
     from .._device import Device
@@ -32,16 +33,13 @@ class RowBlocksPlan:
 
     Attributes
     ----------
-    kernel : Kernel
-        Module of the kernel.
-    plans : tuple of Plan
+    plans : tuple of MatrixPlan
         Plan of each block.
     rows : tuple of range
         Output channels of each block.
     """
 
-    kernel: Kernel = field(repr=False)
-    plans: tuple[Plan, ...]
+    plans: tuple[MatrixPlan, ...]
     rows: tuple[range, ...]
 
     @property
@@ -88,7 +86,7 @@ def refusal(workspace: int) -> Refusal:
     return f"it would take {workspace:,} bytes beside the arrays"
 
 
-def plan(question: Question, kernel: Kernel, name: str, whole: int, most: int) -> Plan | Refusal:
+def plan(question: Question, kernel: str, whole: int, most: int) -> RowBlocksPlan | Refusal:
     """Return the plan of a kernel in blocks that take at most so many bytes each.
 
     `whole` are the bytes that one block of all rows would take. The convolution has one group.
@@ -99,12 +97,12 @@ def plan(question: Question, kernel: Kernel, name: str, whole: int, most: int) -
         size = -(-geometry.rows // (count * _WHOLE)) * _WHOLE
         starts = range(0, geometry.rows, size)
         rows = tuple(range(start, min(start + size, geometry.rows)) for start in starts)
-        plans = [kernel.PLANS[name](one) for one in questions(question, rows)]
+        plans = [matrix_conv.PLANS[kernel](one) for one in questions(question, rows)]
         found = tuple(one for one in plans if isinstance(one, MatrixPlan))
         if len(found) < len(plans):
             return refusal(whole)
         if max(bytes_in_any_batch(one, geometry.batch) for one in found) <= most:
-            return RowBlocksPlan(kernel, found, rows)
+            return RowBlocksPlan(found, rows)
     return refusal(whole)
 
 
@@ -119,7 +117,7 @@ def bind(
     geometry = question.geometry
     lead: tuple[slice, ...] = (slice(None),) if geometry.batched else ()
     runs = [
-        (plan.kernel.bind(own, asked, strides, bias, device), slice(rows.start, rows.stop))
+        (matrix_conv.bind(own, asked, strides, bias, device), slice(rows.start, rows.stop))
         for own, asked, rows in zip(
             plan.plans, questions(question, plan.rows), plan.rows, strict=True
         )

@@ -19,13 +19,14 @@ import pytest
 
 import subjects
 import test_convolution
-from backends import EmulatorBackend
+from backends import EmulatorBackend, NumpyBackend, forced_backends
 from benchmarks import fit, mine, on_random
 from benchmarks.cases import Convolution as Call
 from benchmarks.on_random import Row
 from benchmarks.random_calls import MULTIPLY_ADDS, random_calls
 from bounds import assert_same_bits
 from cupyconv._axes import joined
+from cupyconv._device import CupyDevice
 from cupyconv._geometry import ConvGeometry
 from cupyconv._gpus import named
 from cupyconv._kernels import choice, workspace
@@ -175,19 +176,22 @@ BLOCKED: dict[str, Callable[[Any, str], Convolution]] = {
 }  # fmt: skip
 
 
-@pytest.mark.emulator
 @pytest.mark.parametrize("mode", [MODES[0], MODES[2]], ids=["float32", "float16"])
-@pytest.mark.parametrize("kernel", ["hopper", "portable"])
+@pytest.mark.parametrize(
+    "backend", [*forced_backends("portable"), *forced_backends("hopper", wgmma=True)]
+)
 @pytest.mark.parametrize("name", BLOCKED)
-def test_blocks_of_output_channels(name: str, kernel: str, mode: Any, steer: Steering) -> None:
+def test_blocks_of_output_channels(
+    name: str, backend: NumpyBackend, mode: Any, steer: Steering
+) -> None:
     """They are the whole convolution, in any batch and without one."""
     case = BLOCKED[name](*mode)
-    backend = EmulatorBackend(kernel)
-    question = Question(geometry_of(case), *mode, backend.path.device.processor(), forced=True)
-    whole = choice._PLANS[kernel](question)
+    device = backend.path.device if isinstance(backend, EmulatorBackend) else CupyDevice()
+    question = Question(geometry_of(case), *mode, device.processor(), forced=True)
+    whole = choice._PLANS[str(backend.kernel)](question)
     assert not isinstance(whole, str)
     steer.replace(choice, most_workspace=lambda question: whole.workspace * 6 // 10)
-    plan = choice.plan_alone(kernel, question)
+    plan = choice.plan_alone(str(backend.kernel), question)
     assert isinstance(plan, RowBlocksPlan) and len(plan.rows[0]) > len(plan.rows[-1])
     test_convolution.check(backend, case)
     result = backend.compute(case)

@@ -17,7 +17,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -107,10 +107,11 @@ def main(arguments: Sequence[str]) -> int:
         start = time.perf_counter()
         drawn = random_calls(seed, SMALL if options.small else MULTIPLY_ADDS)
         calls = known() if options.known else drawn
-        for number, case in enumerate(calls):
-            if time.perf_counter() - start > options.seconds or number == options.calls:
-                break
-            rows += [measure(case, RANDOM[name]) for name in options.precision]
+        with suppress(KeyboardInterrupt):  # cuDNN may search for longer than anybody waits
+            for number, case in enumerate(calls):
+                if time.perf_counter() - start > options.seconds or number == options.calls:
+                    break
+                rows += [measure(case, RANDOM[name]) for name in options.precision]
         seconds = time.perf_counter() - start
     if options.json:
         about |= {"seconds": round(seconds), "calls": [dataclasses.asdict(row) for row in rows]}

@@ -206,23 +206,44 @@ def padding(function: str, value: object, rank: int) -> Pads | str:
     )
 
 
-# Names of paddings elsewhere, by NumPy's names of what lies beyond the borders.
+# What may lie beyond the borders, in the words of `numpy.pad`, and what others call it.
 _BORDERS = {
-    "reflect": ("reflect", "mirror"),
-    "symmetric": ("symmetric",),
-    "edge": ("edge", "replicate", "nearest"),
-    "wrap": ("wrap", "circular"),
+    "reflect": ("mirror",),
+    "symmetric": ("grid-mirror", "symm"),
+    "edge": ("replicate", "nearest"),
+    "wrap": ("circular", "grid-wrap"),
 }
+PADDING_MODES = tuple(_BORDERS)
+
+
+def padding_mode(function: str, value: object) -> str | None:
+    """Return the name of what lies in the padding, or None if nothing does."""
+    if value is None:
+        return None
+    rule = f"None or one of {', '.join(map(repr, PADDING_MODES))}"
+    if not isinstance(value, str):
+        raise TypeError(f"{function}: padding_mode must be {rule}, got padding_mode={shown(value)}")
+    mode = _border(value)
+    if mode == value:
+        return mode
+    advice = f"; in NumPy's words it is {mode!r}" if mode else ""
+    if value in ("zeros", "constant"):
+        advice = "; without a padding_mode the padding contributes nothing"
+    raise ValueError(
+        f"{function}: padding_mode must be {rule}, got padding_mode={shown(value)}{advice}"
+    )
+
+
+def _border(name: str) -> str | None:
+    """Return NumPy's name of what `name` means here or elsewhere, if it means any."""
+    return next((mode for mode, names in _BORDERS.items() if name in (mode, *names)), None)
 
 
 def _padding_advice(function: str, name: str) -> str:
-    """Return how to get what `name` means elsewhere, or ""."""
-    transposed = "transpose" in function
-    if name == "full" and transposed:
+    """Return how to get what the padding `name` means elsewhere, or ""."""
+    if name == "full" and "transpose" in function:
         return "; the default, padding=0, is the full result"
     if name == "full":
         return "; padding=dilation*(kernel - 1) on each axis is the full convolution"
-    for mode, names in _BORDERS.items():
-        if name in names and not transposed:
-            return f"; numpy.pad and cupy.pad with mode={mode!r} pad the input before the call"
-    return ""
+    mode = _border(name)
+    return f"; padding_mode={mode!r} says what lies in a padding given by numbers" if mode else ""

@@ -276,6 +276,13 @@ def accumulator(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype.name in ("float16", "bfloat16") else dtype
 
 
+def partial_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype in which kernels store partial sums of elements of `dtype`."""
+    if dtype.kind in "iu" and dtype.itemsize < 4:
+        return np.dtype(np.uint32)
+    return accumulator(dtype)
+
+
 def check_bias(name: str, bias: Array | None, dtype: np.dtype) -> None:
     """Raise a `TypeError` if `bias` cannot be added to sums whose result has `dtype`."""
     if bias is not None and not np.can_cast(bias.dtype, accumulator(dtype), "same_kind"):

@@ -20,7 +20,6 @@ already would need two strides of groups, so it runs once for each part.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ._arrays import Array, Blueprint, Convolution
+from ._chunks import chunks
 from ._device import Device
 from ._geometry import ConvGeometry
 from ._kernels.choice import parts_geometry
@@ -38,24 +38,11 @@ from ._strides import ConvStrides
 
 _COMPLEX64, _FLOAT32 = np.dtype(np.complex64), np.dtype(np.float32)
 
-# Bytes of the planar copy of a chunk, unless a single sample has more. The number of chunks is
-# bounded, too: each has launches of its own.
-_CHUNK_BYTES, _MOST_CHUNKS = 2**26, 64
-
 # Chooses and binds a kernel for a geometry, strides, a dtype, a precision and a bias; a call runs
 # it the given number of times.
 Bind: TypeAlias = Callable[
     [ConvGeometry, ConvStrides, np.dtype, str, "Array | None", int], Convolution
 ]
-
-
-def chunks(batch: int, sample_bytes: int) -> list[slice]:
-    """Return the samples of each planar copy; the sizes of any two chunks differ by 1 at most."""
-    most = max(1, _CHUNK_BYTES // sample_bytes, -(-batch // _MOST_CHUNKS))
-    count = -(-batch // most)
-    return [
-        slice(*ends) for ends in itertools.pairwise(i * batch // count for i in range(count + 1))
-    ]
 
 
 @dataclass(frozen=True)
@@ -108,9 +95,12 @@ class _Parts:
 
 
 def prepare(
-    geometry: ConvGeometry, bias: Array | None, out: Array, device: Device, bind: Bind
+    geometry: ConvGeometry, bias: Array | None, out: Array, device: Device, bind: Bind, times: int
 ) -> Convolution:
-    """Return the complex64 convolution for all arrays with the layouts of these ones."""
+    """Return the complex64 convolution for all arrays with the layouts of these ones.
+
+    A call runs it the given number of times.
+    """
     parts = _Parts(geometry)
     samples = chunks(geometry.batch, math.prod(parts.planes) * _FLOAT32.itemsize)
     real, strides = parts_geometry(geometry), parts.strides(out)
@@ -124,9 +114,9 @@ def prepare(
             _FLOAT32,
             "float32",
             term,
-            times if parts.joint else 2 * times,
+            times * chunks_of_size * (1 if parts.joint else 2),
         )
-        for size, times in sizes.items()
+        for size, chunks_of_size in sizes.items()
     }
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:

@@ -19,6 +19,7 @@ def conv(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -49,6 +50,9 @@ def conv(
         each.
     groups : int, default 1
         Number of groups that the channels are divided into. Each group is convolved separately.
+    padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
+        What lies in the padding, in the words of `numpy.pad`: the result is the one of
+        ``numpy.pad(input, ..., padding_mode)`` without padding. By default nothing does.
     precision : {"float32", "tf32"}, optional
         Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
         block sets it; outside of any block it is ``"float32"``. Other dtypes ignore it.
@@ -98,7 +102,7 @@ def conv(
     >>> cupyconv.conv(x, np.array([[[1.0, 0.0, -1.0]]]), stride=2)
     array([[-2., -2., -2.]])
     """
-    options = (stride, padding, dilation, groups, None)
+    options = (stride, padding, dilation, groups, None, padding_mode)
     return convolve("conv", _geometry.conv, (input, weight, bias), options, precision, out)
 
 
@@ -112,6 +116,7 @@ def conv1d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -123,7 +128,7 @@ def conv1d(
         As in `conv`.
     weight : ndarray, shape ``(C_out, C_in/groups, K)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, precision, out : optional
+    bias, stride, padding, dilation, groups, padding_mode, precision, out : optional
         As in `conv`.
 
     Returns
@@ -144,7 +149,7 @@ def conv1d(
     >>> cupyconv.conv1d(x, np.array([[[1.0, 1.0, 1.0]]]), padding="same")
     array([[3., 6., 9., 7.]])
     """
-    options = (stride, padding, dilation, groups, 1)
+    options = (stride, padding, dilation, groups, 1, padding_mode)
     return convolve("conv1d", _geometry.conv, (input, weight, bias), options, precision, out)
 
 
@@ -158,6 +163,7 @@ def conv2d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -169,7 +175,7 @@ def conv2d(
         As in `conv`.
     weight : ndarray, shape ``(C_out, C_in/groups, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, precision, out : optional
+    bias, stride, padding, dilation, groups, padding_mode, precision, out : optional
         As in `conv`.
 
     Returns
@@ -192,7 +198,7 @@ def conv2d(
     array([[[0., 0.],
             [0., 0.]]])
     """
-    options = (stride, padding, dilation, groups, 2)
+    options = (stride, padding, dilation, groups, 2, padding_mode)
     return convolve("conv2d", _geometry.conv, (input, weight, bias), options, precision, out)
 
 
@@ -206,6 +212,7 @@ def conv3d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -217,7 +224,7 @@ def conv3d(
         As in `conv`.
     weight : ndarray, shape ``(C_out, C_in/groups, K_d, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, precision, out : optional
+    bias, stride, padding, dilation, groups, padding_mode, precision, out : optional
         As in `conv`.
 
     Returns
@@ -238,7 +245,7 @@ def conv3d(
     >>> cupyconv.conv3d(volume, np.ones((5, 2, 3, 3, 3), np.float32), stride=(1, 2, 2)).shape
     (1, 5, 2, 1, 1)
     """
-    options = (stride, padding, dilation, groups, 3)
+    options = (stride, padding, dilation, groups, 3, padding_mode)
     return convolve("conv3d", _geometry.conv, (input, weight, bias), options, precision, out)
 
 
@@ -254,6 +261,7 @@ def conv_transpose(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -293,6 +301,10 @@ def conv_transpose(
         Spatial sizes of the output: one number for all axes, or one for each. A strided `conv` maps
         several sizes to one, and the result is its exact transpose for an input of this size. By
         default `output_padding` determines the size.
+    padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
+        Where contributions to the positions that `padding` cuts off are added, in the words of
+        `numpy.pad`: to the outputs that such a padding of the output shows. This is the transpose
+        of `conv` with the same mode. By default these contributions are dropped.
     precision : {"float32", "tf32"}, optional
         Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
         block sets it; outside of any block it is ``"float32"``. Other dtypes ignore it.
@@ -352,7 +364,7 @@ def conv_transpose(
     >>> cupyconv.conv_transpose(x, np.array([[[1.0, 1.0, 1.0]]]), stride=2, output_size=8)
     array([[1., 1., 3., 2., 5., 3., 3., 0.]])
     """
-    options = (stride, padding, output_padding, groups, dilation, None, output_size)
+    options = (stride, padding, output_padding, groups, dilation, None, output_size, padding_mode)
     operands = input, weight, bias
     return convolve("conv_transpose", _geometry.conv_transpose, operands, options, precision, out)
 
@@ -369,6 +381,7 @@ def conv_transpose1d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -382,7 +395,7 @@ def conv_transpose1d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, precision, out : optional
+    output_size, padding_mode, precision, out : optional
         As in `conv_transpose`.
 
     Returns
@@ -407,7 +420,7 @@ def conv_transpose1d(
     >>> np.convolve(x[0], np.array([1.0, 10.0]))
     array([ 1., 12., 23., 30.])
     """
-    options = (stride, padding, output_padding, groups, dilation, 1, output_size)
+    options = (stride, padding, output_padding, groups, dilation, 1, output_size, padding_mode)
     operands = input, weight, bias
     return convolve("conv_transpose1d", _geometry.conv_transpose, operands, options, precision, out)
 
@@ -424,6 +437,7 @@ def conv_transpose2d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -437,7 +451,7 @@ def conv_transpose2d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, precision, out : optional
+    output_size, padding_mode, precision, out : optional
         As in `conv_transpose`.
 
     Returns
@@ -461,7 +475,7 @@ def conv_transpose2d(
             [3., 3., 4., 4.],
             [3., 3., 4., 4.]]])
     """
-    options = (stride, padding, output_padding, groups, dilation, 2, output_size)
+    options = (stride, padding, output_padding, groups, dilation, 2, output_size, padding_mode)
     operands = input, weight, bias
     return convolve("conv_transpose2d", _geometry.conv_transpose, operands, options, precision, out)
 
@@ -478,6 +492,7 @@ def conv_transpose3d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -491,7 +506,7 @@ def conv_transpose3d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, precision, out : optional
+    output_size, padding_mode, precision, out : optional
         As in `conv_transpose`.
 
     Returns
@@ -513,7 +528,7 @@ def conv_transpose3d(
     >>> cupyconv.conv_transpose3d(volume, weight, stride=2, padding=1, output_padding=1).shape
     (1, 3, 8, 8, 8)
     """
-    options = (stride, padding, output_padding, groups, dilation, 3, output_size)
+    options = (stride, padding, output_padding, groups, dilation, 3, output_size, padding_mode)
     operands = input, weight, bias
     return convolve("conv_transpose3d", _geometry.conv_transpose, operands, options, precision, out)
 
@@ -527,6 +542,7 @@ def depthwise_conv2d(
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -541,7 +557,7 @@ def depthwise_conv2d(
     weight : ndarray, shape ``(C_out, 1, K_h, K_w)``
         As in `conv`. ``C_out`` is a multiple of ``C_in``: output channel ``c*multiplier + m`` is
         computed from input channel ``c``.
-    bias, stride, padding, dilation, precision, out : optional
+    bias, stride, padding, dilation, padding_mode, precision, out : optional
         As in `conv`.
 
     Returns
@@ -565,6 +581,6 @@ def depthwise_conv2d(
     <BLANKLINE>
            [[13.]]])
     """
-    options = (stride, padding, dilation, 2)
+    options = (stride, padding, dilation, 2, padding_mode)
     operands = input, weight, bias
     return convolve("depthwise_conv2d", _geometry.depthwise_conv, operands, options, precision, out)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from . import _arrays as arrays
-from . import _calls, _precision
+from . import _calls, _padded_calls, _precision
 from ._arrays import Array, ArrayT, Convolution
 from ._geometry import ConvGeometry
 from ._gradient_geometry import weight_shape
@@ -21,14 +21,16 @@ Operands: TypeAlias = "tuple[Array, Array, Array | None]"
 def _prepare_convolution(
     path: Path, geometry: ConvGeometry, operands: Operands, out: Array, precision: str
 ) -> Convolution:
-    return path.prepare(geometry, *operands, out, precision)
+    return _padded_calls.prepare(path, geometry, operands, out, precision)
 
 
 def _prepare_weight_gradient(
     path: Path, geometry: ConvGeometry, operands: Operands, out: Array, precision: str
 ) -> Convolution:
     data, grad_output, _ = operands
-    gradient = path.prepare_weight_gradient(geometry, data, grad_output, out, precision)
+    gradient = _padded_calls.prepare_weight_gradient(
+        path, geometry, data, grad_output, out, precision
+    )
     return lambda data, grad_output, _, out: gradient(data, grad_output, out)
 
 

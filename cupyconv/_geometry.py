@@ -40,6 +40,8 @@ class ConvGeometry:
         The caller's values, one for each axis.
     pads_before : tuple of int
         Padding at the start of each axis; the sizes determine the padding at its end.
+    padding_mode : str, optional
+        What lies in the padding; None if nothing does, or if no output reaches it.
     """
 
     transposed: bool
@@ -52,6 +54,7 @@ class ConvGeometry:
     stride: Shape
     dilation: Shape
     pads_before: Shape
+    padding_mode: str | None = None
 
     @property
     def rank(self) -> int:
@@ -63,6 +66,65 @@ class ConvGeometry:
         """Shape of the result, without a batch axis if the input has none."""
         shape = (self.groups * self.rows, *(axis.size_out for axis in self.axes))
         return (self.batch, *shape) if self.batched else shape
+
+    @property
+    def bordered_sizes(self) -> Shape:
+        """Spatial sizes of the array that `padding_mode` continues: the long side."""
+        return tuple(axis.size_out if self.transposed else axis.size_in for axis in self.axes)
+
+    @property
+    def padded_sizes(self) -> Shape:
+        """Spatial sizes of that array with its padding, as far as taps reach."""
+        short = (axis.size_in if self.transposed else axis.size_out for axis in self.axes)
+        steps = zip(short, self.axes, self.stride, self.dilation, strict=True)
+        return tuple(
+            (size - 1) * stride + dilation * (axis.kernel - 1) + 1
+            for size, axis, stride, dilation in steps
+        )
+
+    @property
+    def padded_shape(self) -> Shape:
+        """Shape of that array with its padding, batch included."""
+        channels = self.rows if self.transposed else self.channels
+        return (self.batch, self.groups * channels, *self.padded_sizes)
+
+    @property
+    def reaches_padding(self) -> bool:
+        """Whether an output of a convolution, or an input of a transposed one, reaches padding."""
+        sides = zip(self.pads_before, self.padded_sizes, self.bordered_sizes, strict=True)
+        return any(before or padded > size for before, padded, size in sides)
+
+    @cached_property
+    def padded(self) -> ConvGeometry:
+        """The same convolution of the padded array, or a transposed one that results in it."""
+        steps = zip(self.axes, self.padded_sizes, self.stride, self.dilation, strict=True)
+        axes = (
+            conv_transpose_taps(axis.size_in, padded, axis.kernel, stride, dilation, 0)
+            if self.transposed
+            else conv_taps(padded, axis.size_out, axis.kernel, stride, dilation, 0)
+            for axis, padded, stride, dilation in steps
+        )
+        none = (0,) * self.rank
+        return replace(self, axes=tuple(axes), pads_before=none, padding_mode=None)
+
+
+def _with_borders(
+    name: str, geometry: ConvGeometry, padding_mode: str | None, padding: Pads
+) -> ConvGeometry:
+    """Return the geometry with its padding mode, or raise if there is nothing to continue."""
+    if padding_mode is None:
+        return geometry
+    if any(
+        size == 0 and sum(ends) for size, ends in zip(geometry.bordered_sizes, padding, strict=True)
+    ):
+        raise ValueError(
+            f"{name}: padding_mode={padding_mode!r} must have at least one position to continue on "
+            f"each axis, got spatial sizes {geometry.bordered_sizes} with padding={padding}"
+        )
+    inputs = geometry.batch * geometry.channels * math.prod(axis.size_in for axis in geometry.axes)
+    if not inputs or not geometry.reaches_padding:
+        return geometry
+    return replace(geometry, padding_mode=padding_mode)
 
 
 def _extents(kernel: Shape, dilation: Shape) -> Shape:
@@ -104,6 +166,7 @@ def _conv(
     padding: Pads | str,
     dilation: Shape,
     groups: int,
+    padding_mode: str | None,
     names: tuple[str, str],
 ) -> ConvGeometry:
     rank = len(stride)
@@ -142,7 +205,7 @@ def _conv(
         pads_before=_before(padding),
     )
     rules.check_sizes(name, call, (input_shape, weight_shape, geometry.out_shape), padded)
-    return geometry
+    return _with_borders(name, geometry, padding_mode, padding)
 
 
 def conv(
@@ -155,6 +218,7 @@ def conv(
     dilation: object,
     groups: object,
     rank: int | None,
+    padding_mode: object = None,
     names: tuple[str, str] = ("input", "weight"),
 ) -> ConvGeometry:
     """Return the geometry of a convolution. If `rank` is None, the weight determines it.
@@ -171,6 +235,7 @@ def conv(
         arguments.padding(name, padding, rank),
         arguments.per_axis(name, "dilation", dilation, rank, minimum=1),
         arguments.positive(name, "groups", groups),
+        arguments.padding_mode(name, padding_mode),
         names,
     )
 
@@ -184,6 +249,7 @@ def depthwise_conv(
     padding: object,
     dilation: object,
     rank: int,
+    padding_mode: object = None,
 ) -> ConvGeometry:
     """Return the geometry of a depthwise convolution: as many groups as input channels."""
     rules.spatial_rank(name, weight_shape, rank)
@@ -202,6 +268,7 @@ def depthwise_conv(
         dilation,
         max(channels_in, 1),
         rank,
+        padding_mode,
     )
 
 
@@ -252,6 +319,7 @@ def _conv_transpose(
     groups: int,
     dilation: Shape,
     output_size: Shape | None,
+    padding_mode: str | None,
     weight: str,
 ) -> ConvGeometry:
     rank = len(stride)
@@ -301,7 +369,7 @@ def _conv_transpose(
     rules.check_sizes(
         name, call, (input_shape, weight_shape, geometry.out_shape), (*full, *extents)
     )
-    return geometry
+    return _with_borders(name, geometry, padding_mode, padding)
 
 
 def conv_transpose(
@@ -316,6 +384,7 @@ def conv_transpose(
     dilation: object,
     rank: int | None,
     output_size: object = None,
+    padding_mode: object = None,
     weight: str = "weight",
 ) -> ConvGeometry:
     """Return the geometry of a transposed convolution. If `rank` is None, the weight determines it.
@@ -335,6 +404,7 @@ def conv_transpose(
         arguments.positive(name, "groups", groups),
         arguments.per_axis(name, "dilation", dilation, rank, minimum=1),
         arguments.sizes(name, "output_size", output_size, rank),
+        arguments.padding_mode(name, padding_mode),
         weight,
     )
 

@@ -91,10 +91,11 @@ def conv_input(
     dilation: object,
     groups: object,
     rank: int | None,
+    padding_mode: object = None,
 ) -> ConvGeometry:
     """Return the transposed convolution that is the gradient with respect to the input."""
     size = _shape(name, "input_size", input_size)
-    options = stride, padding, dilation, groups, rank
+    options = stride, padding, dilation, groups, rank, padding_mode
     names = "input_size", "weight"
     convolution = _geometry.conv(name, size, weight_shape, bias_shape, *options, names)
     _check_grad_output(
@@ -118,10 +119,11 @@ def conv_weight(
     dilation: object,
     groups: object,
     rank: int | None,
+    padding_mode: object = None,
 ) -> ConvGeometry:
     """Return the convolution whose gradient with respect to the weight a call computes."""
     size = _shape(name, "weight_size", weight_size)
-    options = stride, padding, dilation, groups, rank
+    options = stride, padding, dilation, groups, rank, padding_mode
     names = "input", "weight_size"
     convolution = _geometry.conv(name, input_shape, size, bias_shape, *options, names)
     _check_grad_output(

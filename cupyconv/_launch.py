@@ -6,7 +6,8 @@ workspace, the launch itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,7 +15,15 @@ from . import _complex
 from ._arrays import Array, Convolution, Fused, WeightGradient, floating
 from ._device import Device
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
-from ._kernels import choice, fused, max_pool2d, normalize, weight_gradient
+from ._kernels import (
+    borders,
+    choice,
+    fused,
+    max_pool2d,
+    normalize,
+    sum_splits,
+    weight_gradient,
+)
 from ._kernels.fused import FusedPlan
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
@@ -47,19 +56,47 @@ class KernelPath:
         bias: Array | None,
         out: Array,
         precision: str,
+        times: int = 1,
     ) -> Convolution:
         """Return a function that convolves any arrays with these shapes, strides and dtypes.
 
-        The function holds no address, and nothing that comes from the contents of an array.
+        The function holds no address, and nothing that comes from the contents of an array. A call
+        runs it the given number of times.
         """
         if self._refuse_parts(geometry, out.dtype) is None:
-            return _complex.prepare(geometry, bias, out, self.device, self._bind)
+            return _complex.prepare(geometry, bias, out, self.device, self._bind, times)
         strides = conv_strides(geometry, data, weight, out)
-        convolve = self._bind(geometry, strides, out.dtype, precision, bias)
+        convolve = self._bind(geometry, strides, out.dtype, precision, bias, times)
         dtype, cast = out.dtype, self.device.cast
         if data.dtype == weight.dtype == dtype:
             return convolve
         return lambda data, weight, *rest: convolve(cast(data, dtype), cast(weight, dtype), *rest)
+
+    def takes_borders(self, geometry: ConvGeometry, dtype: np.dtype, precision: str) -> bool:
+        """Return whether the kernel that is chosen stages the borders of the input itself."""
+        if geometry.transposed:
+            return False
+        taken = choice.choose(geometry, dtype, precision, self.device.processor())
+        return taken.kernel == "depthwise"
+
+    def prepare_pad(
+        self, geometry: ConvGeometry, data: Array, times: int
+    ) -> Callable[[Array, Array], None]:
+        """Return a function that writes padded copies of arrays with the strides of `data`."""
+        return borders.bind_pad(geometry, data, self.device)
+
+    def prepare_fold(
+        self, geometry: ConvGeometry, bias: Array | None, out: Array, times: int
+    ) -> Callable[[Array, Array | None, Array], None]:
+        """Return a function that folds padded results to arrays with the strides of `out`."""
+        return borders.bind_fold(geometry, bias, out, self.device)
+
+    def prepare_sum(self, shape: tuple[int, ...], out: Array) -> Callable[[Array, Array], None]:
+        """Return a function that adds two arrays of this shape, which follow each other."""
+        template = sum_splits.template(2, shape, strides_of(out), None)
+        run = self.device.launcher(sum_splits.launch(out.dtype, math.prod(shape)))
+        address = self.device.address
+        return lambda terms, out: run(template.fill(address(terms), address(out), 0))
 
     def prepare_weight_gradient(
         self,
@@ -68,6 +105,7 @@ class KernelPath:
         grad_output: Array,
         out: Array,
         precision: str,
+        times: int = 1,
     ) -> WeightGradient:
         """Return a function that writes the gradient of the weight of the convolution `geometry`.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from ._arrays import Array, Blueprint, Convolution, WeightGradient
+from ._arrays import Array, Blueprint, Convolution, WeightGradient, partial_dtype
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._gradient_geometry import adjoint
 from ._kernels import choice
@@ -86,7 +86,7 @@ class NotingPath(KernelPath):
         self.products = 0.0  # multiply-adds, as they are usually counted
         self.needed = 0  # multiply-adds that the result needs
         self.shares: dict[int, float] = {}  # fractions of arrays that must be read, by their ids
-        self.times = 1  # that a call runs it
+        self.times = 1  # that a call runs a convolution
         self.seconds = 0.0
         self.timed = 0  # launches whose latency is a part of these seconds
 
@@ -104,11 +104,11 @@ class NotingPath(KernelPath):
         """Return the seconds in which so many bytes are read and written."""
         return nbytes / self.chip.copy_rate
 
-    def _count(self, geometry: ConvGeometry) -> LeastWork:
-        """Count the work of a convolution, and return the least of it."""
+    def _count(self, geometry: ConvGeometry, times: int = 1) -> LeastWork:
+        """Count the work of a convolution that a call runs so often; return the least of it."""
         least = least_work(geometry)
-        self.products += multiply_adds(geometry)
-        self.needed += least.multiply_adds
+        self.products += times * multiply_adds(geometry)
+        self.needed += times * least.multiply_adds
         return least
 
     def least_bytes(self, array: Array) -> float:
@@ -123,12 +123,13 @@ class NotingPath(KernelPath):
         bias: Array | None,
         out: Array,
         precision: str,
+        times: int = 1,
     ) -> Convolution:
         """Return what notes the launches of a convolution."""
-        least = self._count(geometry)
+        least = self._count(geometry, times)
         self.shares |= {id(data): least.input_share, id(weight): least.weight_share}
         known = len(self.kernels)
-        convolve = super().prepare(geometry, data, weight, bias, out, precision)
+        convolve = super().prepare(geometry, data, weight, bias, out, precision, times)
         # Chunks of samples of different sizes run by one kernel.
         self.kernels[known:] = dict.fromkeys(self.kernels[known:])
         return convolve
@@ -162,11 +163,37 @@ class NotingPath(KernelPath):
         grad_output: Array,
         out: Array,
         precision: str,
+        times: int = 1,
     ) -> WeightGradient:
         """Return a function that notes the launches of a gradient with respect to the weight."""
-        read = self._count(geometry).input_share
+        read = self._count(geometry, times).input_share
         self.shares |= {id(data): read, id(grad_output): least_work(adjoint(geometry)).input_share}
-        return super().prepare_weight_gradient(geometry, data, grad_output, out, precision)
+        self.times = times
+        gradient = super().prepare_weight_gradient(geometry, data, grad_output, out, precision)
+        self.times = 1
+        return gradient
+
+    def prepare_pad(
+        self, geometry: ConvGeometry, data: Array, times: int
+    ) -> Callable[[Array, Array], None]:
+        """Note padded copies of an input."""
+        padded = math.prod(geometry.padded_shape) * data.dtype.itemsize
+        self._note_copies("pad", geometry, data.nbytes + padded, times)
+        return super().prepare_pad(geometry, data, times)
+
+    def prepare_fold(
+        self, geometry: ConvGeometry, bias: Array | None, out: Array, times: int
+    ) -> Callable[[Array, Array | None, Array], None]:
+        """Note that padded results are folded."""
+        padded = math.prod(geometry.padded_shape) * partial_dtype(out.dtype).itemsize
+        self._note_copies("fold", geometry, out.nbytes + padded, times)
+        return super().prepare_fold(geometry, bias, out, times)
+
+    def _note_copies(self, name: str, geometry: ConvGeometry, nbytes: int, times: int) -> None:
+        if name not in self.kernels:
+            self.kernels.append(name)
+            self.plans.append(f"{geometry.padding_mode} borders of {geometry.bordered_sizes}")
+        self.seconds += times * self._moved(nbytes)
 
     def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:
         """Note the plan of a gradient with respect to the weight."""

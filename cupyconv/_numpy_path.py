@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ._arrays import Convolution, WeightGradient, accumulator
+from ._borders import Segment, segments
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._numpy_filters import PARTIAL_TAPS, Axis, add_filtered
 from ._numpy_gradients import write_weight_gradient
@@ -117,6 +118,52 @@ def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
     return result
 
 
+# Borders ---------------------------------------------------------------------------------------
+
+
+def _segments(geometry: ConvGeometry) -> list[list[Segment]]:
+    """Return the segments of each padded axis."""
+    sides = geometry.bordered_sizes, geometry.pads_before, geometry.padded_sizes
+    mode = str(geometry.padding_mode)
+    return [segments(*axis, mode) for axis in zip(*sides, strict=True)]
+
+
+def _pad(axes: list[list[Segment]], data: np.ndarray, wide: np.ndarray) -> None:
+    first = data.ndim - len(axes)
+    for axis, found in enumerate(axes, first):
+        steps = [one.first + one.step * np.arange(one.stop - one.start) for one in found]
+        data = np.take(data, np.concatenate(steps), axis)
+    wide[...] = data
+
+
+@quiet
+def _fold(
+    axes: list[list[Segment]],
+    sizes: tuple[int, ...],
+    wide: np.ndarray,
+    bias: np.ndarray | None,
+    out: np.ndarray,
+) -> None:
+    first = wide.ndim - len(axes)
+    for axis, (found, size) in enumerate(zip(axes, sizes, strict=True), first):
+        lines = np.moveaxis(wide, axis, 0)
+        total = np.zeros((size, *lines.shape[1:]), wide.dtype)
+        for segment in found:
+            part = lines[segment.positions]
+            if segment.step == 0:
+                part = part.sum(0, wide.dtype, keepdims=True)
+            total[segment.elements] += part[::-1] if segment.step < 0 else part
+        wide = np.moveaxis(total, 0, axis)
+    if bias is not None:
+        wide += bias.astype(wide.dtype).reshape(-1, *(1,) * len(axes))
+    out[...] = wide
+
+
+@quiet
+def _add_both(terms: np.ndarray, out: np.ndarray) -> None:
+    out[...] = terms[0] + terms[1]
+
+
 class NumpyPath:
     """Convolutions, norms and pooling of NumPy arrays."""
 
@@ -137,6 +184,7 @@ class NumpyPath:
         bias: np.ndarray | None,
         out: np.ndarray,
         precision: str,
+        times: int = 1,
     ) -> Convolution:
         """Return a function that convolves with full accuracy, whatever the `precision`."""
         return partial(self._convolve, geometry)
@@ -181,6 +229,28 @@ class NumpyPath:
         if not direct:
             out[...] = total.reshape(out.shape)
 
+    def takes_borders(self, geometry: ConvGeometry, dtype: np.dtype, precision: str) -> bool:
+        """Return False: borders are copied."""
+        return False
+
+    def prepare_pad(
+        self, geometry: ConvGeometry, data: np.ndarray, times: int
+    ) -> Callable[[np.ndarray, np.ndarray], None]:
+        """Return a function that writes padded copies."""
+        return partial(_pad, _segments(geometry))
+
+    def prepare_fold(
+        self, geometry: ConvGeometry, bias: np.ndarray | None, out: np.ndarray, times: int
+    ) -> Callable[[np.ndarray, np.ndarray | None, np.ndarray], None]:
+        """Return a function that adds what lies in the padding to the elements that it shows."""
+        return partial(_fold, _segments(geometry), geometry.bordered_sizes)
+
+    def prepare_sum(
+        self, shape: tuple[int, ...], out: np.ndarray
+    ) -> Callable[[np.ndarray, np.ndarray], None]:
+        """Return a function that adds two arrays of this shape, which follow each other."""
+        return _add_both
+
     def prepare_weight_gradient(
         self,
         geometry: ConvGeometry,
@@ -188,6 +258,7 @@ class NumpyPath:
         grad_output: np.ndarray,
         out: np.ndarray,
         precision: str,
+        times: int = 1,
     ) -> WeightGradient:
         """Return a function that writes a weight gradient, whatever the `precision`."""
         return partial(write_weight_gradient, geometry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
@@ -25,8 +26,31 @@ class Path(Protocol):
         bias: Array | None,
         out: Array,
         precision: str,
+        times: int = 1,
     ) -> Convolution:
-        """Return a function that convolves arrays with the layouts of these arrays."""
+        """Return a function that convolves arrays with the layouts of these arrays.
+
+        A call runs it the given number of times.
+        """
+
+    def takes_borders(self, geometry: ConvGeometry, dtype: np.dtype, precision: str) -> bool:
+        """Return whether `prepare` takes a geometry with its padding mode."""
+
+    def prepare_pad(
+        self, geometry: ConvGeometry, data: Array, times: int
+    ) -> Callable[[Array, Array], None]:
+        """Return a function that writes padded copies of arrays with the layout of `data`."""
+
+    def prepare_fold(
+        self, geometry: ConvGeometry, bias: Array | None, out: Array, times: int
+    ) -> Callable[[Array, Array | None, Array], None]:
+        """Return a function that folds padded results to arrays with the layout of `out`.
+
+        What lies in the padding is added to the elements that it shows, and the bias to the sum.
+        """
+
+    def prepare_sum(self, shape: tuple[int, ...], out: Array) -> Callable[[Array, Array], None]:
+        """Return a function that adds two arrays of this shape, which follow each other."""
 
     def prepare_weight_gradient(
         self,
@@ -35,6 +59,7 @@ class Path(Protocol):
         grad_output: Array,
         out: Array,
         precision: str,
+        times: int = 1,
     ) -> WeightGradient:
         """Return a function that writes the gradient with respect to the weight of a convolution.
 

@@ -36,6 +36,7 @@ def conv_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -59,6 +60,8 @@ def conv_input(
         common one.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
+        The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
         Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
         block sets it; outside of any block it is ``"float32"``. Other dtypes ignore it.
@@ -111,7 +114,7 @@ def conv_input(
             [3., 4., 0., 3., 4., 0.]]])
     """
     operands = grad_output, weight, None
-    options = (input_size, stride, padding, dilation, groups, None)
+    options = (input_size, stride, padding, dilation, groups, None, padding_mode)
     describe = geometry.conv_input
     return convolve("conv_input", describe, operands, options, precision, out, INPUT_GRADIENT)
 
@@ -126,6 +129,7 @@ def conv1d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -141,7 +145,7 @@ def conv1d_input(
         As in `conv_input`.
     grad_output : ndarray, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, precision, out : optional
+    stride, padding, dilation, groups, padding_mode, precision, out : optional
         As in `conv_input`.
 
     Returns
@@ -165,7 +169,7 @@ def conv1d_input(
     array([[ 1.,  2., 13., 20., 30.,  0.]])
     """
     operands = grad_output, weight, None
-    options = (input_size, stride, padding, dilation, groups, 1)
+    options = (input_size, stride, padding, dilation, groups, 1, padding_mode)
     describe = geometry.conv_input
     return convolve("conv1d_input", describe, operands, options, precision, out, INPUT_GRADIENT)
 
@@ -180,6 +184,7 @@ def conv2d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -195,7 +200,7 @@ def conv2d_input(
         As in `conv_input`.
     grad_output : ndarray, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, precision, out : optional
+    stride, padding, dilation, groups, padding_mode, precision, out : optional
         As in `conv_input`.
 
     Returns
@@ -217,7 +222,7 @@ def conv2d_input(
     (8, 3, 28, 28)
     """
     operands = grad_output, weight, None
-    options = (input_size, stride, padding, dilation, groups, 2)
+    options = (input_size, stride, padding, dilation, groups, 2, padding_mode)
     describe = geometry.conv_input
     return convolve("conv2d_input", describe, operands, options, precision, out, INPUT_GRADIENT)
 
@@ -232,6 +237,7 @@ def conv3d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -247,7 +253,7 @@ def conv3d_input(
         As in `conv_input`.
     grad_output : ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, precision, out : optional
+    stride, padding, dilation, groups, padding_mode, precision, out : optional
         As in `conv_input`.
 
     Returns
@@ -269,7 +275,7 @@ def conv3d_input(
     (2, 4, 8, 8)
     """
     operands = grad_output, weight, None
-    options = (input_size, stride, padding, dilation, groups, 3)
+    options = (input_size, stride, padding, dilation, groups, 3, padding_mode)
     describe = geometry.conv_input
     return convolve("conv3d_input", describe, operands, options, precision, out, INPUT_GRADIENT)
 
@@ -284,6 +290,7 @@ def conv_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -306,6 +313,8 @@ def conv_weight(
         one.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
+        The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
         Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
         block sets it; outside of any block it is ``"float32"``. Other dtypes ignore it.
@@ -358,7 +367,7 @@ def conv_weight(
             [15., 17.]]])
     """
     operands = input, grad_output, None
-    options = (weight_size, stride, padding, dilation, groups, None)
+    options = (weight_size, stride, padding, dilation, groups, None, padding_mode)
     describe = geometry.conv_weight
     return convolve("conv_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
 
@@ -373,6 +382,7 @@ def conv1d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -388,7 +398,7 @@ def conv1d_weight(
         Shape ``(C_out, C_in/groups, K)``, as in `conv_weight`.
     grad_output : ndarray, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, precision, out : optional
+    stride, padding, dilation, groups, padding_mode, precision, out : optional
         As in `conv_weight`.
 
     Returns
@@ -410,7 +420,7 @@ def conv1d_weight(
     array([[[31., 42., 53.]]])
     """
     operands = input, grad_output, None
-    options = (weight_size, stride, padding, dilation, groups, 1)
+    options = (weight_size, stride, padding, dilation, groups, 1, padding_mode)
     describe = geometry.conv_weight
     return convolve("conv1d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
 
@@ -425,6 +435,7 @@ def conv2d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -440,7 +451,7 @@ def conv2d_weight(
         Shape ``(C_out, C_in/groups, K_h, K_w)``, as in `conv_weight`.
     grad_output : ndarray, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, precision, out : optional
+    stride, padding, dilation, groups, padding_mode, precision, out : optional
         As in `conv_weight`.
 
     Returns
@@ -465,7 +476,7 @@ def conv2d_weight(
            [1456., 1568., 1568.]], dtype=float32)
     """
     operands = input, grad_output, None
-    options = (weight_size, stride, padding, dilation, groups, 2)
+    options = (weight_size, stride, padding, dilation, groups, 2, padding_mode)
     describe = geometry.conv_weight
     return convolve("conv2d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
 
@@ -480,6 +491,7 @@ def conv3d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
 ) -> ArrayT:
@@ -495,7 +507,7 @@ def conv3d_weight(
         Shape ``(C_out, C_in/groups, K_d, K_h, K_w)``, as in `conv_weight`.
     grad_output : ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, precision, out : optional
+    stride, padding, dilation, groups, padding_mode, precision, out : optional
         As in `conv_weight`.
 
     Returns
@@ -518,6 +530,6 @@ def conv3d_weight(
     (5, 2, 3, 3, 3)
     """
     operands = input, grad_output, None
-    options = (weight_size, stride, padding, dilation, groups, 3)
+    options = (weight_size, stride, padding, dilation, groups, 3, padding_mode)
     describe = geometry.conv_weight
     return convolve("conv3d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)

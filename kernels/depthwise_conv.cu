@@ -37,7 +37,8 @@
 //
 // A sum runs over z, y and x of the taps in the order of their inputs, in one thread; or over lines of
 // taps in that order, each on a Tensor Core. Zeros that stand in for absent inputs would become NaN
-// with an infinite or NaN weight, so the outputs of a row with such a weight are computed under a mask.
+// with an infinite or NaN weight, so the outputs of a row with such a weight are computed under a mask. With a padding
+// mode no input is absent: tiles at the borders fill their halo from the array.
 //
 // Macros (set by cupyconv/_kernels/depthwise_conv.py, read in depthwise_tile.cuh):
 //     ELEMENT     type of input, weight and output elements (scalar.cuh), a real floating type

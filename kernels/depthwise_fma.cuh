@@ -164,7 +164,7 @@ struct FmaMainloop {
             } else {
                 const bool masked = special && has_special_weight(p, weight);
                 if (TENSOR_CORES && !masked) continue;  // Tensor Cores have computed this strip
-                add_columns(sum, weight, input, strip, columns, masked);
+                add_columns(sum, weight, input, strip, columns, masked && !p.border);
             }
             store<SLIDE>(sum, strip, columns, count);
         }

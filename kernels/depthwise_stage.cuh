@@ -7,6 +7,8 @@
 //     ChunkProducer     cp.async copies of aligned 16-byte chunks, or of single elements
 //     (its registers)   single elements of two bytes, which cp.async cannot copy
 //     WordProducer      chunks that begin anywhere, shifted into aligned ones, for Tensor Cores
+//
+// Where the convolution has a padding mode, the places outside of the array are filled afterwards.
 #pragma once
 #include "depthwise_tile.cuh"
 
@@ -296,6 +298,32 @@ struct WeightProducer {
     }
 };
 
+// ---- borders ----
+
+// Puts what a border mode shows in the staged places outside of the array. A warp takes a line at a time: all of it, or
+// its ends. It stands apart, because it would take registers from the mainloop.
+__device__ __noinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile, int start) {
+    const int depth = int(p.axis[0].extent), height = int(p.axis[1].extent), width = int(p.axis[2].extent);
+    const int size_z = int(p.axis[0].taps.size_in), size_y = int(p.axis[1].taps.size_in);
+    const int size_x = int(p.axis[2].taps.size_in), first_x = tile.first(p, 2);
+    for (int line = threadIdx.x / 32; line < int(p.channels) * depth * height; line += WARPS) {
+        const int plane = quotient(line, p.per_extent[1]), channel = quotient(plane, p.per_extent[0]);
+        if (!tile.exists(p, 0, channel)) break;
+        const int y = line - plane * height, z = plane - channel * depth;
+        const int in_z = border_index(tile.first(p, 0) + z, size_z, p.border);
+        const int in_y = border_index(tile.first(p, 1) + y, size_y, p.border);
+        const bool inside = in_z == tile.first(p, 0) + z && in_y == tile.first(p, 1) + y;
+        const Element* const from = p.input + tile.sample * p.input_batch + (tile.channel + channel) * p.input_group +
+                                    in_z * p.axis[0].input + in_y * p.axis[1].input;
+        Element* const to = memory.inputs + start + channel * int(p.channel_pitch) + z * int(p.axis[0].pitch) +
+                            y * int(p.axis[1].pitch);
+        for (int x = threadIdx.x % 32; x < width; x += 32) {
+            const int in_x = border_index(first_x + x, size_x, p.border);
+            if (!inside || in_x != first_x + x) to[x] = from[in_x * p.axis[2].input];
+        }
+    }
+}
+
 // ---- the producer ----
 
 // Stages inputs and weights of a tile in the way that the arguments name.
@@ -343,6 +371,12 @@ struct Producer {
             mbarrier_wait(memory.lines_there, turn % 2);
         else
             copy_async_wait<0>();
-        return __syncthreads_or(special);
+        special = __syncthreads_or(special);
+        if (p.border && lines.tile.reaches_out(p)) {
+            stage_borders(p, memory, lines.tile, lines.start);
+            if (in_bulk()) async_proxy_fence();  // before the copies of the next tile
+            __syncthreads();
+        }
+        return special;
     }
 };

@@ -6,6 +6,7 @@
 //     depthwise_fma.cuh      mainloops of multiply-adds and their epilogue
 //     depthwise_mma.cuh      mainloop on Tensor Cores, its epilogue, exact recomputation
 #pragma once
+#include "border_modes.cuh"
 #include "division.cuh"
 #include "taps.cuh"
 
@@ -69,6 +70,7 @@ struct Arguments {
     int64 skew;      // elements from a chunk's begin to the first input of a line, for Tensor Cores
     int64 columns;   // threads along x
     int64 strips;    // strips in a phase of y
+    int64 border;    // a BorderMode
     int64 section;   // outputs of a section if the lines of a thread are sections of one line, else 0
     // From one line of a thread to the next: elements of the output, inputs along y and x, staged elements.
     int64 line_out, line_place[2], line_pitch;
@@ -124,6 +126,14 @@ struct Tile {
     // The input coordinate of the first staged input.
     __device__ int first(const Arguments& p, int a) const {
         return position[a] * int(p.axis[a].taps.step) + int(p.axis[a].low);
+    }
+    // True if inputs of the tile lie outside of the array.
+    __device__ bool reaches_out(const Arguments& p) const {
+        bool out = false;
+#pragma unroll
+        for (int a = 0; a < 3; ++a)
+            out |= first(p, a) < 0 || first(p, a) + int(p.axis[a].extent) > int(p.axis[a].taps.size_in);
+        return out;
     }
     __device__ bool exists(const Arguments& p, int tile_row, int tile_channel) const {
         return (row + tile_row < int(p.rows)) & (channel + tile_channel < int(p.groups));

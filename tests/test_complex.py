@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import cupyconv
 from backends import NumpyBackend, forced_backends
 from bounds import assert_same_bits
-from cupyconv import _complex, _paths
+from cupyconv import _chunks, _complex, _paths
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import choice, packed_weights
 from cupyconv._kernels.launches import TARGETS, Processor
@@ -49,7 +49,7 @@ dtype_pairs = st.sampled_from(
 def chunks_of_a_sample() -> Iterator[None]:
     """The planar copy of an input has one sample at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_complex, "_CHUNK_BYTES", 1)
+        patch.setattr(_chunks, "_CHUNK_BYTES", 1)
         forget(_complex)
         yield
     forget(_complex)
@@ -241,7 +241,7 @@ def test_all_input_channels_decide_on_the_scale(groups: int) -> None:
 @given(batch=st.integers(1, 2**20), sample_bytes=st.integers(1, 2**40))
 def test_chunks(batch: int, sample_bytes: int) -> None:
     """All samples in order, in at most 64 chunks unless samples are large."""
-    found = _complex.chunks(batch, min(sample_bytes, 2**26) if batch > 5000 else sample_bytes)
+    found = _chunks.chunks(batch, min(sample_bytes, 2**26) if batch > 5000 else sample_bytes)
     ends = [chunk.stop for chunk in found]
     assert [chunk.start for chunk in found] == [0, *ends[:-1]] and ends[-1] == batch
     sizes = {chunk.stop - chunk.start for chunk in found}

@@ -20,6 +20,7 @@ import numpy as np
 from .._axes import COMPARED_BATCH, nominal
 from .._geometry import ConvGeometry
 from . import (
+    borders,
     depthwise_conv,
     direct_conv,
     fused,
@@ -59,7 +60,7 @@ CONVOLUTIONS: tuple[Any, ...] = (
     streaming_conv,
     matrix_conv,
 )
-OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits)
+OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits, borders)
 
 # Kernels that multiply channels, by the names for the unfolded form, in which taps are channels.
 UNFOLDED: dict[str, tuple[Any, str]] = {
@@ -152,7 +153,11 @@ def plan_conv(
 
 
 def choose(geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor) -> Choice:
-    """Return which kernel runs a convolution, its plan, and why the others do not."""
+    """Return which kernel runs a convolution, its plan, and why the others do not.
+
+    A padding mode changes no plan: its kernel either stages the borders, or gets a padded copy.
+    """
+    geometry = replace(geometry, padding_mode=None)
     kernel = "direct" if _is_empty(geometry) else forced_kernel()
     return _choose(
         Question(geometry, dtype, precision, processor, forced=kernel is not None), kernel

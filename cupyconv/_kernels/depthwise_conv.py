@@ -28,7 +28,7 @@ from .depthwise_tiles import (
     layout_of,
 )
 from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
-from .members import CALL, Members, Template, axis_taps, parameter
+from .members import CALL, Members, Template, axis_taps, border_word, parameter
 from .memory import along_three_axes, staged_pitches
 from .question import LARGE, Question, Refusal, TiledPlan, not_one_channel
 
@@ -198,6 +198,7 @@ def _arguments(
         "skew": layout.low[2] % (CHUNK // layout.itemsize),
         "columns": layout.columns,
         "strips": layout.strips,
+        "border": border_word(geometry.padding_mode),
         "section": layout.section,
         **_lines_of_a_thread(layout, strides, line),
         **_reciprocals(layout, runs),

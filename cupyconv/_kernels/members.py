@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from .._arguments import PADDING_MODES
 from .._arrays import Array, Convolution
 from .._packing import Arguments, parameter_fields
 from .._taps import AxisTaps
@@ -111,6 +112,11 @@ def struct(value: Any) -> dict[str, Member]:
 def byte_words(values: Sequence[int], room: int) -> list[int]:
     """Return `values`, filled up with zeros to an array of `room` bytes, as words of eight."""
     return list(array("q", bytes(values) + bytes(room - len(values))))
+
+
+def border_word(padding_mode: str | None) -> int:
+    """Return the ``BorderMode`` of a padding mode."""
+    return 0 if padding_mode is None else 1 + PADDING_MODES.index(padding_mode)
 
 
 def axis_taps(axis: AxisTaps) -> Members:

@@ -1,0 +1,111 @@
+"""Copies with borders and their transpose: borders.cu pads an array, or folds a padded one back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._arrays import Array
+from .._geometry import ConvGeometry
+from .._packing import c_strides, long_reciprocal, strides_of, zero_padded
+from .launches import ELEMENTS, MAX_GRID, Instance, Launch, element
+from .members import CALL, Members, Template, border_word, parameter
+from .views import MAX_AXES
+
+if TYPE_CHECKING:
+    from .._device import Device
+
+SOURCES = ("borders.cu",)
+
+THREADS = 256
+_LANES = 32  # threads that share a line at the most
+
+# What `pad` moves for elements of a size; complex numbers may lie at addresses of their parts.
+_BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def _instance(function: str, dtype: str) -> Instance:
+    return Instance(SOURCES[0], function, (("ELEMENT", ELEMENTS[dtype]),))
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that calls can ask for on a target."""
+    for name in (*_BITS.values(), "complex64", "complex128"):
+        yield _instance("pad", name)
+    for name in ELEMENTS:
+        yield _instance("fold", name)
+
+
+def pad_launch(geometry: ConvGeometry, dtype: np.dtype) -> Launch:
+    """Return the launch of a padded copy of a convolution's input."""
+    name = dtype.name if dtype.kind == "c" else _BITS[dtype.itemsize]
+    return _launch(_instance("pad", name), geometry, geometry.padded_shape)
+
+
+def fold_launch(geometry: ConvGeometry, dtype: np.dtype) -> Launch:
+    """Return the launch that folds the padded result of a transposed convolution."""
+    return _launch(_instance("fold", element(dtype)), geometry, _shape(geometry))
+
+
+def _shape(geometry: ConvGeometry) -> tuple[int, ...]:
+    """Return the shape of the array that has the borders."""
+    return (*geometry.padded_shape[:2], *geometry.bordered_sizes)
+
+
+def _lanes(width: int) -> int:
+    """Return the threads that share a line: a power of two."""
+    return int(min(_LANES, 1 << (width - 1).bit_length()))
+
+
+def _launch(instance: Instance, geometry: ConvGeometry, shape: tuple[int, ...]) -> Launch:
+    *lines, width = shape
+    blocks = -(-math.prod(lines) * _lanes(width) // THREADS)
+    return Launch(instance, min(blocks, MAX_GRID), THREADS)
+
+
+def _template(
+    geometry: ConvGeometry, array: Array, bias: Array | None, result: tuple[int, ...]
+) -> Template:
+    """Return the arguments for an array; a call puts in both addresses and that of the bias."""
+    wide = geometry.padded_shape
+    before = (0, 0, *geometry.pads_before)
+    members: Members = {
+        "array": CALL,
+        "wide": CALL,
+        "bias": parameter(bias),
+        "mode": border_word(geometry.padding_mode),
+        "axes": len(wide),
+        "lines": math.prod(result[:-1]),
+        "lanes": _lanes(result[-1]),
+        "size": zero_padded(_shape(geometry), MAX_AXES),
+        "wide_size": zero_padded(wide, MAX_AXES),
+        "before": zero_padded(before, MAX_AXES),
+        "stride": zero_padded(strides_of(array), MAX_AXES),
+        "wide_stride": zero_padded(c_strides(wide), MAX_AXES),
+        "reciprocal": zero_padded([long_reciprocal(size) for size in result], MAX_AXES),
+    }
+    return Template(SOURCES[0], members)
+
+
+def bind_pad(geometry: ConvGeometry, data: Array, device: Device) -> Callable[[Array, Array], None]:
+    """Return a function that writes padded copies of arrays with the strides of `data`."""
+    template = _template(geometry, data, None, geometry.padded_shape)
+    run, address = device.launcher(pad_launch(geometry, data.dtype)), device.address
+    return lambda data, wide: run(template.fill(address(data), address(wide), 0))
+
+
+def bind_fold(
+    geometry: ConvGeometry, bias: Array | None, out: Array, device: Device
+) -> Callable[[Array, Array | None, Array], None]:
+    """Return a function that folds padded arrays to results with the strides of `out`."""
+    template = _template(geometry, out, bias, _shape(geometry))
+    run, address = device.launcher(fold_launch(geometry, out.dtype)), device.address
+
+    def fold(wide: Array, bias: Array | None, out: Array) -> None:
+        term = 0 if bias is None else address(bias)
+        run(template.fill(address(out), address(wide), term))
+
+    return fold

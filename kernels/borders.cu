@@ -17,82 +17,97 @@
 // Macros (set by cupyconv/_kernels/borders.py):
 //     ELEMENT   type of the array's elements (scalar.cuh); for `pad` any type of their size
 //
-// Launch: THREADS threads, any number of blocks. `lanes` neighbouring threads share a line of the result; lines are
-// taken in turn.
+// Launch: THREADS threads, any number of blocks. `lanes` neighbouring threads share a task: ROWS lines of COLUMNS times
+// as many elements of the result; tasks are taken in turn.
 
 #include "border_modes.cuh"
 #include "view.cuh"
 
 constexpr int THREADS = 256;
+constexpr int ROWS = 8, COLUMNS = 8;
 
 typedef ELEMENT Element;
 typedef accumulator_of<Element>::type Accumulator;
 
-// Axes in their order: samples, channels, then the spatial axes; the last one is x.
+// Axes in their order: samples, channels, then the spatial axes. The last one is x and the one before it is y, which
+// are the channels of a signal.
 struct Arguments {
     void* array;
     void* wide;
     Parameter bias;
     int64 mode;  // a BorderMode
-    int64 axes, lines, lanes;
+    int64 axes, tasks, lanes;
     int64 size[MAX_AXES], wide_size[MAX_AXES], before[MAX_AXES];
     int64 stride[MAX_AXES], wide_stride[MAX_AXES];  // in elements
-    int64 reciprocal[MAX_AXES];  // long reciprocals of the sizes of the result
+    // Of the result: tasks along an axis, which are positions but on y and x, and their long reciprocals.
+    int64 parts[MAX_AXES], reciprocal[MAX_AXES];
 };
 
-// The result's lines that a group of lanes takes.
-struct Lines {
+// Splits the last axis off the number of a task; returns the part of the axis.
+__device__ inline int64 take_part(int64& number, const Arguments& p, int axis) {
+    const int64 next = long_quotient(number, p.parts[axis], p.reciprocal[axis]), part = number - next * p.parts[axis];
+    number = next;
+    return part;
+}
+
+// The tasks of this thread's lanes, and its place in them.
+struct Tasks {
     int64 first, step, lane;
 
-    __device__ explicit Lines(const Arguments& p) {
-        const int64 groups = THREADS / p.lanes, group = threadIdx.x / p.lanes;
-        first = blockIdx.x * groups + group, step = gridDim.x * groups;
-        lane = threadIdx.x - group * p.lanes;
+    __device__ explicit Tasks(const Arguments& p) {
+        const int lanes = int(p.lanes), group = int(threadIdx.x) / lanes;
+        first = int64(blockIdx.x) * (THREADS / lanes) + group, step = int64(gridDim.x) * (THREADS / lanes);
+        lane = int(threadIdx.x) - group * lanes;
     }
 };
 
-// Splits the last position off a number that counts the lines of `size` along an axis.
-__device__ inline int64 take_position(int64& number, const int64 (&size)[MAX_AXES], const Arguments& p, int axis) {
-    const int64 next = long_quotient(number, size[axis], p.reciprocal[axis]), position = number - next * size[axis];
-    number = next;
-    return position;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant__ Arguments p) {
-    const int x_axis = int(p.axes) - 1;
-    const int64 width = p.wide_size[x_axis], size = p.size[x_axis], before = p.before[x_axis];
-    const Lines lines(p);
-    for (int64 line = lines.first; line < p.lines; line += lines.step) {
+    const int x_axis = int(p.axes) - 1, y_axis = x_axis - 1;
+    const int64 width = p.wide_size[x_axis], height = p.wide_size[y_axis];
+    const Tasks tasks(p);
+    for (int64 task = tasks.first; task < p.tasks; task += tasks.step) {
+        int64 rest = task;
+        const int64 first_x = take_part(rest, p, x_axis) * COLUMNS * p.lanes + tasks.lane;
+        const int64 first_y = take_part(rest, p, y_axis) * ROWS;
+        Element* const to = (Element*)p.wide + (rest * height + first_y) * width;
         const Element* from = (const Element*)p.array;
-        int64 rest = line;
-        for (int a = x_axis - 1; a >= 0; --a)
-            from += border_index(take_position(rest, p.wide_size, p, a) - p.before[a], p.size[a], p.mode) * p.stride[a];
-        Element* const to = (Element*)p.wide + line * width;
-#pragma unroll 4
-        for (int64 x = lines.lane; x < width; x += p.lanes)
-            to[x] = from[border_index(x - before, size, p.mode) * p.stride[x_axis]];
+        for (int a = y_axis - 1; a >= 0; --a)
+            from += border_index(take_part(rest, p, a) - p.before[a], p.size[a], p.mode) * p.stride[a];
+        for (int64 x = first_x; x < width && x < first_x + COLUMNS * p.lanes; x += p.lanes) {
+            const Element* const column =
+                from + border_index(x - p.before[x_axis], p.size[x_axis], p.mode) * p.stride[x_axis];
+            Element values[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r)
+                if (first_y + r < height)
+                    values[r] = column[border_index(first_y + r - p.before[y_axis], p.size[y_axis], p.mode) *
+                                       p.stride[y_axis]];
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r)
+                if (first_y + r < height) to[r * width + x] = values[r];
+        }
     }
 }
 
-// A line of the array: where it lies, its channel, and how many lines of the padded array it gathers.
-struct Line {
+// The places on all axes but y and x whose planes an element gathers, in row-major order.
+struct Planes {
     int64 number, out, channel, count;
 
-    __device__ Line(const Arguments& p, int64 number) : number(number), out(0), channel(0), count(1) {
-        for (int a = int(p.axes) - 2; a >= 0; --a) {
-            const int64 position = take_position(number, p.size, p, a);
+    // `number` counts the planes of the array.
+    __device__ Planes(const Arguments& p, int64 number) : number(number), out(0), channel(0), count(1) {
+        for (int a = int(p.axes) - 3; a >= 0; --a) {
+            const int64 position = take_part(number, p, a);
             out += position * p.stride[a];
             if (a == 1) channel = position;
             count *= Appearances(position, p.size[a], p.before[a], p.wide_size[a], p.mode).count;
         }
     }
 
-    // Where a gathered line begins in the padded array; they count in row-major order.
+    // Where a gathered plane begins.
     __device__ int64 gathered(const Arguments& p, int64 turn) const {
         int64 rest = number, from = 0;
-        for (int a = int(p.axes) - 2; a >= 0; --a) {
-            const int64 position = take_position(rest, p.size, p, a);
-            const Appearances places(position, p.size[a], p.before[a], p.wide_size[a], p.mode);
+        for (int a = int(p.axes) - 3; a >= 0; --a) {
+            const Appearances places(take_part(rest, p, a), p.size[a], p.before[a], p.wide_size[a], p.mode);
             const int64 next = turn / places.count;
             from += places.at(turn - next * places.count) * p.wide_stride[a];
             turn = next;
@@ -102,24 +117,36 @@ struct Line {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) fold(const __grid_constant__ Arguments p) {
-    const int x_axis = int(p.axes) - 1;
-    const int64 width = p.size[x_axis];
-    const Lines lines(p);
-    for (int64 number = lines.first; number < p.lines; number += lines.step) {
-        const Line line(p, number);
-        const int64 start = line.count ? line.gathered(p, 0) : 0;
-        const Accumulator bias =
-            p.bias.data ? load_parameter<Accumulator>(p.bias, line.channel) : zero<Accumulator>();
-        Element* const out = (Element*)p.array + line.out;
-        for (int64 x = lines.lane; x < width; x += p.lanes) {
-            const Appearances places(x, width, p.before[x_axis], p.wide_size[x_axis], p.mode);
-            Accumulator total = zero<Accumulator>();
-            for (int64 turn = 0; turn < line.count; ++turn) {
-                const Accumulator* const from =
-                    (const Accumulator*)p.wide + (turn ? line.gathered(p, turn) : start);
-                for (int64 i = 0; i < places.count; ++i) total = add(total, from[places.at(i)]);
+    const int x_axis = int(p.axes) - 1, y_axis = x_axis - 1;
+    const int64 width = p.size[x_axis], height = p.size[y_axis];
+    const Tasks tasks(p);
+    for (int64 task = tasks.first; task < p.tasks; task += tasks.step) {
+        int64 rest = task;
+        const int64 first_x = take_part(rest, p, x_axis) * COLUMNS * p.lanes + tasks.lane;
+        const int64 first_y = take_part(rest, p, y_axis) * ROWS;
+        const Planes planes(p, rest);
+        const int64 first_plane = planes.count ? planes.gathered(p, 0) : 0;
+        for (int64 x = first_x; x < width && x < first_x + COLUMNS * p.lanes; x += p.lanes) {
+            const Appearances across(x, width, p.before[x_axis], p.wide_size[x_axis], p.mode);
+#pragma unroll 4
+            for (int64 y = first_y; y < first_y + ROWS; ++y) {
+                if (y >= height) break;
+                const Appearances down(y, height, p.before[y_axis], p.wide_size[y_axis], p.mode);
+                Accumulator total = zero<Accumulator>();
+                for (int64 turn = 0; turn < planes.count; ++turn) {
+                    const int64 plane = turn ? planes.gathered(p, turn) : first_plane;
+                    for (int64 j = 0; j < down.count; ++j) {
+                        const Accumulator* const line =
+                            (const Accumulator*)p.wide + plane + down.at(j) * p.wide_stride[y_axis];
+                        for (int64 i = 0; i < across.count; ++i) total = add(total, line[across.at(i)]);
+                    }
+                }
+                const Accumulator bias =
+                    p.bias.data ? load_parameter<Accumulator>(p.bias, y_axis == 1 ? y : planes.channel)
+                                : zero<Accumulator>();
+                Element* const out = (Element*)p.array + planes.out + y * p.stride[y_axis];
+                out[x * p.stride[x_axis]] = narrow<Element>(add(total, bias));
             }
-            out[x * p.stride[x_axis]] = narrow<Element>(add(total, bias));
         }
     }
 }

@@ -300,26 +300,60 @@ struct WeightProducer {
 
 // ---- borders ----
 
-// Puts what a border mode shows in the staged places outside of the array. A warp takes a line at a time: all of it, or
-// its ends. It stands apart, because it would take registers from the mainloop.
+// Some of the staged positions of an axis: those inside of the array, those outside at both ends, or all.
+struct Positions {
+    int count, first, before_gap, gap;
+
+    __device__ int at(int number) const { return first + number + (number < before_gap ? 0 : gap); }
+};
+
+// The staged positions of an axis, from the first one's coordinate on.
+struct StagedAxis {
+    int first, size, extent, before, inside;
+
+    __device__ StagedAxis(const Arguments& p, const Tile& tile, int a)
+        : first(tile.first(p, a)), size(int(p.axis[a].taps.size_in)), extent(int(p.axis[a].extent)) {
+        const int end = size - first < extent ? size - first : extent;
+        before = first < 0 ? (-first < extent ? -first : extent) : 0;
+        inside = end > before ? end - before : 0;
+    }
+    __device__ Positions all() const { return {extent, 0, extent, 0}; }
+    __device__ Positions within() const { return {inside, before, inside, 0}; }
+    __device__ Positions outside() const { return {extent - inside, 0, before, inside}; }
+};
+
+// Puts what a border mode shows in the staged places outside of the array: whole planes, then lines of the other
+// planes, then the ends of the other lines. It stands apart, because it would take registers from the mainloop.
 __device__ __noinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile, int start) {
-    const int depth = int(p.axis[0].extent), height = int(p.axis[1].extent), width = int(p.axis[2].extent);
-    const int size_z = int(p.axis[0].taps.size_in), size_y = int(p.axis[1].taps.size_in);
-    const int size_x = int(p.axis[2].taps.size_in), first_x = tile.first(p, 2);
-    for (int line = threadIdx.x / 32; line < int(p.channels) * depth * height; line += WARPS) {
-        const int plane = quotient(line, p.per_extent[1]), channel = quotient(plane, p.per_extent[0]);
-        if (!tile.exists(p, 0, channel)) break;
-        const int y = line - plane * height, z = plane - channel * depth;
-        const int in_z = border_index(tile.first(p, 0) + z, size_z, p.border);
-        const int in_y = border_index(tile.first(p, 1) + y, size_y, p.border);
-        const bool inside = in_z == tile.first(p, 0) + z && in_y == tile.first(p, 1) + y;
-        const Element* const from = p.input + tile.sample * p.input_batch + (tile.channel + channel) * p.input_group +
-                                    in_z * p.axis[0].input + in_y * p.axis[1].input;
-        Element* const to = memory.inputs + start + channel * int(p.channel_pitch) + z * int(p.axis[0].pitch) +
-                            y * int(p.axis[1].pitch);
-        for (int x = threadIdx.x % 32; x < width; x += 32) {
-            const int in_x = border_index(first_x + x, size_x, p.border);
-            if (!inside || in_x != first_x + x) to[x] = from[in_x * p.axis[2].input];
+    constexpr int UNROLL = 4;  // elements that a thread loads at a time
+    const StagedAxis z(p, tile, 0), y(p, tile, 1), x(p, tile, 2);
+    const int left = int(p.groups) - tile.channel, channels = left < int(p.channels) ? left : int(p.channels);
+    const Element* const origin = p.input + tile.sample * p.input_batch + tile.channel * p.input_group;
+#pragma unroll 1
+    for (int part = 0; part < 3; ++part) {
+        const Positions planes = part == 0 ? z.outside() : z.within();
+        const Positions lines = part == 0 ? y.all() : part == 1 ? y.outside() : y.within();
+        const Positions places = part == 2 ? x.outside() : x.all();
+        const int count = channels * planes.count * lines.count * places.count;
+        for (int first = threadIdx.x; first < count; first += UNROLL * THREADS) {
+            Element values[UNROLL];
+            int to[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                int channel = first + u * THREADS < count ? first + u * THREADS : first;
+                const int at_x = places.at(take_rest(channel, places.count));
+                const int at_y = lines.at(take_rest(channel, lines.count));
+                const int at_z = planes.at(take_rest(channel, planes.count));
+                to[u] = start + channel * int(p.channel_pitch) + at_z * int(p.axis[0].pitch) +
+                        at_y * int(p.axis[1].pitch) + at_x;
+                values[u] = origin[channel * p.input_group +
+                                   border_index(z.first + at_z, z.size, p.border) * p.axis[0].input +
+                                   border_index(y.first + at_y, y.size, p.border) * p.axis[1].input +
+                                   border_index(x.first + at_x, x.size, p.border) * p.axis[2].input];
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u)
+                if (first + u * THREADS < count) memory.inputs[to[u]] = values[u];
         }
     }
 }

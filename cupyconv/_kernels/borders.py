@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SOURCES = ("borders.cu",)
 
 THREADS = 256
+ROWS, COLUMNS = 8, 8  # lines of a task, and elements of each of its threads along a line
 _LANES = 32  # threads that share a line at the most
 
 # What `pad` moves for elements of a size; complex numbers may lie at addresses of their parts.
@@ -42,12 +43,12 @@ def instances(target: str) -> Iterator[Instance]:
 def pad_launch(geometry: ConvGeometry, dtype: np.dtype) -> Launch:
     """Return the launch of a padded copy of a convolution's input."""
     name = dtype.name if dtype.kind == "c" else _BITS[dtype.itemsize]
-    return _launch(_instance("pad", name), geometry, geometry.padded_shape)
+    return _launch(_instance("pad", name), geometry.padded_shape)
 
 
 def fold_launch(geometry: ConvGeometry, dtype: np.dtype) -> Launch:
     """Return the launch that folds the padded result of a transposed convolution."""
-    return _launch(_instance("fold", element(dtype)), geometry, _shape(geometry))
+    return _launch(_instance("fold", element(dtype)), _shape(geometry))
 
 
 def _shape(geometry: ConvGeometry) -> tuple[int, ...]:
@@ -60,9 +61,14 @@ def _lanes(width: int) -> int:
     return int(min(_LANES, 1 << (width - 1).bit_length()))
 
 
-def _launch(instance: Instance, geometry: ConvGeometry, shape: tuple[int, ...]) -> Launch:
-    *lines, width = shape
-    blocks = -(-math.prod(lines) * _lanes(width) // THREADS)
+def _parts(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the tasks along each axis of a result."""
+    *others, height, width = shape
+    return (*others, -(-height // ROWS), -(-width // (COLUMNS * _lanes(width))))
+
+
+def _launch(instance: Instance, result: tuple[int, ...]) -> Launch:
+    blocks = -(-math.prod(_parts(result)) * _lanes(result[-1]) // THREADS)
     return Launch(instance, min(blocks, MAX_GRID), THREADS)
 
 
@@ -70,22 +76,22 @@ def _template(
     geometry: ConvGeometry, array: Array, bias: Array | None, result: tuple[int, ...]
 ) -> Template:
     """Return the arguments for an array; a call puts in both addresses and that of the bias."""
-    wide = geometry.padded_shape
-    before = (0, 0, *geometry.pads_before)
+    wide, parts = geometry.padded_shape, _parts(result)
     members: Members = {
         "array": CALL,
         "wide": CALL,
         "bias": parameter(bias),
         "mode": border_word(geometry.padding_mode),
         "axes": len(wide),
-        "lines": math.prod(result[:-1]),
+        "tasks": math.prod(parts),
         "lanes": _lanes(result[-1]),
         "size": zero_padded(_shape(geometry), MAX_AXES),
         "wide_size": zero_padded(wide, MAX_AXES),
-        "before": zero_padded(before, MAX_AXES),
+        "before": zero_padded((0, 0, *geometry.pads_before), MAX_AXES),
         "stride": zero_padded(strides_of(array), MAX_AXES),
         "wide_stride": zero_padded(c_strides(wide), MAX_AXES),
-        "reciprocal": zero_padded([long_reciprocal(size) for size in result], MAX_AXES),
+        "parts": zero_padded(parts, MAX_AXES),
+        "reciprocal": zero_padded([long_reciprocal(count) for count in parts], MAX_AXES),
     }
     return Template(SOURCES[0], members)
 

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 from . import _arguments as arguments
 from . import _shape_rules as rules
 from ._arguments import Pads
+from ._placement import Placement
 from ._shape_rules import MAX_RANK as MAX_RANK
 from ._shape_rules import Shape
 from ._taps import AxisTaps, conv_taps, conv_transpose_taps
@@ -87,6 +88,18 @@ class ConvGeometry:
         """Shape of that array with its padding, batch included."""
         channels = self.rows if self.transposed else self.channels
         return (self.batch, self.groups * channels, *self.padded_sizes)
+
+    @property
+    def placement(self) -> Placement:
+        """How that array lies in the padded one."""
+        lead, none = self.padded_shape[:2], (0, 0)
+        return Placement(
+            sizes=(*lead, *self.bordered_sizes),
+            padded=self.padded_shape,
+            before=(*none, *self.pads_before),
+            steps=(1,) * (2 + self.rank),
+            mode=self.padding_mode,
+        )
 
     @property
     def reaches_padding(self) -> bool:

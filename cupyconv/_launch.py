@@ -31,6 +31,7 @@ from ._kernels.question import Plan, Question, Refusal
 from ._kernels.views import placed
 from ._kernels.weight_gradient import WeightGradientPlan
 from ._packing import strides_of
+from ._placement import Placement
 from ._strides import ConvStrides, arranged, conv_strides
 
 
@@ -80,16 +81,16 @@ class KernelPath:
         return taken.kernel == "depthwise"
 
     def prepare_pad(
-        self, geometry: ConvGeometry, data: Array, times: int
+        self, placement: Placement, data: Array, times: int
     ) -> Callable[[Array, Array], None]:
         """Return a function that writes padded copies of arrays with the strides of `data`."""
-        return borders.bind_pad(geometry, data, self.device)
+        return borders.bind_pad(placement, data, self.device)
 
     def prepare_fold(
-        self, geometry: ConvGeometry, bias: Array | None, out: Array, times: int
+        self, placement: Placement, bias: Array | None, out: Array, times: int
     ) -> Callable[[Array, Array | None, Array], None]:
         """Return a function that folds padded results to arrays with the strides of `out`."""
-        return borders.bind_fold(geometry, bias, out, self.device)
+        return borders.bind_fold(placement, bias, out, self.device)
 
     def prepare_sum(self, shape: tuple[int, ...], out: Array) -> Callable[[Array, Array], None]:
         """Return a function that adds two arrays of this shape, which follow each other."""

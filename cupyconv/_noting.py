@@ -22,6 +22,7 @@ from ._kernels.weight_gradient import WeightGradientPlan
 from ._launch import KernelPath
 from ._least_work import LeastWork, least_work, pooled_share
 from ._packing import Arguments
+from ._placement import Placement
 from ._shape_rules import Shape
 from ._strides import ConvStrides
 
@@ -174,25 +175,25 @@ class NotingPath(KernelPath):
         return gradient
 
     def prepare_pad(
-        self, geometry: ConvGeometry, data: Array, times: int
+        self, placement: Placement, data: Array, times: int
     ) -> Callable[[Array, Array], None]:
         """Note padded copies of an input."""
-        padded = math.prod(geometry.padded_shape) * data.dtype.itemsize
-        self._note_copies("pad", geometry, data.nbytes + padded, times)
-        return super().prepare_pad(geometry, data, times)
+        padded = math.prod(placement.padded) * data.dtype.itemsize
+        self._note_copies("pad", placement, data.nbytes + padded, times)
+        return super().prepare_pad(placement, data, times)
 
     def prepare_fold(
-        self, geometry: ConvGeometry, bias: Array | None, out: Array, times: int
+        self, placement: Placement, bias: Array | None, out: Array, times: int
     ) -> Callable[[Array, Array | None, Array], None]:
         """Note that padded results are folded."""
-        padded = math.prod(geometry.padded_shape) * partial_dtype(out.dtype).itemsize
-        self._note_copies("fold", geometry, out.nbytes + padded, times)
-        return super().prepare_fold(geometry, bias, out, times)
+        padded = math.prod(placement.padded) * partial_dtype(out.dtype).itemsize
+        self._note_copies("fold", placement, out.nbytes + padded, times)
+        return super().prepare_fold(placement, bias, out, times)
 
-    def _note_copies(self, name: str, geometry: ConvGeometry, nbytes: int, times: int) -> None:
+    def _note_copies(self, name: str, placement: Placement, nbytes: int, times: int) -> None:
         if name not in self.kernels:
             self.kernels.append(name)
-            self.plans.append(f"{geometry.padding_mode} borders of {geometry.bordered_sizes}")
+            self.plans.append(f"{placement.mode or 'zero'} borders of {placement.sizes[2:]}")
         self.seconds += times * self._moved(nbytes)
 
     def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:

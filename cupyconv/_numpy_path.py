@@ -25,6 +25,7 @@ from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._numpy_filters import PARTIAL_TAPS, Axis, add_filtered
 from ._numpy_gradients import write_weight_gradient
 from ._numpy_products import by_parts, quiet
+from ._placement import Placement
 
 
 def _pairs(taps: Sequence[int], axes: Sequence[Axis]) -> tuple[Any, Any]:
@@ -121,31 +122,38 @@ def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
 # Borders ---------------------------------------------------------------------------------------
 
 
-def _segments(geometry: ConvGeometry) -> list[list[Segment]]:
+def _segments(placement: Placement) -> list[list[Segment]]:
     """Return the segments of each padded axis."""
-    sides = geometry.bordered_sizes, geometry.pads_before, geometry.padded_sizes
-    mode = str(geometry.padding_mode)
-    return [segments(*axis, mode) for axis in zip(*sides, strict=True)]
+    axes = placement.sizes, placement.before, placement.padded
+    return [segments(*axis, str(placement.mode)) for axis in zip(*axes, strict=True)]
 
 
-def _pad(axes: list[list[Segment]], data: np.ndarray, wide: np.ndarray) -> None:
-    first = data.ndim - len(axes)
-    for axis, found in enumerate(axes, first):
+def _inside(size: int, padded: int, before: int, step: int) -> tuple[slice, slice]:
+    """Return the elements of an axis that lie in a larger one, and their places."""
+    first, end = max(0, -(before // step)), min(size, (padded - 1 - before) // step + 1)
+    end = max(first, end)
+    start = before + first * step
+    return slice(first, end), slice(start, start + (end - first) * step, step)
+
+
+def _pad(placement: Placement, data: np.ndarray, wide: np.ndarray) -> None:
+    if placement.mode is None:
+        wide[...] = 0
+        axes = placement.sizes, placement.padded, placement.before, placement.steps
+        source, target = zip(*map(_inside, *axes), strict=True)
+        wide[target] = data[source]
+        return
+    for axis, found in enumerate(_segments(placement)):
         steps = [one.first + one.step * np.arange(one.stop - one.start) for one in found]
         data = np.take(data, np.concatenate(steps), axis)
     wide[...] = data
 
 
 @quiet
-def _fold(
-    axes: list[list[Segment]],
-    sizes: tuple[int, ...],
-    wide: np.ndarray,
-    bias: np.ndarray | None,
-    out: np.ndarray,
-) -> None:
-    first = wide.ndim - len(axes)
-    for axis, (found, size) in enumerate(zip(axes, sizes, strict=True), first):
+def _fold(placement: Placement, wide: np.ndarray, bias: np.ndarray | None, out: np.ndarray) -> None:
+    for axis, (found, size) in enumerate(zip(_segments(placement), placement.sizes, strict=True)):
+        if size == placement.padded[axis] and not placement.before[axis]:
+            continue
         lines = np.moveaxis(wide, axis, 0)
         total = np.zeros((size, *lines.shape[1:]), wide.dtype)
         for segment in found:
@@ -155,7 +163,7 @@ def _fold(
             total[segment.elements] += part[::-1] if segment.step < 0 else part
         wide = np.moveaxis(total, 0, axis)
     if bias is not None:
-        wide += bias.astype(wide.dtype).reshape(-1, *(1,) * len(axes))
+        wide = wide + bias.astype(wide.dtype).reshape(-1, *(1,) * (wide.ndim - 2))
     out[...] = wide
 
 
@@ -234,16 +242,16 @@ class NumpyPath:
         return False
 
     def prepare_pad(
-        self, geometry: ConvGeometry, data: np.ndarray, times: int
+        self, placement: Placement, data: np.ndarray, times: int
     ) -> Callable[[np.ndarray, np.ndarray], None]:
         """Return a function that writes padded copies."""
-        return partial(_pad, _segments(geometry))
+        return partial(_pad, placement)
 
     def prepare_fold(
-        self, geometry: ConvGeometry, bias: np.ndarray | None, out: np.ndarray, times: int
+        self, placement: Placement, bias: np.ndarray | None, out: np.ndarray, times: int
     ) -> Callable[[np.ndarray, np.ndarray | None, np.ndarray], None]:
         """Return a function that adds what lies in the padding to the elements that it shows."""
-        return partial(_fold, _segments(geometry), geometry.bordered_sizes)
+        return partial(_fold, placement)
 
     def prepare_sum(
         self, shape: tuple[int, ...], out: np.ndarray

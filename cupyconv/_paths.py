@@ -13,6 +13,7 @@ from ._arrays import Array, Blueprint, Convolution, Fused, WeightGradient, is_cu
 from ._device import CupyDevice
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import KernelPath
+from ._placement import Placement
 
 
 class Path(Protocol):
@@ -37,12 +38,12 @@ class Path(Protocol):
         """Return whether `prepare` takes a geometry with its padding mode."""
 
     def prepare_pad(
-        self, geometry: ConvGeometry, data: Array, times: int
+        self, placement: Placement, data: Array, times: int
     ) -> Callable[[Array, Array], None]:
         """Return a function that writes padded copies of arrays with the layout of `data`."""
 
     def prepare_fold(
-        self, geometry: ConvGeometry, bias: Array | None, out: Array, times: int
+        self, placement: Placement, bias: Array | None, out: Array, times: int
     ) -> Callable[[Array, Array | None, Array], None]:
         """Return a function that folds padded results to arrays with the layout of `out`.
 

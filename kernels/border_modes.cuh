@@ -31,6 +31,16 @@ __device__ inline Int border_index(Int position, Int size, int64 mode) {
     return period - rest - (mode == SYMMETRIC ? 1 : 0);
 }
 
+// The index of the element that lies at `position`, where elements are `step` apart; -1 if none lies there. A mode shows
+// elements everywhere, side by side.
+__device__ inline int64 placed_index(int64 position, int64 size, int64 step, int64 mode) {
+    if (mode) return border_index(position, size, mode);
+    if (position < 0 || position >= size * step) return -1;
+    if (step == 1) return position;
+    const int64 index = position / step;
+    return index * step == position ? index : -1;
+}
+
 // The positions of a padded axis that show one element, in ascending order. Every second one is a period apart.
 struct Appearances {
     int64 first, next, period, count;

@@ -3,8 +3,8 @@
 //     pad     wide[n, c, j] = array[n, c, i(j)]
 //     fold    array[n, c, i] = bias[c] + sum over all j with i(j) = i of wide[n, c, j]
 //
-// where i(j) is the element that a border mode shows at position j of a padded axis (border_modes.cuh); each spatial
-// axis has pads of its own. A sum runs over z, y and x in ascending order, and is rounded once.
+// where i(j) is the element that a border mode shows at position j of a padded axis (border_modes.cuh); each axis has
+// pads of its own. Without a mode, `pad` puts elements `step` apart and zeros everywhere else. A sum runs over z, y and x in ascending order, and is rounded once.
 //
 //               before                        after
 //     wide    | 2   1 | 0   1   2   3   4   | 3   2 |      reflect
@@ -37,7 +37,7 @@ struct Arguments {
     Parameter bias;
     int64 mode;  // a BorderMode
     int64 axes, tasks, lanes;
-    int64 size[MAX_AXES], wide_size[MAX_AXES], before[MAX_AXES];
+    int64 size[MAX_AXES], wide_size[MAX_AXES], before[MAX_AXES], step[MAX_AXES];
     int64 stride[MAX_AXES], wide_stride[MAX_AXES];  // in elements
     // Of the result: tasks along an axis, which are positions but on y and x, and their long reciprocals.
     int64 parts[MAX_AXES], reciprocal[MAX_AXES];
@@ -61,6 +61,11 @@ struct Tasks {
     }
 };
 
+// The element at a position of the padded array.
+__device__ inline int64 element_at(const Arguments& p, int axis, int64 position) {
+    return placed_index(position - p.before[axis], p.size[axis], p.step[axis], p.mode);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant__ Arguments p) {
     const int x_axis = int(p.axes) - 1, y_axis = x_axis - 1;
     const int64 width = p.wide_size[x_axis], height = p.wide_size[y_axis];
@@ -71,17 +76,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant_
         const int64 first_y = take_part(rest, p, y_axis) * ROWS;
         Element* const to = (Element*)p.wide + (rest * height + first_y) * width;
         const Element* from = (const Element*)p.array;
-        for (int a = y_axis - 1; a >= 0; --a)
-            from += border_index(take_part(rest, p, a) - p.before[a], p.size[a], p.mode) * p.stride[a];
+        bool present = true;
+        for (int a = y_axis - 1; a >= 0; --a) {
+            const int64 index = element_at(p, a, take_part(rest, p, a));
+            present &= index >= 0;
+            from += index * p.stride[a];
+        }
         for (int64 x = first_x; x < width && x < first_x + COLUMNS * p.lanes; x += p.lanes) {
-            const Element* const column =
-                from + border_index(x - p.before[x_axis], p.size[x_axis], p.mode) * p.stride[x_axis];
+            const int64 column = element_at(p, x_axis, x);
             Element values[ROWS];
 #pragma unroll
-            for (int r = 0; r < ROWS; ++r)
-                if (first_y + r < height)
-                    values[r] = column[border_index(first_y + r - p.before[y_axis], p.size[y_axis], p.mode) *
-                                       p.stride[y_axis]];
+            for (int r = 0; r < ROWS; ++r) {
+                values[r] = Element();
+                const int64 line = present && column >= 0 && first_y + r < height ? element_at(p, y_axis, first_y + r) : -1;
+                if (line >= 0) values[r] = from[line * p.stride[y_axis] + column * p.stride[x_axis]];
+            }
 #pragma unroll
             for (int r = 0; r < ROWS; ++r)
                 if (first_y + r < height) to[r * width + x] = values[r];

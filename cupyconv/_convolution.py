@@ -19,6 +19,7 @@ def conv(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -103,7 +104,8 @@ def conv(
     array([[-2., -2., -2.]])
     """
     options = (stride, padding, dilation, groups, None, padding_mode)
-    return convolve("conv", _geometry.conv, (input, weight, bias), options, precision, out)
+    operands = input, weight, bias
+    return convolve("conv", _geometry.conv, operands, options, precision, out, method=method)
 
 
 @readable
@@ -116,6 +118,7 @@ def conv1d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -150,7 +153,8 @@ def conv1d(
     array([[3., 6., 9., 7.]])
     """
     options = (stride, padding, dilation, groups, 1, padding_mode)
-    return convolve("conv1d", _geometry.conv, (input, weight, bias), options, precision, out)
+    operands = input, weight, bias
+    return convolve("conv1d", _geometry.conv, operands, options, precision, out, method=method)
 
 
 @readable
@@ -163,6 +167,7 @@ def conv2d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -199,7 +204,8 @@ def conv2d(
             [0., 0.]]])
     """
     options = (stride, padding, dilation, groups, 2, padding_mode)
-    return convolve("conv2d", _geometry.conv, (input, weight, bias), options, precision, out)
+    operands = input, weight, bias
+    return convolve("conv2d", _geometry.conv, operands, options, precision, out, method=method)
 
 
 @readable
@@ -212,6 +218,7 @@ def conv3d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -246,7 +253,8 @@ def conv3d(
     (1, 5, 2, 1, 1)
     """
     options = (stride, padding, dilation, groups, 3, padding_mode)
-    return convolve("conv3d", _geometry.conv, (input, weight, bias), options, precision, out)
+    operands = input, weight, bias
+    return convolve("conv3d", _geometry.conv, operands, options, precision, out, method=method)
 
 
 @readable
@@ -261,6 +269,7 @@ def conv_transpose(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -366,7 +375,9 @@ def conv_transpose(
     """
     options = (stride, padding, output_padding, groups, dilation, None, output_size, padding_mode)
     operands = input, weight, bias
-    return convolve("conv_transpose", _geometry.conv_transpose, operands, options, precision, out)
+    return convolve(
+        "conv_transpose", _geometry.conv_transpose, operands, options, precision, out, method=method
+    )
 
 
 @readable
@@ -381,6 +392,7 @@ def conv_transpose1d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -422,7 +434,15 @@ def conv_transpose1d(
     """
     options = (stride, padding, output_padding, groups, dilation, 1, output_size, padding_mode)
     operands = input, weight, bias
-    return convolve("conv_transpose1d", _geometry.conv_transpose, operands, options, precision, out)
+    return convolve(
+        "conv_transpose1d",
+        _geometry.conv_transpose,
+        operands,
+        options,
+        precision,
+        out,
+        method=method,
+    )
 
 
 @readable
@@ -437,6 +457,7 @@ def conv_transpose2d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -477,7 +498,15 @@ def conv_transpose2d(
     """
     options = (stride, padding, output_padding, groups, dilation, 2, output_size, padding_mode)
     operands = input, weight, bias
-    return convolve("conv_transpose2d", _geometry.conv_transpose, operands, options, precision, out)
+    return convolve(
+        "conv_transpose2d",
+        _geometry.conv_transpose,
+        operands,
+        options,
+        precision,
+        out,
+        method=method,
+    )
 
 
 @readable
@@ -492,6 +521,7 @@ def conv_transpose3d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -530,7 +560,15 @@ def conv_transpose3d(
     """
     options = (stride, padding, output_padding, groups, dilation, 3, output_size, padding_mode)
     operands = input, weight, bias
-    return convolve("conv_transpose3d", _geometry.conv_transpose, operands, options, precision, out)
+    return convolve(
+        "conv_transpose3d",
+        _geometry.conv_transpose,
+        operands,
+        options,
+        precision,
+        out,
+        method=method,
+    )
 
 
 @readable
@@ -542,6 +580,7 @@ def depthwise_conv2d(
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -583,4 +622,12 @@ def depthwise_conv2d(
     """
     options = (stride, padding, dilation, 2, padding_mode)
     operands = input, weight, bias
-    return convolve("depthwise_conv2d", _geometry.depthwise_conv, operands, options, precision, out)
+    return convolve(
+        "depthwise_conv2d",
+        _geometry.depthwise_conv,
+        operands,
+        options,
+        precision,
+        out,
+        method=method,
+    )

@@ -69,6 +69,11 @@ class ConvGeometry:
         return (self.batch, *shape) if self.batched else shape
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no output has a product."""
+        return 0 in (self.batch, self.channels, *(axis.size_in for axis in self.axes))
+
+    @property
     def bordered_sizes(self) -> Shape:
         """Spatial sizes of the array that `padding_mode` continues: the long side."""
         return tuple(axis.size_out if self.transposed else axis.size_in for axis in self.axes)
@@ -134,8 +139,7 @@ def _with_borders(
             f"{name}: padding_mode={padding_mode!r} must have at least one position to continue on "
             f"each axis, got spatial sizes {geometry.bordered_sizes} with padding={padding}"
         )
-    inputs = geometry.batch * geometry.channels * math.prod(axis.size_in for axis in geometry.axes)
-    if not inputs or not geometry.reaches_padding:
+    if geometry.is_empty or not geometry.reaches_padding:
         return geometry
     return replace(geometry, padding_mode=padding_mode)
 

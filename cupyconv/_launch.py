@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from . import _complex
 from ._arrays import Array, Convolution, Fused, WeightGradient, floating
 from ._device import Device
+from ._fft import spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._kernels import (
     borders,
@@ -21,6 +23,7 @@ from ._kernels import (
     fused,
     max_pool2d,
     normalize,
+    spectra,
     sum_splits,
     weight_gradient,
 )
@@ -98,6 +101,44 @@ class KernelPath:
         run = self.device.launcher(sum_splits.launch(out.dtype, math.prod(shape)))
         address = self.device.address
         return lambda terms, out: run(template.fill(address(terms), address(out), 0))
+
+    def spectrum(
+        self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
+    ) -> Array:
+        """Return the spectrum of an array, or of the conjugate one, in a larger one.
+
+        The larger array is transformed in its own memory, where lines of real numbers have room for
+        the last frequency.
+        """
+        array = self.device.cast(array, dtype)
+        if conjugate and dtype.kind == "c":
+            array = self.device.conjugate(array)
+        shape, lengths = placement.padded, placement.padded[3:]
+        memory = self.spectra(shape, dtype)
+        lines = memory.view(dtype)
+        borders.bind_pad(replace(placement, padded=lines.shape), array, self.device)(array, lines)
+        self.device.transform(memory, lengths, dtype, inverse=False)
+        return memory
+
+    def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return memory for the spectra of arrays of a shape."""
+        frequencies = spectrum_lengths(shape[3:], dtype)
+        return self.device.workspace(
+            (*shape[:3], *frequencies), np.result_type(dtype, np.complex64)
+        )
+
+    def multiply(self, a: Array, b: Array, out: Array, scale: float, adds: bool) -> None:
+        """Write or add the product of spectra to `out`."""
+        spectra.run(a, b, out, scale, adds, self.device)
+
+    def values(self, spectrum: Array, lengths: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return the arrays of spectra, without their scale, in the same memory."""
+        self.device.transform(spectrum, lengths, dtype, inverse=True)
+        return spectrum.view(dtype)[..., : lengths[-1]]
+
+    def write(self, values: Array, bias: Array | None, out: Array) -> None:
+        """Write values to `out`, with a bias that is broadcast to them."""
+        self.device.write(values, bias, out)
 
     def prepare_weight_gradient(
         self,

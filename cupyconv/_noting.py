@@ -36,6 +36,7 @@ class Notebook:
         self.workspaces = 0  # bytes
         self.most = 0
         self.copies = 0  # of the parts of complex numbers
+        self.transforms = 0
         self.copied = 0  # bytes that they read and write
 
     def processor(self) -> Processor:
@@ -65,6 +66,17 @@ class Notebook:
         """Note the copy of the parts of complex numbers."""
         self.copies += 1
         self.copied += array.nbytes + real.nbytes + imag.nbytes
+
+    def conjugate(self, array: Array) -> Array:
+        """Return what stands for the conjugate numbers."""
+        return self.workspace(array.shape, array.dtype)
+
+    def transform(self, spectrum: Array, lengths: Shape, dtype: np.dtype, inverse: bool) -> None:
+        """Note a transform."""
+        self.transforms += 1
+
+    def write(self, values: Array, bias: Array | None, out: Array) -> None:
+        """Write nothing."""
 
     def load(self, launches: Iterable[Launch]) -> None:
         """Load nothing."""

@@ -19,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from . import _numpy_fft
 from ._arrays import Convolution, WeightGradient, accumulator
 from ._borders import Segment, segments
+from ._fft import spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._numpy_filters import PARTIAL_TAPS, Axis, add_filtered
 from ._numpy_gradients import write_weight_gradient
@@ -258,6 +260,36 @@ class NumpyPath:
     ) -> Callable[[np.ndarray, np.ndarray], None]:
         """Return a function that adds two arrays of this shape, which follow each other."""
         return _add_both
+
+    def spectrum(
+        self, array: np.ndarray, placement: Placement, dtype: np.dtype, conjugate: bool
+    ) -> np.ndarray:
+        """Return the spectrum of an array, or of the conjugate one, in a larger one."""
+        array = self.cast(array, dtype)
+        wide = np.empty(placement.padded, dtype)
+        _pad(placement, array.conj() if conjugate else array, wide)
+        return _numpy_fft.forward(wide, wide.ndim - 3, dtype)
+
+    def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return memory for the spectra of arrays of a shape."""
+        lead, lengths = shape[:3], shape[3:]
+        frequencies = spectrum_lengths(lengths, dtype)
+        return np.empty((*lead, *frequencies), np.result_type(dtype, np.complex64))
+
+    def multiply(
+        self, a: np.ndarray, b: np.ndarray, out: np.ndarray, scale: float, adds: bool
+    ) -> None:
+        """Write or add the product of spectra to `out`."""
+        _numpy_fft.multiply(a, b, out, scale, adds)
+
+    def values(self, spectrum: np.ndarray, lengths: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return the arrays of spectra, without their scale."""
+        return _numpy_fft.inverse(spectrum, lengths, dtype)
+
+    @quiet
+    def write(self, values: np.ndarray, bias: np.ndarray | None, out: np.ndarray) -> None:
+        """Write values to `out`, with a bias that is broadcast to them."""
+        out[...] = values if bias is None else values + bias.astype(values.dtype)
 
     def prepare_weight_gradient(
         self,

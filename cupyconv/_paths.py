@@ -53,6 +53,29 @@ class Path(Protocol):
     def prepare_sum(self, shape: tuple[int, ...], out: Array) -> Callable[[Array, Array], None]:
         """Return a function that adds two arrays of this shape, which follow each other."""
 
+    def spectrum(
+        self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
+    ) -> Array:
+        """Return the spectrum of an array, or of the conjugate one, in a larger one.
+
+        The first three axes are not transformed. Real arrays have half of a spectrum.
+        """
+
+    def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return memory for the spectra of arrays of a shape."""
+
+    def multiply(self, a: Array, b: Array, out: Array, scale: float, adds: bool) -> None:
+        """Write or add a scaled product of spectra ``(g, i, k, *f)`` and ``(g, k, j, *f)``.
+
+        The first factor is conjugated, and the sum runs over k.
+        """
+
+    def values(self, spectrum: Array, lengths: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return the arrays of spectra, without their scale, perhaps in the same memory."""
+
+    def write(self, values: Array, bias: Array | None, out: Array) -> None:
+        """Write values to `out`, with a bias that is broadcast to them."""
+
     def prepare_weight_gradient(
         self,
         geometry: ConvGeometry,

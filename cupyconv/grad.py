@@ -36,6 +36,7 @@ def conv_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -116,7 +117,9 @@ def conv_input(
     operands = grad_output, weight, None
     options = (input_size, stride, padding, dilation, groups, None, padding_mode)
     describe = geometry.conv_input
-    return convolve("conv_input", describe, operands, options, precision, out, INPUT_GRADIENT)
+    return convolve(
+        "conv_input", describe, operands, options, precision, out, INPUT_GRADIENT, method
+    )
 
 
 @readable
@@ -129,6 +132,7 @@ def conv1d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -171,7 +175,9 @@ def conv1d_input(
     operands = grad_output, weight, None
     options = (input_size, stride, padding, dilation, groups, 1, padding_mode)
     describe = geometry.conv_input
-    return convolve("conv1d_input", describe, operands, options, precision, out, INPUT_GRADIENT)
+    return convolve(
+        "conv1d_input", describe, operands, options, precision, out, INPUT_GRADIENT, method
+    )
 
 
 @readable
@@ -184,6 +190,7 @@ def conv2d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -224,7 +231,9 @@ def conv2d_input(
     operands = grad_output, weight, None
     options = (input_size, stride, padding, dilation, groups, 2, padding_mode)
     describe = geometry.conv_input
-    return convolve("conv2d_input", describe, operands, options, precision, out, INPUT_GRADIENT)
+    return convolve(
+        "conv2d_input", describe, operands, options, precision, out, INPUT_GRADIENT, method
+    )
 
 
 @readable
@@ -237,6 +246,7 @@ def conv3d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -277,7 +287,9 @@ def conv3d_input(
     operands = grad_output, weight, None
     options = (input_size, stride, padding, dilation, groups, 3, padding_mode)
     describe = geometry.conv_input
-    return convolve("conv3d_input", describe, operands, options, precision, out, INPUT_GRADIENT)
+    return convolve(
+        "conv3d_input", describe, operands, options, precision, out, INPUT_GRADIENT, method
+    )
 
 
 @readable
@@ -290,6 +302,7 @@ def conv_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -369,7 +382,9 @@ def conv_weight(
     operands = input, grad_output, None
     options = (weight_size, stride, padding, dilation, groups, None, padding_mode)
     describe = geometry.conv_weight
-    return convolve("conv_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
+    return convolve(
+        "conv_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT, method
+    )
 
 
 @readable
@@ -382,6 +397,7 @@ def conv1d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -422,7 +438,9 @@ def conv1d_weight(
     operands = input, grad_output, None
     options = (weight_size, stride, padding, dilation, groups, 1, padding_mode)
     describe = geometry.conv_weight
-    return convolve("conv1d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
+    return convolve(
+        "conv1d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT, method
+    )
 
 
 @readable
@@ -435,6 +453,7 @@ def conv2d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -478,7 +497,9 @@ def conv2d_weight(
     operands = input, grad_output, None
     options = (weight_size, stride, padding, dilation, groups, 2, padding_mode)
     describe = geometry.conv_weight
-    return convolve("conv2d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
+    return convolve(
+        "conv2d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT, method
+    )
 
 
 @readable
@@ -491,6 +512,7 @@ def conv3d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -532,4 +554,6 @@ def conv3d_weight(
     operands = input, grad_output, None
     options = (weight_size, stride, padding, dilation, groups, 3, padding_mode)
     describe = geometry.conv_weight
-    return convolve("conv3d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
+    return convolve(
+        "conv3d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT, method
+    )

@@ -31,6 +31,7 @@ from . import (
     normalize,
     plain_conv,
     row_blocks,
+    spectra,
     streaming_conv,
     sum_splits,
     sums,
@@ -60,7 +61,7 @@ CONVOLUTIONS: tuple[Any, ...] = (
     streaming_conv,
     matrix_conv,
 )
-OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits, borders)
+OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits, borders, spectra)
 
 # Kernels that multiply channels, by the names for the unfolded form, in which taps are channels.
 UNFOLDED: dict[str, tuple[Any, str]] = {

@@ -235,6 +235,35 @@ class EmulatedDevice:
             assert memory is not None
             memory.write(part)
 
+    def conjugate(self, array: np.ndarray) -> np.ndarray:
+        return array.conj()
+
+    def transform(
+        self, spectrum: np.ndarray, lengths: tuple[int, ...], dtype: np.dtype[Any], inverse: bool
+    ) -> None:
+        """Transform by NumPy, in place; lines of real numbers have room for the last frequency."""
+        axes, lines = tuple(range(-len(lengths), 0)), spectrum.view(dtype)
+        if dtype.kind == "c":
+            spectrum[...] = (
+                np.fft.ifftn(spectrum, axes=axes, norm="forward")
+                if inverse
+                else np.fft.fftn(spectrum, axes=axes)
+            )
+        elif inverse:
+            lines[..., : lengths[-1]] = np.fft.irfftn(spectrum, lengths, axes, norm="forward")
+        else:
+            spectrum[...] = np.fft.rfftn(lines[..., : lengths[-1]], axes=axes)
+        memory = self._memory(spectrum)
+        assert memory is not None
+        memory.write(spectrum)
+
+    def write(self, values: np.ndarray, bias: np.ndarray | None, out: np.ndarray) -> None:
+        """Write values by NumPy."""
+        out[...] = values if bias is None else values + bias.astype(values.dtype)
+        memory = self._memory(out)
+        if memory is not None:
+            memory.write(out)
+
     def load(self, launches: Iterable[Launch]) -> None:
         pass
 

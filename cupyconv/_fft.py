@@ -1,0 +1,345 @@
+"""Convolutions and gradients by FFT: products of spectra in the place of sums over taps.
+
+Along one axis, let ``v`` be the input with its padding, or with zeros between its elements where
+the convolution is a transposed one. In both directions a dense result is a correlation,
+
+    z[p] = sum over k of v[p + k*dilation] * w[k]
+
+of which a strided convolution takes every ``stride``-th value. The spectrum of ``z`` is the product
+of the one of ``v`` and the conjugate one of ``w``, summed over input channels. Where spectra of the
+whole array would take too much memory, samples, output channels and then the axes are divided
+(overlap-save): a block of outputs needs the inputs of the block and of the taps beyond it.
+
+The gradient with respect to the weight is the correlation of the input with ``grad_output``, summed
+over the samples, at the places of the taps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._arrays import Array, Convolution, WeightGradient
+from ._geometry import ConvGeometry
+from ._placement import Placement
+from ._shape_rules import Shape
+
+if TYPE_CHECKING:
+    from ._paths import Path
+
+_MOST_AXES = 3  # of cuFFT's transforms
+_FACTORS = 2, 3, 5, 7  # of lengths whose transforms are fast
+_SPARE_BYTES = 256 << 20  # that spectra may take beside twice the arrays
+
+
+def work_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype of the transformed arrays for a result of `dtype`."""
+    return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+
+
+@lru_cache(maxsize=4096)
+def fast_length(least: int) -> int:
+    """Return the smallest even number from `least` on that has no factor above 7."""
+    length = max(2, least + least % 2)
+    while True:
+        rest = length
+        for factor in _FACTORS:
+            while rest % factor == 0:
+                rest //= factor
+        if rest == 1:
+            return length
+        length += 2
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a correlation.
+
+    Attributes
+    ----------
+    size, before, step : int
+        Elements of the input, the place of the first one, and places from one to the next.
+    kernel, dilation : int
+        Taps, and places from one to the next.
+    outputs, stride : int
+        Outputs, and places from one to the next.
+    """
+
+    size: int
+    before: int
+    step: int
+    kernel: int
+    dilation: int
+    outputs: int
+    stride: int
+
+    @property
+    def reach(self) -> int:
+        """Places from the first to the last tap, both included."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    def length(self, outputs: int) -> int:
+        """Return the length of the transform for a block of so many outputs."""
+        return fast_length((outputs - 1) * self.stride + self.reach)
+
+
+def axes_of(geometry: ConvGeometry) -> tuple[Axis, ...]:
+    """Return the axes of a convolution or of a transposed one as axes of a correlation."""
+    found = []
+    steps = zip(
+        geometry.axes, geometry.stride, geometry.dilation, geometry.pads_before, strict=True
+    )
+    for axis, stride, dilation, pad in steps:
+        if geometry.transposed:
+            before, apart, every = (axis.kernel - 1) * dilation - pad, stride, 1
+        else:
+            before, apart, every = pad, 1, stride
+        found.append(Axis(axis.size_in, before, apart, axis.kernel, dilation, axis.size_out, every))
+    return tuple(found)
+
+
+def spectrum_lengths(lengths: Sequence[int], dtype: np.dtype) -> Shape:
+    """Return the frequencies of each axis: the last one of real arrays has half of them."""
+    *others, last = lengths
+    return (*others, last if dtype.kind == "c" else last // 2 + 1)
+
+
+def _spectrum_bytes(lengths: Sequence[int], dtype: np.dtype) -> int:
+    frequencies = math.prod(spectrum_lengths(lengths, dtype))
+    return frequencies * dtype.itemsize * (1 if dtype.kind == "c" else 2)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What is transformed at a time: samples, output channels, and outputs of each axis."""
+
+    samples: int
+    rows: int
+    outputs: Shape
+
+    def lengths(self, axes: Sequence[Axis]) -> Shape:
+        """Return the lengths of the transforms."""
+        return tuple(axis.length(count) for axis, count in zip(axes, self.outputs, strict=True))
+
+    def workspace(self, geometry: ConvGeometry, axes: Sequence[Axis], dtype: np.dtype) -> int:
+        """Return the bytes of three spectra, and of as much for each kind of transform."""
+        one = _spectrum_bytes(self.lengths(axes), dtype)
+        weights = geometry.groups * self.rows * geometry.channels
+        inputs = geometry.groups * self.samples * geometry.channels
+        results = geometry.groups * self.samples * self.rows
+        return one * (weights + inputs + 2 * results + sum({weights, inputs}))
+
+    def halved(self, axes: Sequence[Axis]) -> Tile | None:
+        """Return a smaller tile, or None if blocks would hardly exceed the kernel."""
+        if self.samples > 1 or self.rows > 1:
+            if self.samples >= self.rows:
+                return replace(self, samples=-(-self.samples // 2))
+            return replace(self, rows=-(-self.rows // 2))
+        sizes = [
+            count * axis.stride / axis.reach for axis, count in zip(axes, self.outputs, strict=True)
+        ]
+        longest = max(range(len(sizes)), key=sizes.__getitem__)
+        if sizes[longest] <= 1 or self.outputs[longest] == 1:
+            return None
+        outputs = list(self.outputs)
+        outputs[longest] = -(-outputs[longest] // 2)
+        return replace(self, outputs=tuple(outputs))
+
+
+@lru_cache(maxsize=4096)
+def tile_of(geometry: ConvGeometry, dtype: np.dtype, arrays: int) -> Tile:
+    """Return the largest tile whose spectra fit beside arrays of so many bytes."""
+    axes, most = axes_of(geometry), 2 * arrays + _SPARE_BYTES
+    tile = Tile(geometry.batch, geometry.rows, tuple(axis.outputs for axis in axes))
+    while tile.workspace(geometry, axes, work_dtype(dtype)) > most or (
+        math.prod(tile.lengths(axes)) >= 2**31
+    ):
+        smaller = tile.halved(axes)
+        if smaller is None:
+            break
+        tile = smaller
+    return tile
+
+
+def _parts(count: int, most: int) -> Iterator[slice]:
+    return (slice(start, min(start + most, count)) for start in range(0, count, most))
+
+
+def check(name: str, geometry: ConvGeometry, dtype: np.dtype) -> None:
+    """Raise if a call does not run by FFT."""
+    if dtype.kind in "iu":
+        raise TypeError(
+            f"{name}: method='fft' is for floats and complex numbers, got arrays with the result "
+            f"type {dtype}; method='direct' is exact"
+        )
+    if geometry.rank > _MOST_AXES:
+        raise ValueError(
+            f"{name}: method='fft' is for at most {_MOST_AXES} spatial axes, got {geometry.rank}"
+        )
+
+
+# Convolutions ----------------------------------------------------------------------------------
+
+
+def prepare(path: Path, geometry: ConvGeometry) -> Convolution:
+    """Return a function that convolves by FFT."""
+    if geometry.transposed and geometry.padding_mode is not None:
+        return _prepare_folded(path, geometry)
+
+    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        _convolve(path, geometry, data, weight, bias, out)
+
+    return convolve
+
+
+def _prepare_folded(path: Path, geometry: ConvGeometry) -> Convolution:
+    """Return a transposed convolution whose padded result is folded back."""
+    shape = geometry.padded_shape
+    inner = replace(geometry.padded, batched=True)
+
+    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        wide = path.workspace(shape, work_dtype(out.dtype))
+        data, out = _with_batch(geometry, data), _with_batch(geometry, out)
+        _convolve(path, inner, data, weight, None, wide)
+        path.prepare_fold(geometry.placement, bias, out, 1)(wide, bias, out)
+
+    return convolve
+
+
+def _with_batch(geometry: ConvGeometry, array: Array) -> Array:
+    return array if geometry.batched else array[None]
+
+
+def _convolve(
+    path: Path,
+    geometry: ConvGeometry,
+    data: Array,
+    weight: Array,
+    bias: Array | None,
+    out: Array,
+) -> None:
+    dtype, axes = work_dtype(out.dtype), axes_of(geometry)
+    tile = tile_of(geometry, dtype, data.nbytes + weight.nbytes + out.nbytes)
+    lengths = tile.lengths(axes)
+    groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
+    data, out = _with_batch(geometry, data), _with_batch(geometry, out)
+    data = data.reshape(geometry.batch, groups, channels, *data.shape[2:])
+    out = out.reshape(geometry.batch, groups, rows, *out.shape[2:])
+    bias = None if bias is None else bias.reshape(groups, rows, *(1,) * geometry.rank)
+    weight = _in_rows(geometry, weight)
+    for row in _parts(rows, tile.rows):
+        weights = path.spectrum(weight[:, row], _taps(axes, weight[:, row], lengths), dtype, True)
+        for sample in _parts(geometry.batch, tile.samples):
+            for block in itertools.product(*map(_parts, out.shape[3:], tile.outputs)):
+                box = sample, slice(None), row, *block
+                source, target = data[sample], out[box]
+                placement = _inputs(axes, source, lengths, block, geometry.padding_mode)
+                inputs = path.spectrum(source, placement, dtype, False)
+                product = path.spectra((*target.shape[:3], *lengths), dtype)
+                path.multiply(
+                    weights,
+                    inputs.swapaxes(0, 1).swapaxes(1, 2),
+                    product.swapaxes(0, 1).swapaxes(1, 2),
+                    1 / math.prod(lengths),
+                    False,
+                )
+                values = path.values(product, lengths, dtype)[_outputs(axes, target)]
+                path.write(values, None if bias is None else bias[:, row], target)
+
+
+def _in_rows(geometry: ConvGeometry, weight: Array) -> Array:
+    """Return the weight by group, output channel, input channel and taps in ascending order."""
+    kernel = weight.shape[2:]
+    if not geometry.transposed:
+        return weight.reshape(geometry.groups, geometry.rows, geometry.channels, *kernel)
+    weight = weight.reshape(geometry.groups, geometry.channels, geometry.rows, *kernel)
+    backwards = ..., *(slice(None, None, -1),) * geometry.rank
+    return weight.swapaxes(1, 2)[backwards]
+
+
+def _taps(axes: Sequence[Axis], weight: Array, lengths: Shape) -> Placement:
+    """Return how the weight lies in the arrays that are transformed."""
+    lead = weight.shape[:3]
+    none = (0,) * weight.ndim
+    steps = (1, 1, 1, *(axis.dilation for axis in axes))
+    return Placement(weight.shape, (*lead, *lengths), none, steps)
+
+
+def _inputs(
+    axes: Sequence[Axis], data: Array, lengths: Shape, block: Sequence[slice], mode: str | None
+) -> Placement:
+    """Return how the inputs of a block of outputs lie in the arrays that are transformed."""
+    before = (
+        axis.before - outputs.start * axis.stride for axis, outputs in zip(axes, block, strict=True)
+    )
+    steps = (1, 1, 1, *(axis.step for axis in axes))
+    return Placement(data.shape, (*data.shape[:3], *lengths), (0, 0, 0, *before), steps, mode)
+
+
+def _outputs(axes: Sequence[Axis], out: Array) -> tuple[Any, ...]:
+    """Return the places of a block's outputs in a result."""
+    sizes = zip(axes, out.shape[3:], strict=True)
+    slices = (slice(0, (count - 1) * axis.stride + 1, axis.stride) for axis, count in sizes)
+    return (..., *slices)
+
+
+# Gradients with respect to the weight ----------------------------------------------------------
+
+
+def prepare_weight_gradient(path: Path, geometry: ConvGeometry) -> WeightGradient:
+    """Return a function that writes a weight gradient by FFT."""
+
+    def gradient(data: Array, grad_output: Array, out: Array) -> None:
+        _weight_gradient(path, geometry, data, grad_output, out)
+
+    return gradient
+
+
+def _weight_gradient(
+    path: Path, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
+) -> None:
+    """Write the gradient: taps are the outputs of a correlation with `grad_output`."""
+    dtype = work_dtype(out.dtype)
+    forward = axes_of(geometry)
+    axes = [replace(axis, kernel=axis.outputs, dilation=axis.stride) for axis in forward]
+    axes = [
+        replace(axis, outputs=one.kernel, stride=one.dilation)
+        for axis, one in zip(axes, forward, strict=True)
+    ]
+    lengths = tuple(axis.length(axis.outputs) for axis in axes)
+    groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
+    data, grad_output = _with_batch(geometry, data), _with_batch(geometry, grad_output)
+    data = data.reshape(geometry.batch, groups, channels, *data.shape[2:])
+    grads = grad_output.reshape(geometry.batch, groups, rows, *grad_output.shape[2:])
+    target = out.reshape(groups, rows, channels, *out.shape[2:])
+    samples = _samples_at_a_time(geometry, lengths, dtype, data.nbytes + grads.nbytes + out.nbytes)
+    start = [slice(0, 1)] * geometry.rank
+    product = path.spectra((groups, rows, channels, *lengths), dtype)
+    for sample in _parts(geometry.batch, samples):
+        source, grad = data[sample], grads[sample]
+        placement = _inputs(axes, source, lengths, start, geometry.padding_mode)
+        inputs = path.spectrum(source, placement, dtype, False)
+        taps = path.spectrum(grad, _taps(axes, grad, lengths), dtype, True)
+        path.multiply(
+            taps.swapaxes(0, 1).swapaxes(1, 2),
+            inputs.swapaxes(0, 1),
+            product,
+            1 / math.prod(lengths),
+            sample.start > 0,
+        )
+    values = path.values(product, lengths, dtype)
+    path.write(values[_outputs(axes, target)], None, target)
+
+
+def _samples_at_a_time(geometry: ConvGeometry, lengths: Shape, dtype: np.dtype, arrays: int) -> int:
+    one = _spectrum_bytes(lengths, dtype)
+    results = 2 * geometry.rows * geometry.channels
+    each = 2 * (geometry.rows + geometry.channels)
+    most = (2 * arrays + _SPARE_BYTES) // (one * geometry.groups) - results
+    return int(min(max(most // each, 1), geometry.batch))

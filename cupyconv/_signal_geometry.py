@@ -30,9 +30,12 @@ def mode_named(name: str, mode: object) -> str:
 
 def check_method(name: str, method: object) -> None:
     """Raise unless the `method` is one that computes the direct sum."""
-    if isinstance(method, str) and method in _METHODS:
-        return
-    reason = "; there are no Fourier transforms" if method == "fft" else ""
+    reason = ""
+    if isinstance(method, str):
+        if method in _METHODS:
+            return
+        if method == "fft":
+            reason = "; there are no Fourier transforms"
     raise ValueError(
         f"{name}: method must be 'auto' or 'direct', which are the direct sum, got "
         f"method={shown(method)}{reason}"

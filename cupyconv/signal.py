@@ -1,4 +1,4 @@
-"""Convolution and correlation of signals, with the arguments and the results of `scipy.signal`.
+"""Convolution and correlation of signals, with the arguments and the results of ``scipy.signal``.
 
 Each is one call of `cupyconv.conv` on views of its inputs.
 """
@@ -108,7 +108,7 @@ def convolve(
     method: str = "auto",
     axes: IntOrSequence | None = None,
 ) -> ArrayT:
-    """Convolve two arrays, as `scipy.signal.convolve` does.
+    """Convolve two arrays, as ``scipy.signal.convolve`` does.
 
     The kernel is flipped, as in mathematics. Along axes that are not convolved the arrays are
     broadcast, so that one call filters a stack of images or applies a bank of filters.
@@ -206,7 +206,7 @@ def correlate(
     method: str = "auto",
     axes: IntOrSequence | None = None,
 ) -> ArrayT:
-    """Correlate two arrays, as `scipy.signal.correlate` does.
+    """Correlate two arrays, as ``scipy.signal.correlate`` does.
 
     It is `convolve` with the conjugate of `in2` in reverse along the convolved axes.
 

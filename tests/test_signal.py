@@ -140,7 +140,8 @@ def call_of(
 
 
 # What is easy to get wrong: even sizes and in1 smaller than in2 in "same"; the larger signal on
-# another axis than the other; no weight with more than one element; every kind of batch axis.
+# another axis than the other; no weight with more than one element; every kind of batch axis, and
+# empty ones.
 SHAPES: list[tuple[Shape, Shape, Any]] = [
     ((7,), (4,), None),
     ((4,), (7,), None),
@@ -156,6 +157,8 @@ SHAPES: list[tuple[Shape, Shape, Any]] = [
     ((1, 4, 5), (5, 20, 31), (-1, -2)),
     ((2, 9, 1, 3), (2, 4, 5, 1), 1),
     ((2, 3, 9, 4), (2, 1, 4, 4), [2]),
+    ((0, 5), (1, 3), 1),
+    ((3, 5, 1), (3, 3, 0), 1),
 ]
 
 

@@ -3,6 +3,7 @@
 __version__ = "0.1.0.dev0"
 
 from . import grad as grad
+from . import signal as signal
 from ._config import show_config
 from ._convolution import (
     conv,

@@ -151,6 +151,26 @@ def per_axis(
     return result
 
 
+def axes(function: str, value: object, ndim: int) -> tuple[int, ...]:
+    """Return which of the `ndim` axes of an array are named, in order; None names all of them."""
+    if value is None:
+        return tuple(range(ndim))
+    plain = _plain(value)
+    items = list(islice(plain, ndim + 1)) if _is_sequence(plain) else [plain]
+    indices = [index for item in items if (index := _index(item)) is not None]
+    given = f"got axes={shown(value)}"
+    if len(indices) != len(items):
+        raise TypeError(f"{function}: axes must be {_EACH}, {given}")
+    if not indices:
+        raise ValueError(f"{function}: axes must name one axis at least, {given}")
+    if any(not -ndim <= index < ndim for index in indices):
+        raise ValueError(f"{function}: axes must be axes of the arrays, {given} for {ndim} axes")
+    result = sorted({index % ndim for index in indices})
+    if len(result) != len(indices):
+        raise ValueError(f"{function}: axes must name no axis twice, {given} for {ndim} axes")
+    return tuple(result)
+
+
 def sizes(function: str, argument: str, value: object, rank: int) -> tuple[int, ...] | None:
     """Return one positive size for each of `rank` axes, or None if `value` is None."""
     if value is None:

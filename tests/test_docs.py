@@ -11,6 +11,7 @@ import pytest
 
 import cupyconv
 import cupyconv.grad
+import cupyconv.signal
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -44,7 +45,12 @@ def test_readme_lists_every_function():
 
 
 @pytest.mark.parametrize(
-    "name", [*cupyconv.__all__, *(f"grad.{name}" for name in cupyconv.grad.__all__)]
+    "name",
+    [
+        *cupyconv.__all__,
+        *(f"grad.{name}" for name in cupyconv.grad.__all__),
+        *(f"signal.{name}" for name in cupyconv.signal.__all__),
+    ],
 )
 def test_docstring_example_runs(name):
     value = operator.attrgetter(name)(cupyconv)

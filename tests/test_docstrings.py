@@ -14,12 +14,14 @@ import cupyconv
 import cupyconv.cudnn
 import cupyconv.dask
 import cupyconv.grad
+import cupyconv.signal
 
 MODULES = {
     "cudnn": cupyconv.cudnn,
     "dask": cupyconv.dask,
     "dask.grad": cupyconv.dask.grad,
     "grad": cupyconv.grad,
+    "signal": cupyconv.signal,
 }
 NAMES = (
     *cupyconv.__all__,

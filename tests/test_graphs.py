@@ -112,6 +112,28 @@ def test_replay(call: Callable[..., Any], warm: bool) -> None:
         assert (out == function(*arrays)).all(), "the replay does not see new inputs"
 
 
+def test_captured_copies_of_signals() -> None:
+    """A conjugate, and batch axes that lie apart: the graph owns the copies."""
+    import cupy
+
+    x, v = operands((6, 4, 400), (6, 4, 50), dtype="complex64")
+    x, v = (x * (1 + 2j))[:5, :3], (v * (2 - 1j))[:5, :3]
+    expected = cupyconv.signal.correlate(x, v, axes=2)
+    cupy.cuda.Device().synchronize()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        y = cupyconv.signal.correlate(x, v, axes=2)
+        graph = stream.end_capture()
+        others = [cupy.full(2**k, k, "float32") for k in range(22) for _ in range(4)]
+        for _ in range(3):
+            graph.launch(stream)
+        stream.synchronize()
+        assert (y == expected).all()
+        for other in others:
+            assert (other == np.log2(other.size)).all(), "the replay wrote over another array"
+
+
 def test_captured_result_without_out() -> None:
     import cupy
 

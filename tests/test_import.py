@@ -27,6 +27,8 @@ cupyconv.conv_transpose2d(x, w, c, stride=2)
 cupyconv.depthwise_conv2d(x, w[:, :1])
 cupyconv.grad.conv2d_input((2, 4, 10, 10), w, x)
 cupyconv.grad.conv2d_weight(x, (4, 4, 3, 3), x, padding=1)
+cupyconv.signal.convolve(x, w[:1], "same", axes=(-2, -1))
+cupyconv.signal.correlate(x[0, 0], 1j * w[0, 0])
 cupyconv.cudnn.convolution_forward(
     x, w, c, numpy.empty((2, 4, 6, 6), x.dtype), 0, 1, 1, 1, auto_tune=True, tensor_core="auto"
 )

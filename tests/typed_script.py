@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import assert_type
 
 import cupyconv
-from cupyconv import cudnn, grad
+from cupyconv import cudnn, grad, signal
 
 AnyArray = NDArray[Any]
 
@@ -44,6 +44,11 @@ def gradients(x: NDArray[np.float32], w: NDArray[np.float32]) -> None:
     cudnn.convolution_backward_filter(x, y, gw, *options, **mode, tensor_core="never")
 
 
+def signals(x: NDArray[np.float32], v: NDArray[np.float64]) -> None:
+    assert_type(signal.convolve(x, v, "same", axes=(2, 3)), AnyArray)
+    assert_type(signal.correlate(x, x, mode="valid", method="direct", axes=-1), AnyArray)
+
+
 def the_rest(x: NDArray[np.float32], c: NDArray[np.float64]) -> None:
     assert_type(cupyconv.batch_norm(x), AnyArray)
     assert_type(cupyconv.batch_norm(x, mean=c, var=c, eps=1e-3), AnyArray)
@@ -73,6 +78,7 @@ def wrong_calls(x: NDArray[np.float32]) -> None:
     cupyconv.conv_transpose2d(x, x, padding=(1.5, 1))  # type: ignore[arg-type]
     cupyconv.conv2d(x, x, None, 1, 0, 1, 1, "tf32")  # type: ignore[call-arg]
     cupyconv.max_pool2d(x)  # type: ignore[call-arg]
+    signal.convolve(x, [[1.0]])  # type: ignore[arg-type]
     cupyconv.group_norm(x, num_groups="2")  # type: ignore[arg-type]
     cupyconv.batch_norm(x).shapes  # type: ignore[attr-defined]  # noqa: B018
 
@@ -81,4 +87,5 @@ if __name__ == "__main__":
     image = np.ones((1, 4, 8, 8), np.float32)
     convolutions(image)
     gradients(image, np.ones((4, 4, 3, 3), np.float32))
+    signals(image, np.ones((1, 1, 3, 3)))
     the_rest(image, np.ones(4))

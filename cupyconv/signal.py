@@ -94,7 +94,10 @@ def _convolve(
         kernel = _operand(_flipped(kernel, plan.space), plan, plan.weight_shape)
         groups = plan.input_shape[1]
         options = 1, plan.padding, 1, groups, None
-        result = convolve_channels(name, _geometry.conv, (data, kernel, None), options, None, None)
+        operands = data, kernel, None
+        result = convolve_channels(
+            name, _geometry.conv, operands, options, None, None, method=method
+        )
         sizes = [shape[axis] for axis in plan.order]
         places = [plan.order.index(axis) for axis in range(len(shape))]
         return result.reshape(sizes).transpose(places)

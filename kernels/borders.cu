@@ -37,6 +37,7 @@ struct Arguments {
     Parameter bias;
     int64 mode;  // a BorderMode
     int64 axes, tasks, lanes;
+    int64 far;  // 1 if a position may exceed 32 bits
     int64 size[MAX_AXES], wide_size[MAX_AXES], before[MAX_AXES], step[MAX_AXES];
     int64 stride[MAX_AXES], wide_stride[MAX_AXES];  // in elements
     // Of the result: tasks along an axis, which are positions but on y and x, and their long reciprocals.
@@ -61,41 +62,50 @@ struct Tasks {
     }
 };
 
-// The element at a position of the padded array.
-__device__ inline int64 element_at(const Arguments& p, int axis, int64 position) {
-    return placed_index(position - p.before[axis], p.size[axis], p.step[axis], p.mode);
+// The element at a position of the padded array. Positions are of the type Int.
+template <typename Int>
+__device__ inline Int element_at(const Arguments& p, int axis, Int position) {
+    return placed_index(Int(position - Int(p.before[axis])), Int(p.size[axis]), Int(p.step[axis]), p.mode);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant__ Arguments p) {
+template <typename Int>
+__device__ inline void pad_array(const Arguments& p) {
     const int x_axis = int(p.axes) - 1, y_axis = x_axis - 1;
-    const int64 width = p.wide_size[x_axis], height = p.wide_size[y_axis];
+    const Int width = Int(p.wide_size[x_axis]), height = Int(p.wide_size[y_axis]), apart = Int(p.lanes);
     const Tasks tasks(p);
     for (int64 task = tasks.first; task < p.tasks; task += tasks.step) {
         int64 rest = task;
-        const int64 first_x = take_part(rest, p, x_axis) * COLUMNS * p.lanes + tasks.lane;
-        const int64 first_y = take_part(rest, p, y_axis) * ROWS;
+        const Int first_x = Int(take_part(rest, p, x_axis)) * COLUMNS * apart + Int(tasks.lane);
+        const Int first_y = Int(take_part(rest, p, y_axis)) * ROWS;
         Element* const to = (Element*)p.wide + (rest * height + first_y) * width;
         const Element* from = (const Element*)p.array;
         bool present = true;
         for (int a = y_axis - 1; a >= 0; --a) {
-            const int64 index = element_at(p, a, take_part(rest, p, a));
+            const Int index = element_at(p, a, Int(take_part(rest, p, a)));
             present &= index >= 0;
             from += index * p.stride[a];
         }
-        for (int64 x = first_x; x < width && x < first_x + COLUMNS * p.lanes; x += p.lanes) {
-            const int64 column = element_at(p, x_axis, x);
+        for (Int x = first_x; x < width && x - first_x < COLUMNS * apart; x += apart) {
+            const Int column = element_at(p, x_axis, x);
             Element values[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
                 values[r] = Element();
-                const int64 line = present && column >= 0 && first_y + r < height ? element_at(p, y_axis, first_y + r) : -1;
+                const Int line = present && column >= 0 && first_y + r < height ? element_at(p, y_axis, first_y + r) : -1;
                 if (line >= 0) values[r] = from[line * p.stride[y_axis] + column * p.stride[x_axis]];
             }
 #pragma unroll
             for (int r = 0; r < ROWS; ++r)
-                if (first_y + r < height) to[r * width + x] = values[r];
+                if (first_y + r < height) to[int64(r) * width + x] = values[r];
         }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant__ Arguments p) {
+    if (p.far)
+        pad_array<int64>(p);
+    else
+        pad_array<int>(p);
 }
 
 // The places on all axes but y and x whose planes an element gathers, in row-major order.
@@ -108,7 +118,7 @@ struct Planes {
             const int64 position = take_part(number, p, a);
             out += position * p.stride[a];
             if (a == 1) channel = position;
-            count *= Appearances(position, p.size[a], p.before[a], p.wide_size[a], p.mode).count;
+            count *= Appearances<int64>(position, p.size[a], p.before[a], p.wide_size[a], p.mode).count;
         }
     }
 
@@ -116,7 +126,8 @@ struct Planes {
     __device__ int64 gathered(const Arguments& p, int64 turn) const {
         int64 rest = number, from = 0;
         for (int a = int(p.axes) - 3; a >= 0; --a) {
-            const Appearances places(take_part(rest, p, a), p.size[a], p.before[a], p.wide_size[a], p.mode);
+            const int64 position = take_part(rest, p, a);
+            const Appearances<int64> places(position, p.size[a], p.before[a], p.wide_size[a], p.mode);
             const int64 next = turn / places.count;
             from += places.at(turn - next * places.count) * p.wide_stride[a];
             turn = next;
@@ -125,37 +136,46 @@ struct Planes {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) fold(const __grid_constant__ Arguments p) {
+template <typename Int>
+__device__ inline void fold_array(const Arguments& p) {
     const int x_axis = int(p.axes) - 1, y_axis = x_axis - 1;
-    const int64 width = p.size[x_axis], height = p.size[y_axis];
+    const Int width = Int(p.size[x_axis]), height = Int(p.size[y_axis]), apart = Int(p.lanes);
+    const Int wide_x = Int(p.wide_size[x_axis]), wide_y = Int(p.wide_size[y_axis]);
     const Tasks tasks(p);
     for (int64 task = tasks.first; task < p.tasks; task += tasks.step) {
         int64 rest = task;
-        const int64 first_x = take_part(rest, p, x_axis) * COLUMNS * p.lanes + tasks.lane;
-        const int64 first_y = take_part(rest, p, y_axis) * ROWS;
+        const Int first_x = Int(take_part(rest, p, x_axis)) * COLUMNS * apart + Int(tasks.lane);
+        const Int first_y = Int(take_part(rest, p, y_axis)) * ROWS;
         const Planes planes(p, rest);
         const int64 first_plane = planes.count ? planes.gathered(p, 0) : 0;
-        for (int64 x = first_x; x < width && x < first_x + COLUMNS * p.lanes; x += p.lanes) {
-            const Appearances across(x, width, p.before[x_axis], p.wide_size[x_axis], p.mode);
+        for (Int x = first_x; x < width && x - first_x < COLUMNS * apart; x += apart) {
+            const Appearances<Int> across(x, width, Int(p.before[x_axis]), wide_x, p.mode);
 #pragma unroll 4
-            for (int64 y = first_y; y < first_y + ROWS; ++y) {
+            for (Int y = first_y; y < first_y + ROWS; ++y) {
                 if (y >= height) break;
-                const Appearances down(y, height, p.before[y_axis], p.wide_size[y_axis], p.mode);
+                const Appearances<Int> down(y, height, Int(p.before[y_axis]), wide_y, p.mode);
                 Accumulator total = zero<Accumulator>();
                 for (int64 turn = 0; turn < planes.count; ++turn) {
                     const int64 plane = turn ? planes.gathered(p, turn) : first_plane;
-                    for (int64 j = 0; j < down.count; ++j) {
+                    for (Int j = 0; j < down.count; ++j) {
                         const Accumulator* const line =
                             (const Accumulator*)p.wide + plane + down.at(j) * p.wide_stride[y_axis];
-                        for (int64 i = 0; i < across.count; ++i) total = add(total, line[across.at(i)]);
+                        for (Int i = 0; i < across.count; ++i) total = add(total, line[across.at(i)]);
                     }
                 }
                 const Accumulator bias =
-                    p.bias.data ? load_parameter<Accumulator>(p.bias, y_axis == 1 ? y : planes.channel)
+                    p.bias.data ? load_parameter<Accumulator>(p.bias, y_axis == 1 ? int64(y) : planes.channel)
                                 : zero<Accumulator>();
                 Element* const out = (Element*)p.array + planes.out + y * p.stride[y_axis];
                 out[x * p.stride[x_axis]] = narrow<Element>(add(total, bias));
             }
         }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) fold(const __grid_constant__ Arguments p) {
+    if (p.far)
+        fold_array<int64>(p);
+    else
+        fold_array<int>(p);
 }

@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays import Array
 from .._packing import c_strides, long_reciprocal, strides_of, zero_padded
 from .._placement import Placement
-from .launches import ELEMENTS, MAX_GRID, Instance, Launch, element
+from .launches import ELEMENTS, INT32_LIMIT, MAX_GRID, Instance, Launch, element
 from .members import CALL, Members, Template, border_word, parameter
 from .views import MAX_AXES
 
@@ -61,6 +61,12 @@ def _launch(instance: Instance, result: tuple[int, ...]) -> Launch:
     return Launch(instance, min(blocks, MAX_GRID), THREADS)
 
 
+def _reach(placement: Placement) -> int:
+    """Return a bound of the positions that a kernel computes on an axis."""
+    axes = zip(placement.sizes, placement.padded, placement.before, placement.steps, strict=True)
+    return max(2 * (size * step + padded + abs(before)) for size, padded, before, step in axes)
+
+
 def _template(
     placement: Placement, array: Array, bias: Array | None, result: tuple[int, ...]
 ) -> Template:
@@ -74,6 +80,7 @@ def _template(
         "axes": len(result),
         "tasks": math.prod(parts),
         "lanes": _lanes(result[-1]),
+        "far": int(_reach(placement) >= INT32_LIMIT),
         "size": zero_padded(placement.sizes, MAX_AXES),
         "wide_size": zero_padded(placement.padded, MAX_AXES),
         "before": zero_padded(placement.before, MAX_AXES),

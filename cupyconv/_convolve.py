@@ -159,6 +159,17 @@ def _prepared(
     path: Path, operation: Operation, call: _Call, operands: Operands, out: Array
 ) -> Convolution:
     """Return the function that runs a call."""
-    if call.method == "fft" and not call.geometry.is_empty:
-        return operation.by_fft(path, call.geometry)
-    return operation.prepare(path, call.geometry, operands, out, call.precision)
+    geometry, method = call.geometry, call.method
+    if not _fft.suits(geometry, call.dtype):
+        return operation.prepare(path, geometry, operands, out, call.precision)
+
+    def gain() -> float:
+        gradient = operation is WEIGHT_GRADIENT
+        return path.gain_by_fft(geometry, call.dtype, call.precision, gradient)
+
+    if method == "auto":
+        method = "fft" if gain() >= _fft.LEAST_GAIN else "direct"
+    path.note_method(method, gain)
+    if method == "fft":
+        return operation.by_fft(path, geometry)
+    return operation.prepare(path, geometry, operands, out, call.precision)

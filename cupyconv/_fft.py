@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _MOST_AXES = 3  # of cuFFT's transforms
 _FACTORS = 2, 3, 5, 7  # of lengths whose transforms are fast
+LEAST_GAIN = 1.2  # with which method="auto" takes the FFT
 _SPARE_BYTES = 256 << 20  # that spectra may take beside twice the arrays
 
 
@@ -169,6 +170,103 @@ def tile_of(geometry: ConvGeometry, dtype: np.dtype, arrays: int) -> Tile:
 
 def _parts(count: int, most: int) -> Iterator[slice]:
     return (slice(start, min(start + most, count)) for start in range(0, count, most))
+
+
+# Work ------------------------------------------------------------------------------------------
+
+_ONE_PASS = 4096  # the longest transform that reads and writes memory once
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call by FFT takes.
+
+    Attributes
+    ----------
+    moved : float
+        Bytes that are read and written.
+    multiply_adds : float
+        Real ones, of the products of spectra.
+    points : float
+        Elements of all transforms, each times the logarithm of its size.
+    tiles : int
+        How often arrays are transformed, multiplied and transformed back.
+    """
+
+    moved: float
+    multiply_adds: float
+    points: float
+    tiles: int
+
+
+def work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
+    """Return the work of a convolution by FFT."""
+    axes, dtype = axes_of(geometry), work_dtype(dtype)
+    tile = tile_of(geometry, dtype, _array_bytes(geometry, dtype))
+    row_parts, parts = -(-geometry.rows // tile.rows), -(-geometry.batch // tile.samples)
+    blocks = math.prod(
+        -(-axis.outputs // count) for axis, count in zip(axes, tile.outputs, strict=True)
+    )
+    groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
+    weights, inputs = groups * rows * channels, groups * geometry.batch * channels
+    inputs *= row_parts * blocks
+    results = groups * geometry.batch * rows * blocks
+    products = results * channels
+    read = weights * parts * blocks + inputs
+    tiles = row_parts * parts * blocks
+    return _work(tile.lengths(axes), dtype, weights + inputs, read, results, products, tiles)
+
+
+def gradient_work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
+    """Return the work of the gradient of a convolution with respect to its weight."""
+    dtype = work_dtype(dtype)
+    groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
+    lengths = tuple(axis.length(axis.outputs) for axis in _gradient_axes(geometry))
+    arrays = _array_bytes(geometry, dtype)
+    tiles = -(-geometry.batch // _samples_at_a_time(geometry, lengths, dtype, arrays))
+    inputs, results = groups * geometry.batch * (channels + rows), groups * rows * channels
+    read = inputs + 2 * results * (tiles - 1)
+    return _work(lengths, dtype, inputs, read, results, results * geometry.batch, tiles)
+
+
+def passes(lengths: Shape) -> int:
+    """Return how often a transform reads and writes memory."""
+    return len(lengths) + sum(length > _ONE_PASS for length in lengths)
+
+
+def _work(
+    lengths: Shape,
+    dtype: np.dtype,
+    inputs: int,
+    read: int,
+    results: int,
+    products: int,
+    tiles: int,
+) -> Work:
+    """Return the work for numbers of arrays that are transformed, read, made and multiplied."""
+    one = _spectrum_bytes(lengths, dtype)
+    placed = 2 * (inputs + results)  # read and written in front of transforms, or after them
+    moved = one * (placed + 2 * passes(lengths) * (inputs + results) + read + results)
+    frequencies = math.prod(spectrum_lengths(lengths, dtype))
+    size = math.prod(lengths)
+    points = (inputs + results) * size * math.log2(size)
+    return Work(moved, 4.0 * frequencies * products, points, tiles)
+
+
+def _array_bytes(geometry: ConvGeometry, dtype: np.dtype) -> int:
+    """Return the bytes of the input, the weight and the result."""
+    sides = geometry.channels, geometry.rows
+    sizes_in, kernel, sizes_out = zip(
+        *((axis.size_in, axis.kernel, axis.size_out) for axis in geometry.axes), strict=True
+    )
+    elements = geometry.batch * (sides[0] * math.prod(sizes_in) + sides[1] * math.prod(sizes_out))
+    elements += math.prod(sides) * math.prod(kernel)
+    return geometry.groups * elements * dtype.itemsize
+
+
+def suits(geometry: ConvGeometry, dtype: np.dtype) -> bool:
+    """Return whether a call may run by FFT."""
+    return dtype.kind not in "iu" and geometry.rank <= _MOST_AXES and not geometry.is_empty
 
 
 def check(name: str, geometry: ConvGeometry, dtype: np.dtype) -> None:
@@ -306,12 +404,7 @@ def _weight_gradient(
 ) -> None:
     """Write the gradient: taps are the outputs of a correlation with `grad_output`."""
     dtype = work_dtype(out.dtype)
-    forward = axes_of(geometry)
-    axes = [replace(axis, kernel=axis.outputs, dilation=axis.stride) for axis in forward]
-    axes = [
-        replace(axis, outputs=one.kernel, stride=one.dilation)
-        for axis, one in zip(axes, forward, strict=True)
-    ]
+    axes = _gradient_axes(geometry)
     lengths = tuple(axis.length(axis.outputs) for axis in axes)
     groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
     data, grad_output = _with_batch(geometry, data), _with_batch(geometry, grad_output)
@@ -337,9 +430,23 @@ def _weight_gradient(
     path.write(values[_outputs(axes, target)], None, target)
 
 
+def _gradient_axes(geometry: ConvGeometry) -> list[Axis]:
+    """Return the axes of the correlation with `grad_output`, whose outputs are the taps."""
+    return [
+        replace(
+            axis,
+            kernel=axis.outputs,
+            dilation=axis.stride,
+            outputs=axis.kernel,
+            stride=axis.dilation,
+        )
+        for axis in axes_of(geometry)
+    ]
+
+
 def _samples_at_a_time(geometry: ConvGeometry, lengths: Shape, dtype: np.dtype, arrays: int) -> int:
     one = _spectrum_bytes(lengths, dtype)
     results = 2 * geometry.rows * geometry.channels
     each = 2 * (geometry.rows + geometry.channels)
     most = (2 * arrays + _SPARE_BYTES) // (one * geometry.groups) - results
-    return int(min(max(most // each, 1), geometry.batch))
+    return min(max(most // each, 1), geometry.batch)

@@ -102,6 +102,15 @@ class KernelPath:
         address = self.device.address
         return lambda terms, out: run(template.fill(address(terms), address(out), 0))
 
+    def gain_by_fft(
+        self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
+    ) -> float:
+        """Return how many times as long sums over taps should take as FFT, for a batch of 8."""
+        return choice.gain_by_fft(geometry, dtype, precision, gradient, self.device.processor())
+
+    def note_method(self, method: str, gain: Callable[[], float]) -> None:
+        """Do nothing."""
+
     def spectrum(
         self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
     ) -> Array:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from ._arrays import Array, Blueprint, Convolution, WeightGradient, partial_dtype
+from ._fft import passes
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._gradient_geometry import adjoint
 from ._kernels import choice
 from ._kernels.chips import Chip
+from ._kernels.costs import FFT
 from ._kernels.fused import FusedPlan
 from ._kernels.launches import Launch, Processor
 from ._kernels.max_pool2d import PoolPlan
@@ -36,7 +38,6 @@ class Notebook:
         self.workspaces = 0  # bytes
         self.most = 0
         self.copies = 0  # of the parts of complex numbers
-        self.transforms = 0
         self.copied = 0  # bytes that they read and write
 
     def processor(self) -> Processor:
@@ -72,8 +73,7 @@ class Notebook:
         return self.workspace(array.shape, array.dtype)
 
     def transform(self, spectrum: Array, lengths: Shape, dtype: np.dtype, inverse: bool) -> None:
-        """Note a transform."""
-        self.transforms += 1
+        """Transform nothing."""
 
     def write(self, values: Array, bias: Array | None, out: Array) -> None:
         """Write nothing."""
@@ -185,6 +185,41 @@ class NotingPath(KernelPath):
         gradient = super().prepare_weight_gradient(geometry, data, grad_output, out, precision)
         self.times = 1
         return gradient
+
+    def note_method(self, method: str, gain: Callable[[], float]) -> None:
+        """Note how long the other method should take."""
+        factor = gain()
+        if method == "fft":
+            self._note("fft", "transforms, products of spectra and transforms back", 0)
+            self.refused["method='direct'"] = f"it would take {factor:.2f} times as long"
+        elif factor < 1:
+            self.refused["method='fft'"] = f"it would take {1 / factor:.2f} times as long"
+        else:
+            self.refused["method='fft'"] = (
+                f"it was not asked for; it may be {factor:.2f} times as fast"
+            )
+
+    def spectrum(
+        self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
+    ) -> Array:
+        """Note that an array is placed and transformed."""
+        found = super().spectrum(array, placement, dtype, conjugate)
+        self._note_transform(found, placement.padded[3:], array.nbytes)
+        return found
+
+    def _note_transform(self, spectrum: Array, lengths: Shape, nbytes: int) -> None:
+        transforms = 2 * passes(lengths) * spectrum.nbytes
+        self.seconds += FFT.moved * self._moved(transforms + spectrum.nbytes + nbytes)
+
+    def multiply(self, a: Array, b: Array, out: Array, scale: float, adds: bool) -> None:
+        """Note a product of spectra."""
+        self.seconds += FFT.moved * self._moved(a.nbytes + b.nbytes + out.nbytes)
+        super().multiply(a, b, out, scale, adds)
+
+    def values(self, spectrum: Array, lengths: Shape, dtype: np.dtype) -> Array:
+        """Note that spectra are transformed back, and that the result is written."""
+        self._note_transform(spectrum, lengths, spectrum.nbytes)
+        return super().values(spectrum, lengths, dtype)
 
     def prepare_pad(
         self, placement: Placement, data: Array, times: int

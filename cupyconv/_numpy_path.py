@@ -14,13 +14,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from . import _numpy_fft
+from . import _fft, _numpy_fft
 from ._arrays import Convolution, WeightGradient, accumulator
+from ._axes import COMPARED_BATCH
 from ._borders import Segment, segments
 from ._fft import spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
@@ -121,6 +123,12 @@ def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
     return result
 
 
+def _multiply_adds(geometry: ConvGeometry) -> float:
+    """Return the multiply-adds of a convolution, including those with the padding."""
+    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in geometry.axes)
+    return geometry.batch * geometry.groups * geometry.rows * geometry.channels * taps
+
+
 # Borders ---------------------------------------------------------------------------------------
 
 
@@ -172,6 +180,10 @@ def _fold(placement: Placement, wide: np.ndarray, bias: np.ndarray | None, out: 
 @quiet
 def _add_both(terms: np.ndarray, out: np.ndarray) -> None:
     out[...] = terms[0] + terms[1]
+
+
+# Points of transforms, each times the logarithm of its size, in the time of a multiply-add.
+_PER_POINT = 0.5
 
 
 class NumpyPath:
@@ -260,6 +272,17 @@ class NumpyPath:
     ) -> Callable[[np.ndarray, np.ndarray], None]:
         """Return a function that adds two arrays of this shape, which follow each other."""
         return _add_both
+
+    def gain_by_fft(
+        self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
+    ) -> float:
+        """Return how many times as long sums over taps should take as FFT, for a batch of 8."""
+        typical = replace(geometry, batch=COMPARED_BATCH, padding_mode=None)
+        work = _fft.gradient_work if gradient else _fft.work
+        return _PER_POINT * _multiply_adds(typical) / work(typical, dtype).points
+
+    def note_method(self, method: str, gain: Callable[[], float]) -> None:
+        """Do nothing."""
 
     def spectrum(
         self, array: np.ndarray, placement: Placement, dtype: np.dtype, conjugate: bool

@@ -53,6 +53,17 @@ class Path(Protocol):
     def prepare_sum(self, shape: tuple[int, ...], out: Array) -> Callable[[Array, Array], None]:
         """Return a function that adds two arrays of this shape, which follow each other."""
 
+    def gain_by_fft(
+        self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
+    ) -> float:
+        """Return how many times as long sums over taps should take as FFT, for a batch of 8.
+
+        That is for the `gradient` with respect to the weight, or for the convolution.
+        """
+
+    def note_method(self, method: str, gain: Callable[[], float]) -> None:
+        """Take note of the method by which a call runs."""
+
     def spectrum(
         self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
     ) -> Array:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .. import _fft as fft
 from .._axes import COMPARED_BATCH, nominal
 from .._geometry import ConvGeometry
 from . import (
@@ -39,7 +40,7 @@ from . import (
     weight_gradient,
 )
 from .chips import CHIPS, Chip
-from .costs import COSTS, elements, terms
+from .costs import COSTS, FFT, elements, terms
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_conv import MatrixPlan
@@ -73,6 +74,8 @@ KERNELS = (
     *dict.fromkeys(name for module in CONVOLUTIONS for name in module.PLANS),
     *UNFOLDED,
 )
+
+_FMAS = 128  # float32 multiply-adds of a multiprocessor in a cycle
 
 _forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
 forced_kernel = _forced.get  # of the enclosing block
@@ -279,6 +282,51 @@ def _is_empty(geometry: ConvGeometry) -> bool:
     Other kernels than the direct one divide by its sizes, or load from where it would lie.
     """
     return 0 in (geometry.channels, *(axis.size_in for axis in geometry.axes))
+
+
+# FFT -------------------------------------------------------------------------------------------
+
+
+def gain_by_fft(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool, processor: Processor
+) -> float:
+    """Return how many times as long sums over taps should take as FFT.
+
+    That is for the `gradient` with respect to the weight, or for the convolution. It does not
+    depend on the batch.
+    """
+    typical = replace(geometry, padding_mode=None, batch=COMPARED_BATCH)
+    return _gain_by_fft(Question(typical, dtype, precision, processor), gradient)
+
+
+@lru_cache(maxsize=4096)
+def _gain_by_fft(question: Question, gradient: bool) -> float:
+    geometry, dtype = question.geometry, question.dtype
+    if gradient:
+        direct = replace(question, geometry=weight_gradient.as_convolution(geometry))
+        time = time_of("direct", plan_weight_gradient(direct), direct)
+        return time / _time_by_fft(fft.gradient_work(geometry, dtype), question)
+    return _time_of_sums(question) / _time_by_fft(fft.work(geometry, dtype), question)
+
+
+def _time_of_sums(question: Question) -> float:
+    """Return the microseconds of a convolution by sums over taps."""
+    geometry = question.geometry
+    if refuse_parts(geometry, question.dtype, question.processor) is None:
+        parts = replace(question, geometry=parts_geometry(geometry), dtype=np.dtype(np.float32))
+        return (1 if geometry.groups == 1 else 2) * _time_of_sums(parts)
+    taken = _choose(question, None)
+    return time_of(taken.kernel, taken.plan, question)
+
+
+def _time_by_fft(work: fft.Work, question: Question) -> float:
+    """Return the microseconds of a call by FFT."""
+    chip, dtype = CHIPS[question.processor.target], fft.work_dtype(question.dtype)
+    cycles = chip.slowness("FMA", dtype) * work.multiply_adds
+    cycles /= _FMAS * chip.processor.multiprocessors
+    moved = 1e6 * work.moved / chip.copy_rate
+    cost = FFT._replace(begin=FFT.begin * work.tiles)
+    return cost.time(1e6 * chip.seconds(cycles), moved)
 
 
 # The fused operation ----------------------------------------------------------------------------

@@ -58,6 +58,7 @@ COSTS = {
     "portable": Cost(21.8, 1.74, 0.763),
     "hopper": Cost(19.3, 1.09, 0.81),
 }
+FFT = Cost(40.0, 1.5, 1.3)  # the begin is that of each tile
 
 
 def terms(

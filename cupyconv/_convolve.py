@@ -34,8 +34,11 @@ def _prepare_weight_gradient(
     return lambda data, grad_output, _, out: gradient(data, grad_output, out)
 
 
-def _weight_gradient_by_fft(path: Path, geometry: ConvGeometry) -> Convolution:
-    gradient = _fft.prepare_weight_gradient(path, geometry)
+def _weight_gradient_by_fft(
+    path: Path, geometry: ConvGeometry, operands: Operands, out: Array
+) -> Convolution:
+    data, grad_output, _ = operands
+    gradient = _fft.prepare_weight_gradient(path, geometry, data, grad_output, out)
     return lambda data, grad_output, _, out: gradient(data, grad_output, out)
 
 
@@ -58,7 +61,7 @@ class Operation:
     names: tuple[str, str]
     out_shape: Callable[[ConvGeometry], tuple[int, ...]]
     prepare: Callable[[Path, ConvGeometry, Operands, Array, str], Convolution]
-    by_fft: Callable[[Path, ConvGeometry], Convolution]
+    by_fft: Callable[[Path, ConvGeometry, Operands, Array], Convolution]
 
 
 def _out_shape(geometry: ConvGeometry) -> tuple[int, ...]:
@@ -171,5 +174,5 @@ def _prepared(
         method = "fft" if gain() >= _fft.LEAST_GAIN else "direct"
     path.note_method(method, gain)
     if method == "fft":
-        return operation.by_fft(path, geometry)
+        return operation.by_fft(path, geometry, operands, out)
     return operation.prepare(path, geometry, operands, out, call.precision)

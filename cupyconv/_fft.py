@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ._arrays import Array, Convolution, WeightGradient
+from ._arrays import Array, Blueprint, Convolution, WeightGradient
 from ._geometry import ConvGeometry
 from ._placement import Placement
 from ._shape_rules import Shape
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _MOST_AXES = 3  # of cuFFT's transforms
 _FACTORS = 2, 3, 5, 7  # of lengths whose transforms are fast
+Operands: TypeAlias = "tuple[Array, Array, Array | None]"
+
 LEAST_GAIN = 1.2  # with which method="auto" takes the FFT
 _SPARE_BYTES = 256 << 20  # that spectra may take beside twice the arrays
 
@@ -42,6 +44,11 @@ _SPARE_BYTES = 256 << 20  # that spectra may take beside twice the arrays
 def work_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype of the transformed arrays for a result of `dtype`."""
     return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
+
+
+def complex_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype of spectra of arrays of `dtype`."""
+    return np.result_type(dtype, np.complex64)
 
 
 @lru_cache(maxsize=4096)
@@ -168,8 +175,8 @@ def tile_of(geometry: ConvGeometry, dtype: np.dtype, arrays: int) -> Tile:
     return tile
 
 
-def _parts(count: int, most: int) -> Iterator[slice]:
-    return (slice(start, min(start + most, count)) for start in range(0, count, most))
+def _parts(count: int, most: int) -> list[slice]:
+    return [slice(start, min(start + most, count)) for start in range(0, count, most)]
 
 
 # Work ------------------------------------------------------------------------------------------
@@ -255,13 +262,10 @@ def _work(
 
 def _array_bytes(geometry: ConvGeometry, dtype: np.dtype) -> int:
     """Return the bytes of the input, the weight and the result."""
-    sides = geometry.channels, geometry.rows
-    sizes_in, kernel, sizes_out = zip(
-        *((axis.size_in, axis.kernel, axis.size_out) for axis in geometry.axes), strict=True
-    )
-    elements = geometry.batch * (sides[0] * math.prod(sizes_in) + sides[1] * math.prod(sizes_out))
-    elements += math.prod(sides) * math.prod(kernel)
-    return geometry.groups * elements * dtype.itemsize
+    inputs = geometry.channels * math.prod(axis.size_in for axis in geometry.axes)
+    results = geometry.rows * math.prod(axis.size_out for axis in geometry.axes)
+    weights = geometry.channels * geometry.rows * math.prod(axis.kernel for axis in geometry.axes)
+    return geometry.groups * (geometry.batch * (inputs + results) + weights) * dtype.itemsize
 
 
 def suits(geometry: ConvGeometry, dtype: np.dtype) -> bool:
@@ -285,27 +289,22 @@ def check(name: str, geometry: ConvGeometry, dtype: np.dtype) -> None:
 # Convolutions ----------------------------------------------------------------------------------
 
 
-def prepare(path: Path, geometry: ConvGeometry) -> Convolution:
-    """Return a function that convolves by FFT."""
-    if geometry.transposed and geometry.padding_mode is not None:
-        return _prepare_folded(path, geometry)
-
-    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        _convolve(path, geometry, data, weight, bias, out)
-
-    return convolve
-
-
-def _prepare_folded(path: Path, geometry: ConvGeometry) -> Convolution:
-    """Return a transposed convolution whose padded result is folded back."""
-    shape = geometry.padded_shape
+def prepare(path: Path, geometry: ConvGeometry, operands: Operands, out: Array) -> Convolution:
+    """Return a function that convolves arrays with the layouts of these by FFT."""
+    if not (geometry.transposed and geometry.padding_mode):
+        return _prepare(path, geometry, operands, out)
+    # A transposed convolution whose padded result is folded back.
+    shape, dtype = geometry.padded_shape, work_dtype(out.dtype)
+    data, weight, bias = operands
     inner = replace(geometry.padded, batched=True)
+    operands = _with_batch(geometry, data), weight, None
+    run = _prepare(path, inner, operands, Blueprint(shape, dtype))
+    fold = path.prepare_fold(geometry.placement, bias, _with_batch(geometry, out), 1)
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        wide = path.workspace(shape, work_dtype(out.dtype))
-        data, out = _with_batch(geometry, data), _with_batch(geometry, out)
-        _convolve(path, inner, data, weight, None, wide)
-        path.prepare_fold(geometry.placement, bias, out, 1)(wide, bias, out)
+        wide = path.workspace(shape, dtype)
+        run(_with_batch(geometry, data), weight, None, wide)
+        fold(wide, bias, _with_batch(geometry, out))
 
     return convolve
 
@@ -314,41 +313,77 @@ def _with_batch(geometry: ConvGeometry, array: Array) -> Array:
     return array if geometry.batched else array[None]
 
 
-def _convolve(
-    path: Path,
-    geometry: ConvGeometry,
-    data: Array,
-    weight: Array,
-    bias: Array | None,
-    out: Array,
-) -> None:
+class _Step(NamedTuple):
+    """The convolution of a tile: a box of the result, and what leads to it."""
+
+    sample: slice
+    box: tuple[Any, ...]
+    inputs: Callable[[Array], Array]  # returns the spectrum
+    multiply: Callable[[Array, Array, Array], None]
+
+
+def _prepare(path: Path, geometry: ConvGeometry, operands: Operands, out: Array) -> Convolution:
+    data, weight, _ = operands
     dtype, axes = work_dtype(out.dtype), axes_of(geometry)
     tile = tile_of(geometry, dtype, data.nbytes + weight.nbytes + out.nbytes)
-    lengths = tile.lengths(axes)
-    groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
-    data, out = _with_batch(geometry, data), _with_batch(geometry, out)
-    data = data.reshape(geometry.batch, groups, channels, *data.shape[2:])
-    out = out.reshape(geometry.batch, groups, rows, *out.shape[2:])
-    bias = None if bias is None else bias.reshape(groups, rows, *(1,) * geometry.rank)
-    weight = _in_rows(geometry, weight)
-    for row in _parts(rows, tile.rows):
-        weights = path.spectrum(weight[:, row], _taps(axes, weight[:, row], lengths), dtype, True)
-        for sample in _parts(geometry.batch, tile.samples):
-            for block in itertools.product(*map(_parts, out.shape[3:], tile.outputs)):
-                box = sample, slice(None), row, *block
-                source, target = data[sample], out[box]
-                placement = _inputs(axes, source, lengths, block, geometry.padding_mode)
-                inputs = path.spectrum(source, placement, dtype, False)
+    lengths, frequencies = tile.lengths(axes), spectrum_lengths(tile.lengths(axes), dtype)
+    scale = 1 / math.prod(lengths)
+    by_group = _in_groups(geometry, data, geometry.channels)
+    rows_of_weight = _in_rows(geometry, weight)
+
+    def spectra(*lead: int) -> Blueprint:
+        return Blueprint((*lead, *frequencies), complex_dtype(dtype))
+
+    def step(row: slice, sample: slice, block: Sequence[slice]) -> _Step:
+        rows, samples = row.stop - row.start, sample.stop - sample.start
+        source = by_group[sample]
+        placement = _inputs(axes, source, lengths, block, geometry.padding_mode)
+        inputs = path.prepare_spectrum(source, placement, dtype, False)
+        factors = (
+            spectra(geometry.groups, rows, geometry.channels),
+            spectra(samples, geometry.groups, geometry.channels).swapaxes(0, 1).swapaxes(1, 2),
+            spectra(samples, geometry.groups, rows).swapaxes(0, 1).swapaxes(1, 2),
+        )
+        box = sample, slice(None), row, *block
+        return _Step(sample, box, inputs, path.prepare_multiply(*factors, scale, False))
+
+    blocks = [
+        *itertools.product(
+            *(_parts(axis.outputs, n) for axis, n in zip(axes, tile.outputs, strict=True))
+        )
+    ]
+    samples = _parts(geometry.batch, tile.samples)
+    runs = []
+    for row in _parts(geometry.rows, tile.rows):
+        part = rows_of_weight[:, row]
+        weights = path.prepare_spectrum(part, _taps(axes, part, lengths), dtype, True)
+        steps = [step(row, sample, block) for sample in samples for block in blocks]
+        runs.append((row, weights, steps))
+
+    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        data = _in_groups(geometry, data, geometry.channels)
+        out = _in_groups(geometry, out, geometry.rows)
+        weight = _in_rows(geometry, weight)
+        if bias is not None:
+            bias = bias.reshape(geometry.groups, geometry.rows, *(1,) * geometry.rank)
+        for row, spectrum_of, steps in runs:
+            weights, term = spectrum_of(weight[:, row]), None if bias is None else bias[:, row]
+            for sample, box, inputs_of, multiply in steps:
+                target = out[box]
+                inputs = inputs_of(data[sample])
                 product = path.spectra((*target.shape[:3], *lengths), dtype)
-                path.multiply(
-                    weights,
-                    inputs.swapaxes(0, 1).swapaxes(1, 2),
-                    product.swapaxes(0, 1).swapaxes(1, 2),
-                    1 / math.prod(lengths),
-                    False,
-                )
-                values = path.values(product, lengths, dtype)[_outputs(axes, target)]
-                path.write(values, None if bias is None else bias[:, row], target)
+                multiply(weights, inputs, product)
+                del inputs  # its memory is free for the transform
+                values = path.values(product, lengths, dtype)
+                path.write(values[_outputs(axes, target)], term, target)
+
+    return convolve
+
+
+def _in_groups(geometry: ConvGeometry, array: Array, channels: int) -> Array:
+    """Return samples by group and channel of a group, as a view."""
+    shape = array.shape[-geometry.rank :]
+    return array.reshape(geometry.batch, geometry.groups, channels, *shape)
 
 
 def _in_rows(geometry: ConvGeometry, weight: Array) -> Array:
@@ -390,44 +425,49 @@ def _outputs(axes: Sequence[Axis], out: Array) -> tuple[Any, ...]:
 # Gradients with respect to the weight ----------------------------------------------------------
 
 
-def prepare_weight_gradient(path: Path, geometry: ConvGeometry) -> WeightGradient:
-    """Return a function that writes a weight gradient by FFT."""
+def prepare_weight_gradient(
+    path: Path, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
+) -> WeightGradient:
+    """Return a function that writes a weight gradient by FFT, for arrays with these layouts."""
+    dtype, axes = work_dtype(out.dtype), _gradient_axes(geometry)
+    groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
+    lengths = tuple(axis.length(axis.outputs) for axis in axes)
+    nbytes = data.nbytes + grad_output.nbytes + out.nbytes
+    most = _samples_at_a_time(geometry, lengths, dtype, nbytes)
+    frequencies, kind = spectrum_lengths(lengths, dtype), complex_dtype(dtype)
+    first = [slice(0, 1)] * geometry.rank
+    values = _in_groups(geometry, data, channels)
+    grads = _in_groups(geometry, grad_output, rows)
+    steps = []
+    for sample in _parts(geometry.batch, most):
+        source, grad = values[sample], grads[sample]
+        placement = _inputs(axes, source, lengths, first, geometry.padding_mode)
+        factors = (
+            Blueprint((*grad.shape[:3], *frequencies), kind).swapaxes(0, 1).swapaxes(1, 2),
+            Blueprint((*source.shape[:3], *frequencies), kind).swapaxes(0, 1),
+            Blueprint((groups, rows, channels, *frequencies), kind),
+        )
+        scale, adds = 1 / math.prod(lengths), sample.start > 0
+        steps.append(
+            (
+                sample,
+                path.prepare_spectrum(source, placement, dtype, False),
+                path.prepare_spectrum(grad, _taps(axes, grad, lengths), dtype, True),
+                path.prepare_multiply(*factors, scale, adds),
+            )
+        )
 
     def gradient(data: Array, grad_output: Array, out: Array) -> None:
-        _weight_gradient(path, geometry, data, grad_output, out)
+        values = _in_groups(geometry, data, channels)
+        grads = _in_groups(geometry, grad_output, rows)
+        target = out.reshape(groups, rows, channels, *out.shape[2:])
+        product = path.spectra((groups, rows, channels, *lengths), dtype)
+        for sample, spectrum_of, spectrum_of_grad, multiply in steps:
+            multiply(spectrum_of_grad(grads[sample]), spectrum_of(values[sample]), product)
+        result = path.values(product, lengths, dtype)
+        path.write(result[_outputs(axes, target)], None, target)
 
     return gradient
-
-
-def _weight_gradient(
-    path: Path, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
-) -> None:
-    """Write the gradient: taps are the outputs of a correlation with `grad_output`."""
-    dtype = work_dtype(out.dtype)
-    axes = _gradient_axes(geometry)
-    lengths = tuple(axis.length(axis.outputs) for axis in axes)
-    groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
-    data, grad_output = _with_batch(geometry, data), _with_batch(geometry, grad_output)
-    data = data.reshape(geometry.batch, groups, channels, *data.shape[2:])
-    grads = grad_output.reshape(geometry.batch, groups, rows, *grad_output.shape[2:])
-    target = out.reshape(groups, rows, channels, *out.shape[2:])
-    samples = _samples_at_a_time(geometry, lengths, dtype, data.nbytes + grads.nbytes + out.nbytes)
-    start = [slice(0, 1)] * geometry.rank
-    product = path.spectra((groups, rows, channels, *lengths), dtype)
-    for sample in _parts(geometry.batch, samples):
-        source, grad = data[sample], grads[sample]
-        placement = _inputs(axes, source, lengths, start, geometry.padding_mode)
-        inputs = path.spectrum(source, placement, dtype, False)
-        taps = path.spectrum(grad, _taps(axes, grad, lengths), dtype, True)
-        path.multiply(
-            taps.swapaxes(0, 1).swapaxes(1, 2),
-            inputs.swapaxes(0, 1),
-            product,
-            1 / math.prod(lengths),
-            sample.start > 0,
-        )
-    values = path.values(product, lengths, dtype)
-    path.write(values[_outputs(axes, target)], None, target)
 
 
 def _gradient_axes(geometry: ConvGeometry) -> list[Axis]:

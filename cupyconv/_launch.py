@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from . import _complex
-from ._arrays import Array, Convolution, Fused, WeightGradient, floating
+from ._arrays import Array, Blueprint, Convolution, Fused, WeightGradient, floating
 from ._device import Device
-from ._fft import spectrum_lengths
+from ._fft import complex_dtype, spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._kernels import (
     borders,
@@ -111,34 +111,40 @@ class KernelPath:
     def note_method(self, method: str, gain: Callable[[], float]) -> None:
         """Do nothing."""
 
-    def spectrum(
+    def prepare_spectrum(
         self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
-    ) -> Array:
-        """Return the spectrum of an array, or of the conjugate one, in a larger one.
+    ) -> Callable[[Array], Array]:
+        """Return a function that gives the spectra of arrays, or of conjugates, in larger ones.
 
-        The larger array is transformed in its own memory, where lines of real numbers have room for
+        A larger array is transformed in its own memory, where lines of real numbers have room for
         the last frequency.
         """
-        array = self.device.cast(array, dtype)
-        if conjugate and dtype.kind == "c":
-            array = self.device.conjugate(array)
-        shape, lengths = placement.padded, placement.padded[3:]
-        memory = self.spectra(shape, dtype)
-        lines = memory.view(dtype)
-        borders.bind_pad(replace(placement, padded=lines.shape), array, self.device)(array, lines)
-        self.device.transform(memory, lengths, dtype, inverse=False)
-        return memory
+        device, shape = self.device, placement.padded
+        conjugate &= dtype.kind == "c"
+        source = Blueprint(array.shape, dtype) if conjugate or array.dtype != dtype else array
+        lines = Blueprint((*shape[:3], *spectrum_lengths(shape[3:], dtype)), complex_dtype(dtype))
+        placement = replace(placement, padded=lines.view(dtype).shape)
+        place = borders.bind_pad(placement, source, device)
+
+        def spectrum(array: Array) -> Array:
+            array = device.cast(array, dtype)
+            memory = self.spectra(shape, dtype)
+            place(device.conjugate(array) if conjugate else array, memory)
+            device.transform(memory, shape[3:], dtype, inverse=False)
+            return memory
+
+        return spectrum
 
     def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return memory for the spectra of arrays of a shape."""
         frequencies = spectrum_lengths(shape[3:], dtype)
-        return self.device.workspace(
-            (*shape[:3], *frequencies), np.result_type(dtype, np.complex64)
-        )
+        return self.device.workspace((*shape[:3], *frequencies), complex_dtype(dtype))
 
-    def multiply(self, a: Array, b: Array, out: Array, scale: float, adds: bool) -> None:
-        """Write or add the product of spectra to `out`."""
-        spectra.run(a, b, out, scale, adds, self.device)
+    def prepare_multiply(
+        self, a: Array, b: Array, out: Array, scale: float, adds: bool
+    ) -> Callable[[Array, Array, Array], None]:
+        """Return a function that writes or adds scaled products of spectra."""
+        return spectra.bind(a, b, out, scale, adds, self.device)
 
     def values(self, spectrum: Array, lengths: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return the arrays of spectra, without their scale, in the same memory."""

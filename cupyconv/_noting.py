@@ -199,22 +199,34 @@ class NotingPath(KernelPath):
                 f"it was not asked for; it may be {factor:.2f} times as fast"
             )
 
-    def spectrum(
+    def prepare_spectrum(
         self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
-    ) -> Array:
-        """Note that an array is placed and transformed."""
-        found = super().spectrum(array, placement, dtype, conjugate)
-        self._note_transform(found, placement.padded[3:], array.nbytes)
-        return found
+    ) -> Callable[[Array], Array]:
+        """Return a function that notes that arrays are placed and transformed."""
+        spectrum_of = super().prepare_spectrum(array, placement, dtype, conjugate)
+
+        def noted(array: Array) -> Array:
+            spectrum = spectrum_of(array)
+            self._note_transform(spectrum, placement.padded[3:], array.nbytes)
+            return spectrum
+
+        return noted
 
     def _note_transform(self, spectrum: Array, lengths: Shape, nbytes: int) -> None:
         transforms = 2 * passes(lengths) * spectrum.nbytes
         self.seconds += FFT.moved * self._moved(transforms + spectrum.nbytes + nbytes)
 
-    def multiply(self, a: Array, b: Array, out: Array, scale: float, adds: bool) -> None:
-        """Note a product of spectra."""
-        self.seconds += FFT.moved * self._moved(a.nbytes + b.nbytes + out.nbytes)
-        super().multiply(a, b, out, scale, adds)
+    def prepare_multiply(
+        self, a: Array, b: Array, out: Array, scale: float, adds: bool
+    ) -> Callable[[Array, Array, Array], None]:
+        """Return a function that notes products of spectra."""
+        multiply = super().prepare_multiply(a, b, out, scale, adds)
+
+        def noted(a: Array, b: Array, out: Array) -> None:
+            self.seconds += FFT.moved * self._moved(a.nbytes + b.nbytes + out.nbytes)
+            multiply(a, b, out)
+
+        return noted
 
     def values(self, spectrum: Array, lengths: Shape, dtype: np.dtype) -> Array:
         """Note that spectra are transformed back, and that the result is written."""

@@ -26,7 +26,7 @@ def forward(array: np.ndarray, rank: int, dtype: np.dtype) -> np.ndarray:
     module, options = _module()
     transform = module.fftn if dtype.kind == "c" else module.rfftn
     found: np.ndarray = transform(array, axes=tuple(range(-rank, 0)), **options)
-    return found.astype(_complex(dtype), copy=False)
+    return np.ascontiguousarray(found, np.result_type(dtype, np.complex64))
 
 
 @quiet
@@ -37,10 +37,6 @@ def inverse(spectrum: np.ndarray, lengths: Shape, dtype: np.dtype) -> np.ndarray
     axes = tuple(range(-len(lengths), 0))
     found: np.ndarray = transform(spectrum, lengths, axes, norm="forward", **options)
     return found.astype(dtype, copy=False)
-
-
-def _complex(dtype: np.dtype) -> np.dtype:
-    return np.result_type(dtype, np.complex64)
 
 
 @quiet

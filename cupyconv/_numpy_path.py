@@ -19,12 +19,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from . import _fft, _numpy_fft
 from ._arrays import Convolution, WeightGradient, accumulator
 from ._axes import COMPARED_BATCH
 from ._borders import Segment, segments
-from ._fft import spectrum_lengths
+from ._fft import complex_dtype, spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._numpy_filters import PARTIAL_TAPS, Axis, add_filtered
 from ._numpy_gradients import write_weight_gradient
@@ -284,26 +285,36 @@ class NumpyPath:
     def note_method(self, method: str, gain: Callable[[], float]) -> None:
         """Do nothing."""
 
-    def spectrum(
+    def prepare_spectrum(
         self, array: np.ndarray, placement: Placement, dtype: np.dtype, conjugate: bool
-    ) -> np.ndarray:
-        """Return the spectrum of an array, or of the conjugate one, in a larger one."""
-        array = self.cast(array, dtype)
-        wide = np.empty(placement.padded, dtype)
-        _pad(placement, array.conj() if conjugate else array, wide)
-        return _numpy_fft.forward(wide, wide.ndim - 3, dtype)
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function that gives the spectra of arrays, or of conjugates, in larger ones."""
+
+        def spectrum(array: np.ndarray) -> np.ndarray:
+            array = self.cast(array, dtype)
+            wide = np.empty(placement.padded, dtype)
+            _pad(placement, array.conj() if conjugate else array, wide)
+            return _numpy_fft.forward(wide, wide.ndim - 3, dtype)
+
+        return spectrum
 
     def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return memory for the spectra of arrays of a shape."""
         lead, lengths = shape[:3], shape[3:]
         frequencies = spectrum_lengths(lengths, dtype)
-        return np.empty((*lead, *frequencies), np.result_type(dtype, np.complex64))
+        return np.empty((*lead, *frequencies), complex_dtype(dtype))
 
-    def multiply(
+    def prepare_multiply(
         self, a: np.ndarray, b: np.ndarray, out: np.ndarray, scale: float, adds: bool
-    ) -> None:
-        """Write or add the product of spectra to `out`."""
-        _numpy_fft.multiply(a, b, out, scale, adds)
+    ) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
+        """Return a function that writes or adds scaled products of spectra."""
+        shapes, strides = zip(*((array.shape, array.strides) for array in (a, b, out)), strict=True)
+
+        def multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+            a, b, out = map(as_strided, (a, b, out), shapes, strides)
+            _numpy_fft.multiply(a, b, out, scale, adds)
+
+        return multiply
 
     def values(self, spectrum: np.ndarray, lengths: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return the arrays of spectra, without their scale."""

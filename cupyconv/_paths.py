@@ -64,10 +64,10 @@ class Path(Protocol):
     def note_method(self, method: str, gain: Callable[[], float]) -> None:
         """Take note of the method by which a call runs."""
 
-    def spectrum(
+    def prepare_spectrum(
         self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
-    ) -> Array:
-        """Return the spectrum of an array, or of the conjugate one, in a larger one.
+    ) -> Callable[[Array], Array]:
+        """Return a function that gives the spectra of arrays, or of conjugates, in larger ones.
 
         The first three axes are not transformed. Real arrays have half of a spectrum.
         """
@@ -75,10 +75,13 @@ class Path(Protocol):
     def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return memory for the spectra of arrays of a shape."""
 
-    def multiply(self, a: Array, b: Array, out: Array, scale: float, adds: bool) -> None:
-        """Write or add a scaled product of spectra ``(g, i, k, *f)`` and ``(g, k, j, *f)``.
+    def prepare_multiply(
+        self, a: Array, b: Array, out: Array, scale: float, adds: bool
+    ) -> Callable[[Array, Array, Array], None]:
+        """Return a function that writes or adds scaled products of spectra.
 
-        The first factor is conjugated, and the sum runs over k.
+        These are views ``(g, i, k, *f)``, which is conjugated, and ``(g, k, j, *f)``; the sum runs
+        over k. The function takes the contiguous arrays that they are views of.
         """
 
     def values(self, spectrum: Array, lengths: tuple[int, ...], dtype: np.dtype) -> Array:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from .._arrays import Array
 from .._packing import long_reciprocal, strides_of
 from .launches import ELEMENTS, MAX_GRID, Instance, Launch
-from .members import Members, Template, float64_word
+from .members import CALL, Members, Template, float64_word
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from .._device import Device
 
 SOURCES = ("spectra.cu",)
@@ -34,38 +32,28 @@ def instances(target: str) -> Iterator[Instance]:
             yield _instance(dtype, tile)
 
 
-def _parts(shape: tuple[int, ...], tile: int) -> tuple[int, int, int]:
-    """Return the tasks along frequencies, columns and rows of a result."""
-    _, rows, columns, *lengths = shape
-    return -(-math.prod(lengths) // THREADS), -(-columns // tile), -(-rows // tile)
+def bind(
+    a: Array, b: Array, out: Array, scale: float, adds: bool, device: Device
+) -> Callable[[Array, Array, Array], None]:
+    """Return a function that writes or adds the product of spectra with these layouts.
 
-
-def _tile(shape: tuple[int, ...]) -> int:
-    return _TILES[min(shape[1:3]) > 1]
-
-
-def launch(shape: tuple[int, ...], dtype: np.dtype) -> Launch:
-    """Return the launch for a result of this shape: groups, rows, columns and frequencies."""
-    tile = _tile(shape)
-    tasks = shape[0] * math.prod(_parts(shape, tile))
-    return Launch(_instance(dtype.name, tile), min(tasks, MAX_GRID), THREADS)
-
-
-def run(a: Array, b: Array, out: Array, scale: float, adds: bool, device: Device) -> None:
-    """Write or add the product of spectra ``(g, i, k, *f)`` and ``(g, k, j, *f)`` to `out`."""
-    rows, columns = out.shape[1:3]
-    parts = _parts(out.shape, _tile(out.shape))
+    They are ``(g, i, k, *f)`` and ``(g, k, j, *f)``, with frequencies in C order.
+    """
+    tile, (groups, rows, columns) = _TILES[min(out.shape[1:3]) > 1], out.shape[:3]
+    frequencies = math.prod(out.shape[3:])
+    parts = -(-frequencies // THREADS), -(-columns // tile), -(-rows // tile)
+    tasks = groups * math.prod(parts)
     (a_group, a_row, a_depth), (b_group, b_depth, b_column), (out_group, out_row, out_column) = (
         strides_of(array)[:3] for array in (a, b, out)
     )
     members: Members = {
-        "a": device.address(a),
-        "b": device.address(b),
-        "out": device.address(out),
+        "a": CALL,
+        "b": CALL,
+        "out": CALL,
         "adds": int(adds),
         "scale": float64_word(scale),
-        "tasks": out.shape[0] * math.prod(parts),
-        "frequencies": math.prod(out.shape[3:]),
+        "tasks": tasks,
+        "frequencies": frequencies,
         "rows": rows,
         "columns": columns,
         "depth": a.shape[2],
@@ -81,4 +69,7 @@ def run(a: Array, b: Array, out: Array, scale: float, adds: bool, device: Device
         "parts": parts,
         "reciprocals": [long_reciprocal(count) for count in parts],
     }
-    device.launcher(launch(out.shape, out.dtype))(Template(SOURCES[0], members).fill())
+    template = Template(SOURCES[0], members)
+    launch = Launch(_instance(out.dtype.name, tile), min(tasks, MAX_GRID), THREADS)
+    run, address = device.launcher(launch), device.address
+    return lambda a, b, out: run(template.fill(address(a), address(b), address(out)))

@@ -236,7 +236,7 @@ class EmulatedDevice:
             memory.write(part)
 
     def conjugate(self, array: np.ndarray) -> np.ndarray:
-        return array.conj()
+        return np.conjugate(array, order="C")
 
     def transform(
         self, spectrum: np.ndarray, lengths: tuple[int, ...], dtype: np.dtype[Any], inverse: bool

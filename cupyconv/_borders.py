@@ -6,7 +6,10 @@ the same. `kernels/border_modes.cuh` has the same rule for single positions.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ._geometry import ConvGeometry
 
 
 class Segment(NamedTuple):
@@ -38,6 +41,27 @@ class Segment(NamedTuple):
         last = self.first + self.step * (self.stop - self.start - 1)
         return slice(min(self.first, last), max(self.first, last) + 1)
 
+    def at(self, start: int, stop: int) -> Segment:
+        """Return what the positions from `start` to `stop` show; they lie in this segment."""
+        return Segment(start, stop, self.first + self.step * (start - self.start), self.step)
+
+    def within(self, start: int, stop: int) -> Segment | None:
+        """Return what the positions from `start` to `stop` show, as far as they lie in it."""
+        start, stop = max(start, self.start), min(stop, self.stop)
+        return self.at(start, stop) if start < stop else None
+
+    def showing(self, start: int, stop: int) -> Segment | None:
+        """Return the positions that show an element from `start` to `stop`."""
+        elements = self.elements
+        low, high = max(start, elements.start), min(stop, elements.stop)
+        if low >= high:
+            return None
+        if self.step == 0:
+            return self
+        first = low if self.step > 0 else high - 1
+        begin = self.start + abs(first - self.first)
+        return self.at(begin, begin + high - low)
+
 
 def segments(size: int, before: int, padded: int, mode: str) -> list[Segment]:
     """Return the segments of `padded` positions, which begin `before` ahead of `size` elements."""
@@ -60,3 +84,10 @@ def segments(size: int, before: int, padded: int, mode: str) -> list[Segment]:
         )
         start = stop
     return found
+
+
+def of_axes(geometry: ConvGeometry) -> list[list[Segment]]:
+    """Return the segments of each axis of a convolution with a padding mode."""
+    sides = geometry.bordered_sizes, geometry.pads_before, geometry.padded_sizes
+    mode = str(geometry.padding_mode)
+    return [segments(*axis, mode) for axis in zip(*sides, strict=True)]

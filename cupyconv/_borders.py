@@ -72,17 +72,19 @@ def segments(size: int, before: int, padded: int, mode: str) -> list[Segment]:
             Segment(start, stop, first, int(before <= start < before + size))
             for start, stop, first in zip(ends, ends[1:], firsts, strict=False)
         ]
-    length = size - 1 if mode == "reflect" else size  # from one turn to the next
+    # A period is the array, and what is reflected of it: all elements, or all but both ends.
+    period = size + {"wrap": 0, "symmetric": size, "reflect": size - 2}[mode]
     found = []
     start = 0
     while start < padded:
-        turns, place = divmod(start - before, length)
-        stop = min(start + length - place, padded)
-        descends = mode != "wrap" and turns % 2
-        found.append(
-            Segment(start, stop, size - 1 - place if descends else place, 1 - 2 * descends)
-        )
-        start = stop
+        place = (start - before) % period
+        if place < size:
+            segment = Segment(start, min(start + size - place, padded), place, 1)
+        else:
+            first = period - place - (mode == "symmetric")
+            segment = Segment(start, min(start + period - place, padded), first, -1)
+        found.append(segment)
+        start = segment.stop
     return found
 
 

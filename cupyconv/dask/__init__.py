@@ -12,10 +12,9 @@ Gradients of convolutions are in `cupyconv.dask.grad`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 try:
-    import dask.array  # noqa: F401
+    import dask.array as da
 except ImportError as error:
     raise ImportError("cupyconv.dask needs Dask: pip install 'cupyconv[dask]'") from error
 
@@ -27,9 +26,6 @@ from .._convolution_blocks import Operands
 from .._dask_norms import batch_norm, group_norm, max_pool2d
 from .._signatures import readable
 from . import grad as grad
-
-if TYPE_CHECKING:
-    import dask.array as da
 
 __all__ = [
     "batch_norm",

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from . import _borders
 from ._arrays import Convolution, WeightGradient, accumulator
-from ._borders import Segment, segments
+from ._borders import Segment
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._numpy_filters import PARTIAL_TAPS, Axis, add_filtered
 from ._numpy_gradients import write_weight_gradient
@@ -119,13 +120,6 @@ def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
 
 
 # Borders ---------------------------------------------------------------------------------------
-
-
-def _segments(geometry: ConvGeometry) -> list[list[Segment]]:
-    """Return the segments of each padded axis."""
-    sides = geometry.bordered_sizes, geometry.pads_before, geometry.padded_sizes
-    mode = str(geometry.padding_mode)
-    return [segments(*axis, mode) for axis in zip(*sides, strict=True)]
 
 
 def _pad(axes: list[list[Segment]], data: np.ndarray, wide: np.ndarray) -> None:
@@ -237,13 +231,13 @@ class NumpyPath:
         self, geometry: ConvGeometry, data: np.ndarray, times: int
     ) -> Callable[[np.ndarray, np.ndarray], None]:
         """Return a function that writes padded copies."""
-        return partial(_pad, _segments(geometry))
+        return partial(_pad, _borders.of_axes(geometry))
 
     def prepare_fold(
         self, geometry: ConvGeometry, bias: np.ndarray | None, out: np.ndarray, times: int
     ) -> Callable[[np.ndarray, np.ndarray | None, np.ndarray], None]:
         """Return a function that adds what lies in the padding to the elements that it shows."""
-        return partial(_fold, _segments(geometry), geometry.bordered_sizes)
+        return partial(_fold, _borders.of_axes(geometry), geometry.bordered_sizes)
 
     def prepare_sum(
         self, shape: tuple[int, ...], out: np.ndarray

@@ -5,6 +5,8 @@ undivided arrays, so errors read the same as for a call on one array. Nothing is
 result is a graph with two kinds of tasks. If a block needs a part of a chunk, a task cuts this part
 out on the worker that holds the chunk, so workers exchange halos rather than whole chunks. A second
 task, one for each block, joins the parts and calls the function.
+
+A window may also be one of an axis with its padding, in the words of `_borders`.
 """
 
 from __future__ import annotations
@@ -17,31 +19,28 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
+import dask.array as da
 import numpy as np
-
-try:
-    import dask.array as da
-    from dask.base import tokenize
-    from dask.highlevelgraph import HighLevelGraph
-except ImportError as error:
-    raise ImportError("cupyconv.dask needs Dask: pip install 'cupyconv[dask]'") from error
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
 
 from . import _arrays as arrays
-from . import _precision
+from . import _borders
 from . import _windows as windows_
 from ._arrays import Array
+from ._borders import Segment
 from ._geometry import ConvGeometry
-from ._windows import Axis, Window
+from ._windows import Axis, Part, Window
 
 Chunks: TypeAlias = tuple[tuple[int, ...], ...]
 # A NumPy or CuPy array, or a Dask array of such chunks.
 ArrayOrDask: TypeAlias = Any
-# Input, weight and bias of a convolution.
-Operands: TypeAlias = tuple[da.Array, ArrayOrDask, ArrayOrDask | None]
 # A function that computes a block of the result from the joined inputs and the parameters.
 Function: TypeAlias = Callable[..., Array]
 Key: TypeAlias = tuple[Any, ...]
 Graph: TypeAlias = dict[Key, Any]
+# The segments of each axis whose windows are windows of the padded axis.
+Padded: TypeAlias = Mapping[int, Sequence[Segment]]
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -98,10 +97,47 @@ def joined(array: ArrayOrDask | None) -> da.Array | None:
     return da.from_array(array, chunks=-1)
 
 
+# Axes of convolutions -------------------------------------------------------------------------
+
+
+def axes_of(geometry: ConvGeometry) -> list[Axis]:
+    """Return the spatial axes in the form that `_windows` needs."""
+    return [
+        Axis(axis.size_in, axis.size_out, dilation * (axis.kernel - 1) + 1, stride, pad)
+        for axis, stride, dilation, pad in zip(
+            geometry.axes, geometry.stride, geometry.dilation, geometry.pads_before, strict=True
+        )
+    ]
+
+
+def padded_axes(geometry: ConvGeometry, sizes: Chunks, lead: int) -> dict[int, list[Segment]]:
+    """Return the segments of the axes that a convolution with a padding mode is divided along.
+
+    `sizes` are the outputs of each block. The function of a block continues the axes of one block.
+    Axes are counted with the `lead` axes before the spatial ones.
+    """
+    if geometry.padding_mode is None:
+        return {}
+    return {
+        lead + number: segments
+        for number, segments in enumerate(_borders.of_axes(geometry))
+        if sum(size > 0 for size in sizes[number]) > 1
+    }
+
+
 # Graph ----------------------------------------------------------------------------------------
 
 
-def _cut(chunk: Array, inside: tuple[slice, ...]) -> Array:
+def only_key(array: da.Array | None) -> Key | None:
+    """Return the key of the chunk of a parameter."""
+    return None if array is None else (array.name, *(0,) * array.ndim)
+
+
+def _whole(shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(0, size) for size in shape)
+
+
+def cut(chunk: Array, inside: tuple[slice, ...]) -> Array:
     """Return a copy of a part of a chunk. A view would keep the whole chunk alive."""
     with arrays.on_device(chunk):
         return chunk[inside].copy()
@@ -146,7 +182,7 @@ def _on_parts(
 ) -> Array:
     """Join the parts in an array of this shape, each in its place, and call the function on it."""
     first, *others = parts
-    if not others:
+    if not others and places[0] == _whole(shape) == _whole(first.shape):
         return function(first, *parameters)
     with arrays.on_device(first):
         window = arrays.kind_of(first)(shape, first.dtype)
@@ -156,29 +192,45 @@ def _on_parts(
 
 
 def read_windows(
-    graph: Graph, halo: str, array: da.Array, windows: Sequence[Sequence[Window]]
+    graph: Graph,
+    halo: str,
+    array: da.Array,
+    windows: Sequence[Sequence[Window]],
+    padded: Padded | None = None,
 ) -> Iterator[Reading]:
     """Yield what each block reads of `array`, the blocks in row-major order.
 
-    `windows` has, for each axis, the windows that the blocks along this axis read. The tasks that
-    cut parts out of chunks are added to `graph`; the first item of their keys is `halo`.
+    `windows` has, for each axis, the windows that the blocks along this axis read; along a `padded`
+    axis they are windows of the axis with its padding. The tasks that cut parts out of chunks are
+    added to `graph`; the first item of their keys is `halo`.
     """
+    finders: list[Callable[..., list[Part]]] = [windows_.parts] * array.ndim
+    for number, segments in (padded or {}).items():
+        finders[number] = partial(windows_.padded_parts, segments)
     parts_along = [
-        [windows_.parts(ends, window.start, window.stop) for window in along]
-        for along, ends in zip(windows, map(_ends, array.chunks), strict=True)
+        [find(ends, window.start, window.stop) for window in along]
+        for find, along, ends in zip(finders, windows, map(ends_of, array.chunks), strict=True)
     ]
-    for block in itertools.product(*(range(len(along)) for along in windows)):
-        pieces = itertools.product(*(along[i] for along, i in zip(parts_along, block, strict=True)))
+    for block, pieces in pieces_of(parts_along):
         keys, places = [], []
-        for number, piece in enumerate(pieces):  # a piece is one part along each axis
+        for number, piece in enumerate(pieces):
             key = chunk = (array.name, *(part.chunk for part in piece))
             if not all(part.whole for part in piece):
                 key = (halo, *block, number)
-                graph[key] = (partial(_cut, inside=tuple(part.inside for part in piece)), chunk)
+                graph[key] = (partial(cut, inside=tuple(part.inside for part in piece)), chunk)
             keys.append(key)
             places.append(tuple(part.place for part in piece))
         block_windows = tuple(along[i] for along, i in zip(windows, block, strict=True))
         yield Reading(block, block_windows, keys, places)
+
+
+def pieces_of(
+    parts_along: Sequence[Sequence[Sequence[Part]]],
+) -> Iterator[tuple[tuple[int, ...], Iterator[tuple[Part, ...]]]]:
+    """Yield the index of each block, and its pieces: one part along each axis."""
+    for block in itertools.product(*(range(len(along)) for along in parts_along)):
+        parts = (along[i] for along, i in zip(parts_along, block, strict=True))
+        yield block, itertools.product(*parts)
 
 
 def by_block(
@@ -190,6 +242,7 @@ def by_block(
     parameters: Sequence[da.Array | None],
     chunks: Chunks,
     dtype: np.dtype,
+    padded: Padded | None = None,
 ) -> da.Array:
     """Return a Dask array whose blocks are functions of windows of the input, `array`.
 
@@ -200,12 +253,9 @@ def by_block(
     token = tokenize(name, array, *parameters, identity)
     result, halo = f"{name}-{token}", f"{name}-halo-{token}"
     given = [parameter for parameter in parameters if parameter is not None]
-    parameter_keys = [
-        None if parameter is None else (parameter.name, *(0,) * parameter.ndim)
-        for parameter in parameters
-    ]
+    parameter_keys = [only_key(parameter) for parameter in parameters]
     graph: Graph = {}
-    for reading in read_windows(graph, halo, array, windows):
+    for reading in read_windows(graph, halo, array, windows, padded):
         task = reading.task(function_on(reading.windows))
         key = (result, *reading.block)
         graph[key] = (task, reading.keys, *parameter_keys)
@@ -214,14 +264,14 @@ def by_block(
     return da.Array(layers, result, chunks, meta=meta)
 
 
-def _ends(chunks: Iterable[int]) -> list[int]:
+def ends_of(chunks: Iterable[int]) -> list[int]:
     """Return the position at which each chunk ends."""
     return [int(end) for end in accumulate(chunks)]
 
 
 def one_to_one(chunks: Iterable[int]) -> list[Window]:
     """Return the windows of blocks that each read the chunk of the same index and nothing else."""
-    return [Window(start, stop) for start, stop in pairwise([0, *_ends(chunks)])]
+    return [Window(start, stop) for start, stop in pairwise([0, *ends_of(chunks)])]
 
 
 def divided(
@@ -237,72 +287,3 @@ def divided(
         windows.append([window(axis, start, stop) for start, stop in blocks])
         sizes.append(tuple(stop - start for start, stop in blocks))
     return windows, tuple(sizes)
-
-
-# Convolutions ---------------------------------------------------------------------------------
-
-
-def convolve(
-    function: Function,
-    describe: Callable[..., ConvGeometry],
-    operands: Operands,
-    options: dict[str, Any],
-    rank: int | None,
-    precision: str | None,
-    name: str = "",
-    argument: str = "input",
-) -> da.Array:
-    """Return a convolution by `function`. `describe` turns shapes and `options` into its geometry.
-
-    `rank` is the number of spatial axes, or None if the weight determines it. Errors call the
-    function `name`, by default its own name, and the first operand `argument`.
-    """
-    array, weight, bias = operands
-    name = name or function.__name__
-    check(name, {argument: array, "weight": weight}, {"bias": bias}, divided=(argument,))
-    bias_shape = None if bias is None else bias.shape
-    geometry = describe(name, array.shape, weight.shape, bias_shape, **options, rank=rank)
-    dtype = arrays.result_dtype(name, array, weight, data_name=argument)
-    arrays.check_bias(name, bias, dtype)
-    # Workers compute outside of the `precision` block that encloses this call.
-    precision = _precision.resolve(name, precision)
-    lead = array.ndim - geometry.rank  # axes before the spatial ones
-    check_one_chunk(name, "all channels", array, [lead - 1], argument)
-    if 0 in geometry.out_shape[lead:]:  # the input of a convolution may have empty axes
-        shape = geometry.out_shape
-        chunks = (*array.chunks[: lead - 1], *((size,) for size in shape[lead - 1 :]))
-        return da.zeros_like(array, dtype=dtype, shape=shape, chunks=chunks)
-    windows, sizes = divided(axes_of(geometry), array.chunks[lead:], transposed=geometry.transposed)
-    # These values come from the geometry, so the graph holds no object that the caller can change.
-    known = {"stride": geometry.stride, "dilation": geometry.dilation, "groups": geometry.groups}
-    settled = {option: value for option, value in known.items() if option in options}
-
-    def function_on(block_windows: Sequence[Window]) -> Function:
-        spatial = block_windows[lead:]
-        pads: dict[str, object] = {
-            "padding": tuple((window.before, window.after) for window in spatial)
-        }
-        if geometry.transposed:
-            pads["output_padding"] = tuple(window.output_padding for window in spatial)
-        return partial(function, **settled, **pads, precision=precision)
-
-    return by_block(
-        name,
-        (geometry, precision),
-        array,
-        [*map(one_to_one, array.chunks[:lead]), *windows],
-        function_on,
-        [joined(weight), joined(bias)],
-        (*array.chunks[: lead - 1], (geometry.groups * geometry.rows,), *sizes),
-        dtype,
-    )
-
-
-def axes_of(geometry: ConvGeometry) -> list[Axis]:
-    """Return the spatial axes in the form that `_windows` needs."""
-    return [
-        Axis(axis.size_in, axis.size_out, dilation * (axis.kernel - 1) + 1, stride, pad)
-        for axis, stride, dilation, pad in zip(
-            geometry.axes, geometry.stride, geometry.dilation, geometry.pads_before, strict=True
-        )
-    ]

@@ -6,7 +6,10 @@ the same. `kernels/border_modes.cuh` has the same rule for single positions.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ._geometry import ConvGeometry
 
 
 class Segment(NamedTuple):
@@ -38,6 +41,27 @@ class Segment(NamedTuple):
         last = self.first + self.step * (self.stop - self.start - 1)
         return slice(min(self.first, last), max(self.first, last) + 1)
 
+    def at(self, start: int, stop: int) -> Segment:
+        """Return what the positions from `start` to `stop` show; they lie in this segment."""
+        return Segment(start, stop, self.first + self.step * (start - self.start), self.step)
+
+    def within(self, start: int, stop: int) -> Segment | None:
+        """Return what the positions from `start` to `stop` show, as far as they lie in it."""
+        start, stop = max(start, self.start), min(stop, self.stop)
+        return self.at(start, stop) if start < stop else None
+
+    def showing(self, start: int, stop: int) -> Segment | None:
+        """Return the positions that show an element from `start` to `stop`."""
+        elements = self.elements
+        low, high = max(start, elements.start), min(stop, elements.stop)
+        if low >= high:
+            return None
+        if self.step == 0:
+            return self
+        first = low if self.step > 0 else high - 1
+        begin = self.start + abs(first - self.first)
+        return self.at(begin, begin + high - low)
+
 
 def segments(size: int, before: int, padded: int, mode: str) -> list[Segment]:
     """Return the segments of `padded` positions, which begin `before` ahead of `size` elements."""
@@ -48,15 +72,24 @@ def segments(size: int, before: int, padded: int, mode: str) -> list[Segment]:
             Segment(start, stop, first, int(before <= start < before + size))
             for start, stop, first in zip(ends, ends[1:], firsts, strict=False)
         ]
-    length = size - 1 if mode == "reflect" else size  # from one turn to the next
+    # A period is the array, and what is reflected of it: all elements, or all but both ends.
+    period = size + {"wrap": 0, "symmetric": size, "reflect": size - 2}[mode]
     found = []
     start = 0
     while start < padded:
-        turns, place = divmod(start - before, length)
-        stop = min(start + length - place, padded)
-        descends = mode != "wrap" and turns % 2
-        found.append(
-            Segment(start, stop, size - 1 - place if descends else place, 1 - 2 * descends)
-        )
-        start = stop
+        place = (start - before) % period
+        if place < size:
+            segment = Segment(start, min(start + size - place, padded), place, 1)
+        else:
+            first = period - place - (mode == "symmetric")
+            segment = Segment(start, min(start + period - place, padded), first, -1)
+        found.append(segment)
+        start = segment.stop
     return found
+
+
+def of_axes(geometry: ConvGeometry) -> list[list[Segment]]:
+    """Return the segments of each axis of a convolution with a padding mode."""
+    sides = geometry.bordered_sizes, geometry.pads_before, geometry.padded_sizes
+    mode = str(geometry.padding_mode)
+    return [segments(*axis, mode) for axis in zip(*sides, strict=True)]

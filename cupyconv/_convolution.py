@@ -52,7 +52,7 @@ def conv(
     groups : int, default 1
         Number of groups that the channels are divided into. Each group is convolved separately.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
-        What lies in the padding, in the words of `numpy.pad`: the result is the one of
+        What lies in the padding, in the words of ``numpy.pad``: the result is the one of
         ``numpy.pad(input, ..., padding_mode)`` without padding. By default nothing does.
     precision : {"float32", "tf32"}, optional
         Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`
@@ -312,7 +312,7 @@ def conv_transpose(
         default `output_padding` determines the size.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         Where contributions to the positions that `padding` cuts off are added, in the words of
-        `numpy.pad`: to the outputs that such a padding of the output shows. This is the transpose
+        ``numpy.pad``: to the outputs that such a padding of the output shows. This is the transpose
         of `conv` with the same mode. By default these contributions are dropped.
     precision : {"float32", "tf32"}, optional
         Accuracy of the result for float32 arrays. By default the enclosing `cupyconv.precision`

@@ -24,7 +24,7 @@ from ._arrays import Array
 from ._blocks import Graph, Key
 from ._geometry import ConvGeometry
 from ._paths import path_of
-from ._windows import Window, conv_window
+from ._windows import Window, conv_window, padded_conv_window
 
 # Gradients that one task adds up. A worker holds so many at a time, each as large as the weight.
 FAN_IN = 8
@@ -38,16 +38,18 @@ class _Stretch(NamedTuple):
 
 
 def _stretches(
-    grad_output: da.Array, channels: int, geometry: ConvGeometry
+    grad_output: da.Array, channels: int, geometry: ConvGeometry, padded: _blocks.Padded
 ) -> list[list[_Stretch]]:
     """Return the stretches along each axis. The input has all `channels` in one chunk.
 
-    Chunks without elements are left out, except that the first one stays if all are empty.
+    Chunks without elements are left out, except that the first one stays if all are empty. The
+    windows of `padded` axes are windows of the axes with their padding.
     """
     lead = grad_output.ndim - geometry.rank  # axes before the spatial ones
     find: list[Callable[[int, int], Window]] = [Window] * (lead - 1)
     find.append(lambda start, stop: Window(0, channels))
-    find.extend(partial(conv_window, axis) for axis in _blocks.axes_of(geometry))
+    for number, axis in enumerate(_blocks.axes_of(geometry), lead):
+        find.append(partial(padded_conv_window if number in padded else conv_window, axis))
     result = []
     for chunks, window in zip(grad_output.chunks, find, strict=True):
         ends = list(accumulate(chunks))
@@ -122,6 +124,7 @@ def conv_weight(
     shape = gradients.weight_shape(geometry)
     settled: dict[str, Any] = {
         "dtype": total_dtype,
+        "padding_mode": geometry.padding_mode,
         "weight_size": shape,
         "stride": geometry.stride,
         "dilation": geometry.dilation,
@@ -132,9 +135,10 @@ def conv_weight(
     result, chunk, halo = f"{name}-{token}", f"{name}-chunk-{token}", f"{name}-halo-{token}"
     graph: Graph = {}
     keys = []
-    stretches = _stretches(grad_output, array.shape[lead - 1], geometry)
+    padded = _blocks.padded_axes(geometry, grad_output.chunks[lead:], lead)
+    stretches = _stretches(grad_output, array.shape[lead - 1], geometry, padded)
     windows = [[stretch.window for stretch in along] for along in stretches]
-    for reading in _blocks.read_windows(graph, halo, array, windows):
+    for reading in _blocks.read_windows(graph, halo, array, windows, padded):
         padding = tuple((window.before, window.after) for window in reading.windows[lead:])
         task = reading.task(partial(_gradient, **settled, padding=padding))
         block = zip(stretches, reading.block, strict=True)

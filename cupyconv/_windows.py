@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+
+from ._borders import Segment
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ def conv_window(axis: Axis, start: int, stop: int) -> Window:
     if low == high:  # the window lies entirely in the padding
         return Window(low, high, before=last - first)
     return Window(low, high, before=low - first, after=last - high)
+
+
+def padded_conv_window(axis: Axis, start: int, stop: int) -> Window:
+    """Return the window of the padded input that outputs `start` to `stop` read."""
+    return Window(start * axis.stride, (stop - 1) * axis.stride + axis.extent)
 
 
 def conv_transpose_window(axis: Axis, start: int, stop: int) -> Window:
@@ -132,4 +139,58 @@ def parts(ends: Sequence[int], start: int, stop: int) -> list[Part]:
         if low < high:
             inside, place = slice(low - begin, high - begin), slice(low - start, high - start)
             result.append(Part(chunk, inside, place, whole=(low, high) == (begin, end)))
-    return result or [Part(0, slice(0), slice(0), whole=ends[0] == 0)]
+    return result or [Part(0, slice(0, 0), slice(0, 0), whole=ends[0] == 0)]
+
+
+def padded_parts(
+    segments: Sequence[Segment], ends: Sequence[int], start: int, stop: int
+) -> list[Part]:
+    """Return the parts of the window from `start` to `stop` of the padded axis.
+
+    The elements of the axis lie in chunks with these `ends`. A place descends where the padding is
+    a reflection, and is longer than its part, which is one element, where that is repeated.
+    """
+    shown = (segment.within(start, stop) for segment in segments)
+    return [
+        part
+        for segment in filter(None, shown)
+        for part in _placed(segment, ends, segment.elements, segment.positions, start)
+    ]
+
+
+def folded_parts(
+    segments: Sequence[Segment], ends: Sequence[int], start: int, stop: int
+) -> list[Part]:
+    """Return the parts of the padded axis that show elements of the window from `start` to `stop`.
+
+    The positions of the padded axis lie in chunks with these `ends`. A place descends where the
+    padding is a reflection, and is one element where all positions of the part show that. The list
+    is never empty, as that of `parts`.
+    """
+    showing = (segment.showing(start, stop) for segment in segments)
+    return [
+        part
+        for segment in filter(None, showing)
+        for part in _placed(segment, ends, segment.positions, segment.elements, start)
+    ] or [Part(0, slice(0, 0), slice(0, 0), whole=False)]
+
+
+def _placed(
+    segment: Segment, ends: Sequence[int], source: slice, target: slice, start: int
+) -> list[Part]:
+    """Return the parts of `source`, with their places in `target`, in a window from `start` on.
+
+    Both are ranges of positions and of elements of the segment, in ascending order.
+    """
+    first, last = target.start - start, target.stop - 1 - start
+    result = []
+    for part in parts(ends, source.start, source.stop):
+        low, high = part.place.start, part.place.stop
+        place = slice(first, last + 1)
+        if segment.step > 0:
+            place = slice(first + low, first + high)
+        elif segment.step < 0:
+            end = last - high
+            place = slice(last - low, end if end >= 0 else None, -1)
+        result.append(replace(part, place=place))
+    return result

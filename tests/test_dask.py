@@ -29,7 +29,7 @@ import cupyconv.dask
 from backends import CupyBackend, NumpyBackend
 from benchmarks import cluster as benchmark
 from bounds import assert_convolution, assert_same_bits
-from cupyconv import _convolution, _windows
+from cupyconv import _borders, _convolution, _windows
 from cupyconv._windows import Axis
 from reference import Array
 from strategies import (
@@ -40,6 +40,7 @@ from strategies import (
     convolutions,
     group_norms,
     max_pools,
+    rounded_pairs,
 )
 from test_errors import ODD, right_call, shapes_of
 from test_import import python
@@ -53,6 +54,8 @@ on_numpy_and_cupy = pytest.mark.parametrize(
     [pytest.param(NUMPY, id="numpy"), pytest.param(CUPY, id="cupy", marks=pytest.mark.gpu)],
 )
 
+
+MODES = ("reflect", "symmetric", "edge", "wrap")
 
 # Chunks --------------------------------------------------------------------------------------
 
@@ -75,7 +78,7 @@ def in_chunks(a: Array, chunks: Any, backend: NumpyBackend = NUMPY) -> da.Array:
 
 
 def channel_axis(case: Convolution) -> int:
-    return case["input"].ndim - len(case.axes) - 1
+    return case["input"].ndim - case["weight"].ndim + 1
 
 
 @st.composite
@@ -87,6 +90,15 @@ def divided(draw: st.DrawFn, cases: Any, *, batch_alone: bool = False) -> tuple[
     whole = range(channels, len(shape)) if batch_alone else [channels]
     chunks = [(n,) if i in whole else draw(divisions(n)) for i, n in enumerate(shape)]
     return case, tuple(chunks)
+
+
+@st.composite
+def bordered(draw: st.DrawFn, cases: Any) -> Any:
+    """A call with a padding mode; its padding may be longer than the array."""
+    case = draw(cases)
+    assume(all(axis.large for axis in case.axes))
+    mode = draw(st.sampled_from(MODES))
+    return replace(case, options={**case.options, "padding_mode": mode})
 
 
 def build(case: Case, chunks: Any, backend: NumpyBackend = NUMPY) -> da.Array:
@@ -214,6 +226,55 @@ def test_parts_cover_a_window_once(data: st.DataObject) -> None:
     assert (window == values[start:stop]).all()
 
 
+@st.composite
+def padded_windows(draw: st.DrawFn) -> tuple[int, int, int, str, int, int, tuple[int, ...]]:
+    """An axis with its padding, a mode, a window, and chunks of what the window is read from."""
+    size, before = draw(st.integers(1, 7)), draw(st.integers(0, 20))
+    padded = draw(st.integers(1, before + size + 20))
+    of_elements = draw(st.booleans())
+    start, stop = sorted(draw(st.tuples(*[st.integers(0, size if of_elements else padded)] * 2)))
+    chunks = draw(divisions(padded if of_elements else size))
+    return size, before, padded, draw(st.sampled_from(MODES)), start, stop, chunks
+
+
+def shown_elements(size: int, before: int, padded: int, mode: Any) -> Array:
+    after = max(padded - before - size, 0)
+    return np.pad(np.arange(size), (before, after), mode)[:padded]
+
+
+@quick
+@given(padded_windows())
+def test_padded_parts_are_numpy_s_padding(drawn: Any) -> None:
+    size, before, padded, mode, start, stop, chunks = drawn
+    assume(sum(chunks) == size and stop <= padded)
+    ends = np.cumsum(chunks).tolist()
+    blocks = np.split(np.arange(size), ends[:-1])
+    window = np.full(stop - start, -1)
+    segments = _borders.segments(size, before, padded, mode)
+    for part in _windows.padded_parts(segments, ends, start, stop):
+        assert (window[part.place] == -1).all()
+        window[part.place] = blocks[part.chunk][part.inside]
+    assert (window == shown_elements(size, before, padded, mode)[start:stop]).all()
+
+
+@quick
+@given(padded_windows())
+def test_folded_parts_land_where_the_padding_shows_them(drawn: Any) -> None:
+    size, before, padded, mode, start, stop, chunks = drawn
+    assume(sum(chunks) == padded and stop <= size)
+    ends = np.cumsum(chunks).tolist()
+    values = np.random.default_rng(0).integers(99, size=padded)
+    expected = np.zeros(size, int)
+    np.add.at(expected, shown_elements(size, before, padded, mode), values)
+    blocks = np.split(values, ends[:-1])
+    window = np.zeros(stop - start, int)
+    segments = _borders.segments(size, before, padded, mode)
+    for part in _windows.folded_parts(segments, ends, start, stop):
+        values, place = blocks[part.chunk][part.inside], window[part.place]
+        place += values if len(values) == len(place) else values.sum()
+    assert (window == expected[start:stop]).all()
+
+
 # Results -------------------------------------------------------------------------------------
 
 
@@ -248,12 +309,83 @@ def test_convolutions(backend: NumpyBackend, drawn: tuple[Convolution, Any]) -> 
 
 @on_numpy_and_cupy
 @quick
-@given(divided(convolutions(), batch_alone=True))
+@given(divided(st.one_of(convolutions(), bordered(convolutions())), batch_alone=True))
 def test_chunks_of_the_batch_change_no_bit(
     backend: NumpyBackend, drawn: tuple[Convolution, Any]
 ) -> None:
     case, chunks = drawn
     assert_same_bits(compute(case, chunks, backend), backend.compute(case))
+
+
+def check_borders(backend: NumpyBackend, case: Convolution, chunks: Any) -> None:
+    """Sums of integers are those of the whole arrays, and chunks those without a padding mode."""
+    y = build(case, chunks, backend)
+    result, expected = gathered(y, backend), backend.compute(case)
+    assert result.dtype == expected.dtype
+    assert (result == expected).all()
+    options = {name: value for name, value in case.options.items() if name != "padding_mode"}
+    assert y.chunks == build(replace(case, options=options), chunks, backend).chunks
+
+
+@on_numpy_and_cupy
+@quick
+@given(divided(bordered(convolutions(dtypes=rounded_pairs, styles=["whole"]))))
+def test_borders_are_those_of_the_whole_array(
+    backend: NumpyBackend, drawn: tuple[Convolution, Any]
+) -> None:
+    check_borders(backend, *drawn)
+
+
+BORDERED = [
+    # Padding of several periods, and an array of one position.
+    (convolution("conv1d", (1, 2, 3), (3, 2, 4), bias=True, padding=((20, 11),)), (1, 2, 1)),
+    (convolution("conv1d", (1, 1, 1), (1, 1, 2), padding=5), (1, 1, 1)),
+    (convolution("conv_transpose1d", (1, 2, 16), (2, 3, 4), bias=True, padding=((9, 7),)),
+     (1, 2, 1)),
+    (convolution("conv_transpose1d", (1, 1, 9), (1, 1, 1), padding=4), (1, 1, 2)),
+    # Outputs that no position of the padded result reaches, in chunks of their own.
+    (convolution("conv_transpose1d", (1, 1, 3), (1, 1, 1), bias=True, stride=2, dilation=9,
+                 padding=((1, 0),), output_padding=8), (1, 1, 1)),
+    # One axis is divided, and one not.
+    (convolution("conv2d", (1, 2, 9, 8), (3, 2, 3, 5), "float16", padding=2), (1, 2, 4, 8)),
+    (convolution("depthwise_conv2d", (1, 2, 9, 8), (2, 1, 3, 5), padding=2), (1, 2, 9, 3)),
+    (convolution("conv_transpose2d", (1, 2, 9, 8), (2, 3, 3, 5), "float16", bias=True, padding=2,
+                 stride=2), (1, 2, 4, 8)),
+]  # fmt: skip
+
+
+@on_numpy_and_cupy
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("case", "chunks"), BORDERED, ids=lambda value: str(value))
+def test_examples_of_borders(
+    backend: NumpyBackend, case: Convolution, chunks: Any, mode: str
+) -> None:
+    rng = np.random.default_rng(0)
+    case = case.map(lambda a: rng.integers(-8, 9, a.shape).astype(a.dtype))
+    check_borders(backend, replace(case, options={**case.options, "padding_mode": mode}), chunks)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_borders_are_numpy_s(mode: Any) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-9, 9, (2, 1, 7, 6)), rng.integers(-9, 9, (2, 1, 3, 4))
+    pads = ((4, 9), (2, 1))
+    wide = np.pad(x, ((0, 0), (0, 0), *pads), mode)
+    y = cupyconv.dask.conv2d(in_chunks(x, (1, 1, 3, 2)), w, padding=pads, padding_mode=mode)
+    assert_same_bits(gathered(y), cupyconv.conv2d(wide, w))
+
+
+@on_numpy_and_cupy
+def test_a_folded_sum_of_16_bits_is_rounded_once(backend: NumpyBackend) -> None:
+    """Its bias is added before that, though it alone would be lost."""
+    x, w = np.ones((1, 1, 2052), np.float16), backend.asarray(np.ones((1, 1, 1), np.float16))
+    lazy = in_chunks(x, (1, 1, 2), backend)
+    options: dict[str, Any] = {"padding": ((2048, 0),), "padding_mode": "edge"}
+    y = cupyconv.dask.conv_transpose1d(lazy, w, w[0, 0], **options)
+    assert y.chunks[2] == (2, 2)
+    assert_same_bits(gathered(y, backend), np.array([[[2050, 2, 2, 2]]], np.float16))
+    expected = cupyconv.conv_transpose1d(backend.asarray(x), w, w[0, 0], **options)
+    assert_same_bits(gathered(y, backend), backend.to_numpy(expected))
 
 
 # What is easy to get wrong; each in chunks of one element as well.
@@ -351,6 +483,8 @@ def test_nothing_is_computed_before_the_result_is() -> None:
         cupyconv.dask.conv2d(x, w, b, padding=1, groups=2),
         cupyconv.dask.conv2d(da.ones_like(x), refused, b, groups=2),
         cupyconv.dask.conv_transpose2d(x, w, stride=2),
+        cupyconv.dask.conv2d(x, w, padding=5, groups=2, padding_mode="wrap"),
+        cupyconv.dask.conv_transpose2d(x, w, padding=1, padding_mode="reflect"),
         cupyconv.dask.depthwise_conv2d(x, w[:, :1], c),
         cupyconv.dask.max_pool2d(x, 2),
         cupyconv.dask.batch_norm(x, c, c),
@@ -385,6 +519,23 @@ def test_neighbours_exchange_their_borders_alone() -> None:
     assert all(part.base is None for part in parts), "a part keeps its chunk alive"
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_blocks_exchange_the_borders_of_divided_axes_alone(mode: str) -> None:
+    """Few parts: the axis that is not divided is continued by the function of a block."""
+    x = da.ones((1, 1, 40, 20), chunks=(1, 1, 10, 20))
+
+    def cut(function: str) -> list[tuple[int, ...]]:
+        options: dict[str, Any] = {"padding": (1, 2), "padding_mode": mode}
+        y = getattr(cupyconv.dask, function)(x, np.ones((1, 1, 3, 5)), **options)
+        keys = [key for key in dict(y.dask) if key[0].startswith(f"{function}-halo")]
+        return [part.shape[2:] for part in dask.get(y.dask, keys)]
+
+    assert cut("conv2d") == [(1, 20)] * (6 + 2)
+    # Sums of other blocks land in a block where the padding shows what lies at the other end.
+    expected = [(1, 2), (1, 20), (1, 2)] * 2 if mode == "wrap" else []
+    assert cut("conv_transpose2d") == expected
+
+
 @pytest.mark.parametrize("chunks", [-1, 1, (2, 1, 2, 3)])
 def test_a_weight_may_be_a_dask_array(chunks: Any) -> None:
     case = convolution("conv2d", (2, 2, 9, 9), (4, 2, 3, 3), "int32", bias=True)
@@ -408,6 +559,9 @@ def test_names_follow_from_the_arguments() -> None:
         call(function="conv"), call(function="conv_transpose2d", stride=2),
         call(function="conv_transpose2d", stride=2, output_padding=1),
         call(function="conv_transpose2d", stride=2, output_size=(19, 20)),
+        *(call(padding=1, padding_mode=mode) for mode in MODES),
+        *(call(function="conv_transpose2d", padding=1, padding_mode=mode) for mode in MODES),
+        call(function="conv_transpose2d", padding=1, padding_mode="wrap", bias=np.ones(2)),
     ]  # fmt: skip
     assert len({call(), *others}) == len(others) + 1
 
@@ -442,7 +596,8 @@ OPTIONS = [
     for function in cupyconv.dask.__all__
     for option in inspect.signature(getattr(cupyconv.dask, function)).parameters
     if option not in {"input", "weight", "bias", "mean", "var"}
-    and option not in {"eps", "precision", "ceil_mode"}  # numbers and words, which never change
+    # Numbers and words never change.
+    and option not in {"eps", "precision", "padding_mode", "ceil_mode"}
 ]
 
 
@@ -533,6 +688,8 @@ WRONG = [
     ("conv2d", (1, 2, 5, 5), (3, 2, 7, 3), {}),
     ("conv2d", (2, 5), (3, 2, 3, 3), {}),
     ("conv2d", (1, 2, 5, 5), (3, 2, 3, 3), {"precision": "float64"}),
+    ("conv2d", (1, 2, 5, 5), (3, 2, 3, 3), {"padding": 1, "padding_mode": "circular"}),
+    ("conv2d", (1, 2, 0, 5), (3, 2, 3, 3), {"padding": 2, "padding_mode": "edge"}),
     ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"stride": 2, "output_padding": (2, 0)}),
     ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"padding": 5}),
     ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"stride": 2, "output_size": (12, 13)}),

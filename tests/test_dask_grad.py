@@ -10,7 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import cupyconv
@@ -21,8 +21,8 @@ from bounds import assert_convolution, assert_same_bits
 from cupyconv import _weight_blocks
 from gradients import Gradient, gradient, gradients
 from reference import Array
-from strategies import inner
-from test_dask import NUMPY, divisions, gathered, in_chunks, on_numpy_and_cupy, quick
+from strategies import inner, rounded_pairs
+from test_dask import MODES, NUMPY, divisions, gathered, in_chunks, on_numpy_and_cupy, quick
 from test_grad import WRONG, changed
 
 Chunks = dict[str, tuple[tuple[int, ...], ...]]
@@ -79,6 +79,38 @@ def test_gradients(backend: NumpyBackend, drawn: tuple[Gradient, Chunks]) -> Non
     check(backend, *drawn)
 
 
+def check_borders(backend: NumpyBackend, case: Gradient, chunks: Chunks) -> None:
+    """Sums of integers are those of the whole arrays."""
+    result = gathered(build(case, chunks, backend), backend)
+    expected = backend.compute(case)
+    assert result.dtype == expected.dtype
+    assert (result == expected).all()
+
+
+@on_numpy_and_cupy
+@quick
+@given(
+    drawn=divided(gradients(dtypes=rounded_pairs, styles=["whole"])), mode=st.sampled_from(MODES)
+)
+def test_borders_are_those_of_the_whole_array(
+    backend: NumpyBackend, drawn: tuple[Gradient, Chunks], mode: str
+) -> None:
+    case, chunks = drawn
+    assume(all(axis.large for axis in case.axes))
+    check_borders(backend, case.with_options(padding_mode=mode), chunks)
+
+
+@on_numpy_and_cupy
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["input", "weight"])
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_examples_of_borders(backend: NumpyBackend, dtype: str, kind: str, mode: str) -> None:
+    """Padding of several periods along one axis, of a single position along the other."""
+    padding = ((9, 2), (3, 4))
+    case = gradient(kind, (2, 2, 4, 1), (3, 2, 3, 2), dtype, style="whole", padding=padding)
+    check_borders(backend, case.with_options(padding_mode=mode), in_singles(case))
+
+
 # What is easy to get wrong: the shapes of a convolution's input and weight, and its options.
 EXAMPLES: list[tuple[tuple[int, ...], tuple[int, ...], str, dict[str, Any]]] = [
     # A remainder of the stride, and borders of chunks that are no multiples of it.
@@ -129,10 +161,12 @@ def test_an_infinite_sample_reaches_what_it_reaches_undivided(dtype: str) -> Non
     check(NUMPY, infinite, in_singles(infinite))
 
 
-def test_both_identities() -> None:
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_both_identities(mode: str | None) -> None:
     """<conv(x, w), y> = <x, conv_input(y)> = <w, conv_weight(y)>, all of them on Dask arrays."""
     rng = np.random.default_rng(0)
     options: dict[str, Any] = {"stride": (3, 2), "padding": ((1, 2), (0, 1)), "groups": 2}
+    options["padding_mode"] = mode
     x, w = rng.integers(-99, 99, (5, 4, 17, 14)), rng.integers(-99, 99, (6, 2, 4, 3))
     lazy = in_chunks(x, ((2, 3), 4, 5, 6))
     forward = cupyconv.dask.conv2d(lazy, w, **options)
@@ -217,6 +251,8 @@ def test_nothing_is_computed_before_the_gradient_is() -> None:
         cupyconv.dask.grad.conv1d_input(x.shape, w, da.ones_like(y)),
         cupyconv.dask.grad.conv1d_weight(x, w.shape, da.ones_like(y)),
         cupyconv.dask.grad.conv1d_weight(da.ones_like(x), w.shape, y),
+        cupyconv.dask.grad.conv1d_input((2, 4, 7), w, y, padding=1, padding_mode="edge"),
+        cupyconv.dask.grad.conv1d_weight(x[..., 2:], w.shape, y, padding=1, padding_mode="edge"),
     ):
         with pytest.raises(RuntimeError, match="computed"):
             result.compute(scheduler="sync")

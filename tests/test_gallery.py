@@ -296,6 +296,61 @@ def test_the_holes_are_filled_from_few_coefficients(run: Run) -> None:
     assert float((page.code != 0).mean()) < 0.1
 
 
+# Gabor filters and the borders of a texture -------------------------------------------------
+
+
+def test_wrapped_strengths_are_those_of_a_transform(run: Run) -> None:
+    """A wrapped correlation is a product of spectra."""
+    page = run("textures")
+    textures, bank = page.to_host(page.textures), page.to_host(page.bank)[:, 0]
+    spectra = np.conj(np.fft.fft2(bank, textures.shape[2:])) * np.fft.fft2(textures)
+    parts = np.roll(np.fft.ifft2(spectra).real, (page.RADIUS, page.RADIUS), axis=(2, 3))
+    exact = (parts[:, ::2] ** 2) + parts[:, 1::2] ** 2
+    np.testing.assert_allclose(page.to_host(page.wrapped), exact, rtol=0, atol=1e-5 * exact.max())
+
+
+def test_shifting_a_texture_around_changes_no_energy(run: Run) -> None:
+    page = run("textures")
+    assert float(abs(page.change).max()) < 1e-5
+    brick, *others = page.to_host(page.energies).sum(axis=1)
+    assert set(np.argsort(brick)[-4:]) == {0, 1, 4, 7}  # around 0° and 90°
+    assert brick[0] > 10 * brick[2]
+    assert all(energies.max() < 2 * energies.min() for energies in others)
+
+
+def test_to_wrap_a_photograph_is_the_worst_guess(run: Run) -> None:
+    page = run("textures")
+    errors = np.array([page.to_host(page.errors[mode]) for mode in page.MODES])
+    assert (errors.argmax(axis=0) == page.MODES.index("wrap")).all()
+    assert errors[:, 0].argmin() == page.MODES.index("edge")  # on brick
+    inner = (..., *2 * (slice(page.RADIUS, -page.RADIUS),))
+    for seen in page.responses.values():
+        difference = abs(seen - page.truth)
+        assert float(difference[inner].max()) < 1e-4 * float(page.truth.max())
+        assert float(difference.max()) > 0.1 * float(page.truth.max())
+
+
+def test_a_wrapped_tile_has_no_seam(run: Run) -> None:
+    page = run("textures")
+    shift = (17, 40)
+    shifted = page.cupyconv.conv_transpose2d(
+        page.xp.roll(page.sources, shift, axis=(1, 2)),
+        page.bank,
+        padding="same",
+        padding_mode="wrap",
+    )
+    exact = page.to_host(page.xp.roll(page.tile, shift, axis=(1, 2)))
+    np.testing.assert_allclose(page.to_host(shifted), exact, rtol=0, atol=1e-3)
+
+    def seam(tile: np.ndarray) -> float:
+        """The step from the last row to the first one, over the largest step inside."""
+        rows = page.to_host(tile)[0]
+        return abs(rows[0] - rows[-1]).mean() / abs(np.diff(rows, axis=0)).mean(axis=1).max()
+
+    assert seam(page.tile) < 1
+    assert seam(page.cut) > 2
+
+
 # Coming from torch.nn.functional and cupy.cudnn ----------------------------------------------
 
 

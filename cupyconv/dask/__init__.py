@@ -12,18 +12,20 @@ Gradients of convolutions are in `cupyconv.dask.grad`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from .. import _blocks, _convolution, _geometry
+try:
+    import dask.array as da
+except ImportError as error:
+    raise ImportError("cupyconv.dask needs Dask: pip install 'cupyconv[dask]'") from error
+
+from .. import _convolution, _convolution_blocks, _geometry
 from .._arguments import IntOrSequence, Padding
 from .._arrays import Array
 from .._blocks import ArrayOrDask
+from .._convolution_blocks import Operands
 from .._dask_norms import batch_norm, group_norm, max_pool2d
 from .._signatures import readable
 from . import grad as grad
-
-if TYPE_CHECKING:
-    import dask.array as da
 
 __all__ = [
     "batch_norm",
@@ -41,6 +43,21 @@ __all__ = [
 ]
 
 
+def _convolved(
+    function: Callable[..., Array],
+    rank: int | None,
+    operands: Operands,
+    values: tuple[object, ...],
+    precision: str | None,
+) -> da.Array:
+    """Return a convolution; `values` are its options in the order of the signature."""
+    names = ("stride", "padding", "dilation", "groups", "padding_mode")
+    options = dict(zip(names, values, strict=True))
+    return _convolution_blocks.convolve(
+        function, _geometry.conv, operands, options, rank, precision
+    )
+
+
 @readable
 def conv(
     input: da.Array,
@@ -51,6 +68,7 @@ def conv(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """N-dimensional convolution of a Dask array.
@@ -66,6 +84,8 @@ def conv(
         As in `cupyconv.conv`.
     stride, padding, dilation, groups : optional
         As in `cupyconv.conv`.
+    padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
+        As in `cupyconv.conv`: what lies in the padding of the whole array, whatever its chunks.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv`. The `cupyconv.precision` block that counts is the one around this
         call, not one around the computation.
@@ -99,9 +119,9 @@ def conv(
     >>> y.compute()
     array([[-2., -2., -2.]])
     """
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _blocks.convolve(_convolution.conv, _geometry.conv, operands, options, None, precision)
+    return _convolved(_convolution.conv, None, operands, values, precision)
 
 
 @readable
@@ -114,6 +134,7 @@ def conv1d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """1-D convolution of a Dask array: `conv` with one spatial axis.
@@ -124,7 +145,7 @@ def conv1d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, precision : optional
+    bias, stride, padding, dilation, groups, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -146,9 +167,9 @@ def conv1d(
     >>> cupyconv.dask.conv1d(x, np.array([[[1.0, 1.0, 1.0]]]), padding="same").compute()
     array([[3., 6., 9., 7.]])
     """
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _blocks.convolve(_convolution.conv1d, _geometry.conv, operands, options, 1, precision)
+    return _convolved(_convolution.conv1d, 1, operands, values, precision)
 
 
 @readable
@@ -161,6 +182,7 @@ def conv2d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """2-D convolution of a Dask array: `conv` with two spatial axes.
@@ -171,7 +193,7 @@ def conv2d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, precision : optional
+    bias, stride, padding, dilation, groups, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -196,9 +218,9 @@ def conv2d(
     >>> y[0, 0, 100:102, 0].compute()
     array([18., 18.])
     """
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _blocks.convolve(_convolution.conv2d, _geometry.conv, operands, options, 2, precision)
+    return _convolved(_convolution.conv2d, 2, operands, values, precision)
 
 
 @readable
@@ -211,6 +233,7 @@ def conv3d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """3-D convolution of a Dask array: `conv` with three spatial axes.
@@ -221,7 +244,7 @@ def conv3d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_d, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, precision : optional
+    bias, stride, padding, dilation, groups, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -246,23 +269,23 @@ def conv3d(
     >>> float(y[0, 30, 20, 20])
     27.0
     """
-    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _blocks.convolve(_convolution.conv3d, _geometry.conv, operands, options, 3, precision)
+    return _convolved(_convolution.conv3d, 3, operands, values, precision)
 
 
 def _transposed(
     function: Callable[..., Array],
     rank: int | None,
-    operands: _blocks.Operands,
+    operands: Operands,
     values: tuple[object, ...],
     precision: str | None,
 ) -> da.Array:
     """Return a transposed convolution; `values` are its options in the order of the signature."""
-    names = ("stride", "padding", "output_padding", "groups", "dilation", "output_size")
-    options = dict(zip(names, values, strict=True))
+    names = "stride", "padding", "output_padding", "groups", "dilation", "output_size"
+    options = dict(zip((*names, "padding_mode"), values, strict=True))
     describe = _geometry.conv_transpose
-    return _blocks.convolve(function, describe, operands, options, rank, precision)
+    return _convolution_blocks.convolve(function, describe, operands, options, rank, precision)
 
 
 @readable
@@ -277,6 +300,7 @@ def conv_transpose(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """N-dimensional transposed convolution of a Dask array.
@@ -292,6 +316,8 @@ def conv_transpose(
         As in `cupyconv.conv_transpose`.
     stride, padding, output_padding, groups, dilation, output_size : optional
         As in `cupyconv.conv_transpose`.
+    padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
+        As in `cupyconv.conv_transpose`, with the padding of the whole result.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv_transpose`. The `cupyconv.precision` block that counts is the one
         around this call, not one around the computation.
@@ -325,7 +351,7 @@ def conv_transpose(
     >>> y.compute()
     array([[1., 1., 3., 2., 5., 3., 3.]])
     """
-    values = stride, padding, output_padding, groups, dilation, output_size
+    values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose, None, operands, values, precision)
 
@@ -342,6 +368,7 @@ def conv_transpose1d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """1-D transposed convolution of a Dask array: `conv_transpose` with one spatial axis.
@@ -354,7 +381,7 @@ def conv_transpose1d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, precision : optional
+    output_size, padding_mode, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -379,7 +406,7 @@ def conv_transpose1d(
     ... ).compute()
     array([[ 10., 102.,  20., 203.,  30., 300.]])
     """
-    values = stride, padding, output_padding, groups, dilation, output_size
+    values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose1d, 1, operands, values, precision)
 
@@ -396,6 +423,7 @@ def conv_transpose2d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """2-D transposed convolution of a Dask array: `conv_transpose` with two spatial axes.
@@ -408,7 +436,7 @@ def conv_transpose2d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, precision : optional
+    output_size, padding_mode, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -435,7 +463,7 @@ def conv_transpose2d(
     >>> float(y[0, 0, 255, 255])
     64.0
     """
-    values = stride, padding, output_padding, groups, dilation, output_size
+    values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose2d, 2, operands, values, precision)
 
@@ -452,6 +480,7 @@ def conv_transpose3d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """3-D transposed convolution of a Dask array: `conv_transpose` with three spatial axes.
@@ -464,7 +493,7 @@ def conv_transpose3d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, precision : optional
+    output_size, padding_mode, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -487,7 +516,7 @@ def conv_transpose3d(
     >>> y.chunks
     ((1,), (20, 20, 20), (20, 20), (40,))
     """
-    values = stride, padding, output_padding, groups, dilation, output_size
+    values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
     return _transposed(_convolution.conv_transpose3d, 3, operands, values, precision)
 
@@ -501,6 +530,7 @@ def depthwise_conv2d(
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """2-D depthwise convolution of a Dask array.
@@ -511,7 +541,7 @@ def depthwise_conv2d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, 1, K_h, K_w)``
         As in `cupyconv.depthwise_conv2d`.
-    bias, stride, padding, dilation, precision : optional
+    bias, stride, padding, dilation, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -537,6 +567,11 @@ def depthwise_conv2d(
            [[13.]]])
     """
     function, describe = _convolution.depthwise_conv2d, _geometry.depthwise_conv
-    options = {"stride": stride, "padding": padding, "dilation": dilation}
+    options = {
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "padding_mode": padding_mode,
+    }
     operands = input, weight, bias
-    return _blocks.convolve(function, describe, operands, options, 2, precision)
+    return _convolution_blocks.convolve(function, describe, operands, options, 2, precision)

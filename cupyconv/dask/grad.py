@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .. import _blocks, _convolution, _weight_blocks
+from .. import _convolution, _convolution_blocks, _weight_blocks
 from .. import _gradient_geometry as geometry
 from .._arguments import IntOrSequence, Padding
 from .._blocks import ArrayOrDask
@@ -40,8 +40,8 @@ def _input_gradient(
     precision: str | None,
 ) -> da.Array:
     """Return a gradient with respect to the input, which is a transposed convolution."""
-    names = ("input_size", "stride", "padding", "dilation", "groups")
-    return _blocks.convolve(
+    names = ("input_size", "stride", "padding", "dilation", "groups", "padding_mode")
+    return _convolution_blocks.convolve(
         _convolution.conv_transpose,
         geometry.conv_input,
         (grad_output, weight, None),
@@ -61,7 +61,7 @@ def _weight_gradient(
     precision: str | None,
 ) -> da.Array:
     """Return a gradient with respect to the weight."""
-    names = ("weight_size", "stride", "padding", "dilation", "groups")
+    names = ("weight_size", "stride", "padding", "dilation", "groups", "padding_mode")
     options = dict(zip(names, values, strict=True))
     return _weight_blocks.conv_weight(name, operands, options, rank, precision)
 
@@ -76,6 +76,7 @@ def conv_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """Gradient of an N-dimensional convolution of a Dask array with respect to its input.
@@ -91,6 +92,8 @@ def conv_input(
         `cupyconv.grad.conv_input`.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
+        The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv`. The `cupyconv.precision` block that counts is the one around this
         call, not one around the computation.
@@ -126,7 +129,7 @@ def conv_input(
     >>> gradient.compute()
     array([[1., 2., 4., 2., 4., 2., 3., 0.]])
     """
-    values = input_size, stride, padding, dilation, groups
+    values = input_size, stride, padding, dilation, groups, padding_mode
     return _input_gradient("conv_input", grad_output, weight, values, None, precision)
 
 
@@ -140,6 +143,7 @@ def conv1d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv1d` with respect to its input.
@@ -154,7 +158,7 @@ def conv1d_input(
         As in `conv_input`.
     grad_output : dask.array.Array, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, precision : optional
+    stride, padding, dilation, groups, padding_mode, precision : optional
         As in `conv_input`.
 
     Returns
@@ -177,7 +181,7 @@ def conv1d_input(
     >>> cupyconv.dask.grad.conv1d_input((1, 4), w, y).compute()
     array([[ 1., 12., 23., 30.]])
     """
-    values = input_size, stride, padding, dilation, groups
+    values = input_size, stride, padding, dilation, groups, padding_mode
     return _input_gradient("conv1d_input", grad_output, weight, values, 1, precision)
 
 
@@ -191,6 +195,7 @@ def conv2d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv2d` with respect to its input.
@@ -205,7 +210,7 @@ def conv2d_input(
         As in `conv_input`.
     grad_output : dask.array.Array, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, precision : optional
+    stride, padding, dilation, groups, padding_mode, precision : optional
         As in `conv_input`.
 
     Returns
@@ -233,7 +238,7 @@ def conv2d_input(
     >>> gradient[0, 0, 127:129, 0].compute()
     array([32., 16.])
     """
-    values = input_size, stride, padding, dilation, groups
+    values = input_size, stride, padding, dilation, groups, padding_mode
     return _input_gradient("conv2d_input", grad_output, weight, values, 2, precision)
 
 
@@ -247,6 +252,7 @@ def conv3d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv3d` with respect to its input.
@@ -261,7 +267,7 @@ def conv3d_input(
         As in `conv_input`.
     grad_output : dask.array.Array, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, precision : optional
+    stride, padding, dilation, groups, padding_mode, precision : optional
         As in `conv_input`.
 
     Returns
@@ -287,7 +293,7 @@ def conv3d_input(
     >>> float(gradient[0, 30, 20, 20])
     54.0
     """
-    values = input_size, stride, padding, dilation, groups
+    values = input_size, stride, padding, dilation, groups, padding_mode
     return _input_gradient("conv3d_input", grad_output, weight, values, 3, precision)
 
 
@@ -301,6 +307,7 @@ def conv_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """Gradient of an N-dimensional convolution of a Dask array with respect to its weight.
@@ -320,6 +327,8 @@ def conv_weight(
         chunks may differ from the ones of `input`.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
+        The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv`. The `cupyconv.precision` block that counts is the one around this
         call, not one around the computation.
@@ -353,7 +362,7 @@ def conv_weight(
     >>> gradient.compute()
     array([[[ 6.,  9., 12.]]])
     """
-    values = weight_size, stride, padding, dilation, groups
+    values = weight_size, stride, padding, dilation, groups, padding_mode
     return _weight_gradient("conv_weight", (input, grad_output), values, None, precision)
 
 
@@ -367,6 +376,7 @@ def conv1d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv1d` with respect to its weight.
@@ -381,7 +391,7 @@ def conv1d_weight(
         Shape ``(C_out, C_in/groups, K)``, as in `conv_weight`.
     grad_output : dask.array.Array, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, precision : optional
+    stride, padding, dilation, groups, padding_mode, precision : optional
         As in `conv_weight`.
 
     Returns
@@ -403,7 +413,7 @@ def conv1d_weight(
     >>> cupyconv.dask.grad.conv1d_weight(x.rechunk((1, 3)), (1, 1, 3), y).compute()
     array([[[ 6., 10., 14.]]])
     """
-    values = weight_size, stride, padding, dilation, groups
+    values = weight_size, stride, padding, dilation, groups, padding_mode
     return _weight_gradient("conv1d_weight", (input, grad_output), values, 1, precision)
 
 
@@ -417,6 +427,7 @@ def conv2d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv2d` with respect to its weight.
@@ -431,7 +442,7 @@ def conv2d_weight(
         Shape ``(C_out, C_in/groups, K_h, K_w)``, as in `conv_weight`.
     grad_output : dask.array.Array, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, precision : optional
+    stride, padding, dilation, groups, padding_mode, precision : optional
         As in `conv_weight`.
 
     Returns
@@ -457,7 +468,7 @@ def conv2d_weight(
            [16256., 16384., 16384.],
            [16256., 16384., 16384.]])
     """
-    values = weight_size, stride, padding, dilation, groups
+    values = weight_size, stride, padding, dilation, groups, padding_mode
     return _weight_gradient("conv2d_weight", (input, grad_output), values, 2, precision)
 
 
@@ -471,6 +482,7 @@ def conv3d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv3d` with respect to its weight.
@@ -485,7 +497,7 @@ def conv3d_weight(
         Shape ``(C_out, C_in/groups, K_d, K_h, K_w)``, as in `conv_weight`.
     grad_output : dask.array.Array, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, precision : optional
+    stride, padding, dilation, groups, padding_mode, precision : optional
         As in `conv_weight`.
 
     Returns
@@ -509,5 +521,5 @@ def conv3d_weight(
     >>> gradient[0, 0, :, 1, 1].compute()
     array([94400., 96000., 94400.])
     """
-    values = weight_size, stride, padding, dilation, groups
+    values = weight_size, stride, padding, dilation, groups, padding_mode
     return _weight_gradient("conv3d_weight", (input, grad_output), values, 3, precision)

@@ -33,6 +33,7 @@ from cupyconv import _convolution, _windows
 from cupyconv._windows import Axis
 from reference import Array
 from strategies import (
+    NO_BORDERS,
     Case,
     Convolution,
     batch_norms,
@@ -239,7 +240,7 @@ def check(backend: NumpyBackend, case: Convolution, chunks: Any) -> None:
 
 @on_numpy_and_cupy
 @quick
-@given(divided(convolutions()))
+@given(divided(convolutions(borders=NO_BORDERS)))
 @example((convolution("depthwise_conv2d", (1, 0, 1), (1, 1, 1, 1), padding=1), ((1,), (0,), (1,))))
 @example((convolution("depthwise_conv2d", (1, 1, 3, 2), (1, 1, 2, 1)), ((1,), (1,), (3,), (1, 1))))
 def test_convolutions(backend: NumpyBackend, drawn: tuple[Convolution, Any]) -> None:
@@ -248,7 +249,7 @@ def test_convolutions(backend: NumpyBackend, drawn: tuple[Convolution, Any]) -> 
 
 @on_numpy_and_cupy
 @quick
-@given(divided(convolutions(), batch_alone=True))
+@given(divided(convolutions(borders=NO_BORDERS), batch_alone=True))
 def test_chunks_of_the_batch_change_no_bit(
     backend: NumpyBackend, drawn: tuple[Convolution, Any]
 ) -> None:
@@ -685,7 +686,7 @@ def client() -> Iterator[Client]:
 @quick
 @given(
     st.one_of(
-        divided(convolutions()),
+        divided(convolutions(borders=NO_BORDERS)),
         divided(max_pools()),
         divided(batch_norms(given=True)),
         divided(group_norms(), batch_alone=True),

@@ -21,7 +21,7 @@ from bounds import assert_convolution, assert_same_bits
 from cupyconv import _weight_blocks
 from gradients import Gradient, gradient, gradients
 from reference import Array
-from strategies import inner
+from strategies import NO_BORDERS, inner
 from test_dask import NUMPY, divisions, gathered, in_chunks, on_numpy_and_cupy, quick
 from test_grad import WRONG, changed
 
@@ -74,7 +74,7 @@ def in_singles(case: Gradient) -> Chunks:
 
 @on_numpy_and_cupy
 @quick
-@given(drawn=divided(gradients()))
+@given(drawn=divided(gradients(borders=NO_BORDERS)))
 def test_gradients(backend: NumpyBackend, drawn: tuple[Gradient, Chunks]) -> None:
     check(backend, *drawn)
 

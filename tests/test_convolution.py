@@ -456,9 +456,7 @@ def test_each_is_the_adjoint_of_the_other(backend: NumpyBackend, case: Convoluti
 
 
 @every_kernel
-@given(
-    case=exact_convolutions("conv", "conv_transpose", dtypes=rounded_pairs, borders=NO_BORDERS)
-)
+@given(case=exact_convolutions("conv", "conv_transpose", dtypes=rounded_pairs, borders=NO_BORDERS))
 def test_shifts(backend: NumpyBackend, case: Convolution) -> None:
     """A shifted input gives a shifted result, by stride inputs for one output and vice versa."""
     case = case.explicit

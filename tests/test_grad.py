@@ -392,6 +392,12 @@ WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("weight", {"dilation": (1, 2, 3)}, ValueError,
      "dilation must have one value for each of 2 spatial axes, got dilation=(1, 2, 3)"),
     ("weight", {"groups": 1.0}, TypeError, "groups must be an integer, got groups=1.0"),
+    ("input", {"padding_mode": "circular"}, ValueError,
+     "padding_mode must be None or one of 'reflect', 'symmetric', 'edge', 'wrap', got "
+     "padding_mode='circular'; in NumPy's words it is 'wrap'"),
+    ("weight", {"input": X[..., :0], "padding": 1, "padding_mode": "edge"}, ValueError,
+     "padding_mode='edge' must have at least one position to continue on each axis, got spatial "
+     "sizes (6, 0) with padding=((1, 1), (1, 1))"),
     ("input", {"precision": "half"}, ValueError,
      "precision must be one of ('float32', 'tf32'), got precision='half'"),
     ("input", {"out": np.empty((2, 4, 6, 6), np.float32)}, ValueError,

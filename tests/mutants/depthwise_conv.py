@@ -57,6 +57,9 @@ for name, case in {
 CASES["long borders"] = depthwise(
     "conv2d", (1, 2, 3, 5), (9, 11), padding=(13, 20), padding_mode="reflect"
 )
+CASES["borders of two axes"] = depthwise(
+    "conv3d", (1, 3, 5, 17, 18), (3, 3, 3), padding=(1, 0, 1), padding_mode="edge"
+)
 CASES["borders at the ends"] = depthwise(
     "conv2d", (2, 3, 21, 37), (3, 3), padding=((0, 2), (0, 2)), padding_mode="symmetric"
 )

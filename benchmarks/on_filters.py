@@ -18,9 +18,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import cupyconv.signal
-
 import cupyconv
+import cupyconv.signal
 
 from . import timing
 

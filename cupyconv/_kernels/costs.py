@@ -58,6 +58,7 @@ COSTS = {
     "portable": Cost(21.8, 1.74, 0.763),
     "hopper": Cost(19.3, 1.09, 0.81),
 }
+COPY = Cost(6.0, 0, 1.6)  # of an input with its borders
 
 
 def terms(

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
+from ._borders import OTHER_NAMES, PADDING_MODES
+
 IntOrSequence: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | str | Sequence[int] | Sequence[tuple[int, int]]"
 # (before, after) for each axis.
@@ -226,16 +228,6 @@ def padding(function: str, value: object, rank: int) -> Pads | str:
     )
 
 
-# What may lie beyond the borders, in the words of `numpy.pad`, and what others call it.
-_BORDERS = {
-    "reflect": ("mirror",),
-    "symmetric": ("grid-mirror", "symm"),
-    "edge": ("replicate", "nearest"),
-    "wrap": ("circular", "grid-wrap"),
-}
-PADDING_MODES = tuple(_BORDERS)
-
-
 def padding_mode(function: str, value: object) -> str | None:
     """Return the name of what lies in the padding, or None if nothing does."""
     if value is None:
@@ -269,7 +261,7 @@ def method(function: str, value: object) -> str:
 
 def _border(name: str) -> str | None:
     """Return NumPy's name of what `name` means here or elsewhere, if it means any."""
-    return next((mode for mode, names in _BORDERS.items() if name in (mode, *names)), None)
+    return next((mode for mode, names in OTHER_NAMES.items() if name in (mode, *names)), None)
 
 
 def _padding_advice(function: str, name: str) -> str:

@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ._geometry import ConvGeometry
 
+# What others call the modes. `BorderMode` in `kernels/border_modes.cuh` has the same order.
+OTHER_NAMES = {
+    "reflect": ("mirror",),
+    "symmetric": ("grid-mirror", "symm"),
+    "edge": ("replicate", "nearest"),
+    "wrap": ("circular", "grid-wrap"),
+}
+PADDING_MODES = tuple(OTHER_NAMES)
+
 
 class Segment(NamedTuple):
     """Neighbouring positions of a padded axis.

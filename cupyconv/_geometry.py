@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from . import _arguments as arguments
+from . import _pads
 from . import _shape_rules as rules
 from ._arguments import Pads
 from ._placement import Placement
@@ -144,35 +145,6 @@ def _with_borders(
     return replace(geometry, padding_mode=padding_mode)
 
 
-def _extents(kernel: Shape, dilation: Shape) -> Shape:
-    """Return the number of positions from the first to the last tap on each axis, both included."""
-    return tuple(distance * (taps - 1) + 1 for distance, taps in zip(dilation, kernel, strict=True))
-
-
-def _halved(total: Shape) -> Pads:
-    """Divide a total padding between both ends; the odd position goes to the end."""
-    return tuple((pads // 2, pads - pads // 2) for pads in total)
-
-
-def _before(padding: Pads) -> Shape:
-    """Return the padding at the start of each axis."""
-    return tuple(before for before, _ in padding)
-
-
-def _conv_pads(padding: Pads | str, size_in: Shape, stride: Shape, extents: Shape) -> Pads:
-    """Return the padding of a convolution in numbers, also for padding that is given by name."""
-    if not isinstance(padding, str):
-        return padding
-    if padding == "valid":
-        return ((0, 0),) * len(stride)
-    return _halved(
-        tuple(
-            max((-(-size // step) - 1) * step + extent - size, 0)
-            for size, step, extent in zip(size_in, stride, extents, strict=True)
-        )
-    )
-
-
 @lru_cache(maxsize=4096)
 def _conv(
     name: str,
@@ -193,8 +165,8 @@ def _conv(
     channels_out, channels, kernel = weight_shape[0], weight_shape[1], weight_shape[2:]
     rules.check_kernel_and_bias(name, weight, weight_shape, bias_shape, channels_out)
     rules.check_conv_channels(name, input_shape, weight_shape, groups, names)
-    extents = _extents(kernel, dilation)
-    padding = _conv_pads(padding, size_in, stride, extents)
+    extents = _pads.extents(kernel, dilation)
+    padding = _pads.conv_pads(padding, size_in, stride, extents)
     padded = tuple(size + sum(pads) for size, pads in zip(size_in, padding, strict=True))
     call = (
         f"{rules.given(subject, input_shape)} with {rules.given(weight, weight_shape)}, "
@@ -209,6 +181,7 @@ def _conv(
         (size - extent) // step + 1
         for size, extent, step in zip(padded, extents, stride, strict=True)
     )
+    pads_before = _pads.before(padding)
     geometry = ConvGeometry(
         transposed=False,
         batched=batched,
@@ -216,10 +189,12 @@ def _conv(
         groups=groups,
         channels=channels,
         rows=channels_out // groups,
-        axes=tuple(map(conv_taps, size_in, size_out, kernel, stride, dilation, _before(padding))),
+        axes=tuple(
+            map(conv_taps, size_in, size_out, kernel, stride, dilation, _pads.before(padding))
+        ),
         stride=stride,
         dilation=dilation,
-        pads_before=_before(padding),
+        pads_before=pads_before,
     )
     rules.check_sizes(name, call, (input_shape, weight_shape, geometry.out_shape), padded)
     return _with_borders(name, geometry, padding_mode, padding)
@@ -289,41 +264,6 @@ def depthwise_conv(
     )
 
 
-def _output_sizes(
-    padding: Pads | str, size_in: Shape, stride: Shape, extents: Shape
-) -> tuple[Shape, Shape]:
-    """Return the smallest and the largest input that a convolution maps to `size_in` outputs."""
-    last = tuple((size - 1) * step for size, step in zip(size_in, stride, strict=True))
-    if padding == "same":
-        smallest = tuple(start + 1 for start in last)
-    else:
-        pads = _conv_pads(padding, size_in, stride, extents)
-        smallest = tuple(
-            start + extent - sum(ends)
-            for start, extent, ends in zip(last, extents, pads, strict=True)
-        )
-    return smallest, tuple(size + step - 1 for size, step in zip(smallest, stride, strict=True))
-
-
-def _transpose_pads(
-    padding: Pads | str,
-    output_padding: Shape,
-    output_size: Shape | None,
-    size_in: Shape,
-    stride: Shape,
-    extents: Shape,
-) -> tuple[Pads, Shape]:
-    """Return the padding and the output padding of a transposed convolution in numbers."""
-    if padding == "same" and output_size is None:
-        output_size = tuple(size * step for size, step in zip(size_in, stride, strict=True))
-    # "same" depends on the size of the input of the convolution, which is the output here.
-    pads = _conv_pads(padding, output_size or (), stride, extents)
-    if output_size is None:
-        return pads, output_padding
-    smallest, _ = _output_sizes(pads, size_in, stride, extents)
-    return pads, tuple(size - least for size, least in zip(output_size, smallest, strict=True))
-
-
 @lru_cache(maxsize=4096)
 def _conv_transpose(
     name: str,
@@ -346,13 +286,13 @@ def _conv_transpose(
     rules.check_kernel_and_bias(name, weight, weight_shape, bias_shape, rows * groups)
     rules.check_conv_transpose_channels(name, weight, input_shape, weight_shape, groups)
     rules.check_output_padding(name, padding, output_padding, output_size, stride, dilation)
-    extents = _extents(kernel, dilation)
+    extents = _pads.extents(kernel, dilation)
     operands = f"input of shape {input_shape} with {weight} of shape {weight_shape}"
     if output_size is not None:
-        sizes = _output_sizes(padding, size_in, stride, extents)
+        sizes = _pads.output_sizes(padding, size_in, stride, extents)
         call = f"{operands}, stride={stride}, padding={padding!r}, dilation={dilation}"
         rules.check_output_size(name, output_size, *sizes, call)
-    padding, output_padding = _transpose_pads(
+    padding, output_padding = _pads.transpose_pads(
         padding, output_padding, output_size, size_in, stride, extents
     )
     full = tuple(
@@ -369,7 +309,7 @@ def _conv_transpose(
             f"{name}: every spatial size of the output must be at least 1, got {call}: output size "
             f"{size_out}"
         )
-    pads_before = _before(padding)
+    pads_before = _pads.before(padding)
     taps = map(conv_transpose_taps, size_in, size_out, kernel, stride, dilation, pads_before)
     geometry = ConvGeometry(
         transposed=True,

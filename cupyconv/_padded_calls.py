@@ -38,7 +38,9 @@ def prepare(
     prepare_chunk = _prepare_folded if geometry.transposed else _prepare_padded
     data, weight, bias = operands
     data, out = _with_batch(geometry, data), _with_batch(geometry, out)
-    samples = chunks(geometry.batch, _copied_bytes(geometry, data, out.dtype))
+    # A transposed convolution takes its input in the dtype of the padded result.
+    dtype = partial_dtype(out.dtype) if geometry.transposed else out.dtype
+    samples = chunks(geometry.batch, _copied_bytes(geometry, (data,), dtype))
     runs = {
         size: prepare_chunk(
             path,
@@ -110,11 +112,12 @@ def prepare_weight_gradient(
     if geometry.padding_mode is None:
         return path.prepare_weight_gradient(geometry, data, grad_output, out, precision)
     data, grad_output = _with_batch(geometry, data), _with_batch(geometry, grad_output)
-    samples = chunks(geometry.batch, _copied_bytes(geometry, data, partial_dtype(out.dtype)))
+    operands = data, grad_output
+    samples = chunks(geometry.batch, _copied_bytes(geometry, operands, partial_dtype(out.dtype)))
     shape, dtype = weight_shape(geometry), partial_dtype(out.dtype)
     partial = Blueprint(shape, dtype) if len(samples) > 1 else out
     runs = {
-        size: _gradient__of_chunk(
+        size: _gradient_of_chunk(
             path,
             _of_chunk(geometry, size),
             data[:size],
@@ -144,7 +147,7 @@ def prepare_weight_gradient(
     return gradient
 
 
-def _gradient__of_chunk(
+def _gradient_of_chunk(
     path: Path,
     geometry: ConvGeometry,
     data: Array,
@@ -176,13 +179,13 @@ def _sizes(samples: list[slice]) -> Counter[int]:
     return Counter(chunk.stop - chunk.start for chunk in samples)
 
 
-def _copied_bytes(geometry: ConvGeometry, data: Array, dtype: np.dtype) -> int:
-    """Return the bytes that the copies of one sample take."""
+def _copied_bytes(geometry: ConvGeometry, operands: tuple[Array, ...], dtype: np.dtype) -> int:
+    """Return the bytes that the copies of one sample take, of arrays that are cast, too."""
     padded = math.prod(geometry.padded_shape[1:]) * partial_dtype(dtype).itemsize
     if dtype.name == "complex64":
         padded *= 2  # its parts may be copied once more
-    cast = math.prod(data.shape[1:]) * dtype.itemsize if data.dtype != dtype else 0
-    return padded + cast
+    cast: int = sum(math.prod(array.shape[1:]) for array in operands if array.dtype != dtype)
+    return padded + cast * dtype.itemsize
 
 
 def _padder(

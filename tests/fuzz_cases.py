@@ -34,6 +34,7 @@ from strategies import (
     INTEGERS,
     LAYOUTS,
     MODES,
+    PADDING_MODES,
     STYLES,
     Case,
     Convolution,
@@ -181,7 +182,7 @@ def _gradient(draw: Draw, budget: Budget) -> tuple[Gradient, Order]:
     y = values(draw.rng, result_shape(*shapes, **steps), case[replaced].dtype, draw.one(STYLES))
     if draw.chance(0.06):
         plant(draw.rng, y)
-    options = {**steps, "groups": case.groups, "precision": case.options["precision"]}
+    options = {**case.options, "groups": case.groups}
     named = len(shapes[1]) - 2 if len(shapes[1]) < 6 and draw.chance(0.5) else None
     gradient = gradient_of(kind, (case[kept], y), shapes, options, named)
     return gradient, kernels if kind == "input" else (None,)
@@ -243,7 +244,10 @@ def _of_sizes(
         options["groups"] = s.groups
         function += f"{s.rank}d" if s.rank < 4 and draw.chance(0.5) else ""
     case = Convolution(function, arrays, {**options, "precision": precision})
-    return _sized(draw, case) if transposed and draw.chance(0.3) else case
+    case = _sized(draw, case) if transposed and draw.chance(0.3) else case
+    if draw.chance(0.2) and all(axis.large for axis in case.axes):  # there are elements to show
+        case = replace(case, options={**case.options, "padding_mode": draw.one(PADDING_MODES)})
+    return case
 
 
 def _sized(draw: Draw, case: Convolution) -> Convolution:

@@ -107,7 +107,7 @@ def _check_convolution(
     unbatched = x.ndim == w.ndim - 1
     x = x[None] if unbatched else x
     with np.errstate(all="ignore"):
-        found = sums(x, w, b, case.axes, case.groups, case.transposed)
+        found = sums(x, w, b, case.axes, case.groups, case.transposed, case.padding_mode)
     _check_sums(checks, case, found, unbatched, result)
 
 
@@ -115,16 +115,17 @@ def _check_gradient(
     checks: Checks, case: Gradient, arrays: dict[str, Result], result: Result
 ) -> None:
     axes, groups, y = case.axes, case.options["groups"], arrays["grad_output"]
+    mode = case.padding_mode
     if math.prod(axis.kernel for axis in axes) > _MOST_TAPS:
         return
     unbatched = y.ndim == len(axes) + 1
     y = y[None] if unbatched else y
     with np.errstate(all="ignore"):
         if case.kind == "input":
-            found = sums(y, arrays["weight"], None, axes, groups, transposed=True)
+            found = sums(y, arrays["weight"], None, axes, groups, True, mode)
         else:
             x = arrays["input"]
-            found = weight_sums(x[None] if unbatched else x, y, axes, groups)
+            found = weight_sums(x[None] if unbatched else x, y, axes, groups, mode)
     _check_sums(checks, case, found, unbatched and case.kind == "input", result)
 
 

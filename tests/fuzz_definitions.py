@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from reference import Axis, Sums
+from reference import Axis, Sums, fold, pad, padded_axes
 
 Result = Any  # an array of NumPy's or of CuPy's
 
@@ -22,10 +22,18 @@ def _cupy() -> Any:
 
 
 def sums(
-    x: Result, w: Result, b: Result | None, axes: list[Axis], groups: int, transposed: bool
+    x: Result,
+    w: Result,
+    b: Result | None,
+    axes: list[Axis],
+    groups: int,
+    transposed: bool,
+    padding_mode: str | None = None,
 ) -> Sums:
     """The sum of products, tap by tap, of arrays on their own device."""
     xp = np if isinstance(x, np.ndarray) else _cupy()
+    x = x if transposed else pad(x, axes, padding_mode, xp)
+    bordered, axes = axes, padded_axes(axes, padding_mode)
     dtype = np.result_type(x, w)
     exact = dtype.kind in "iu"
     wide = np.dtype(np.uint64 if exact else np.complex128 if dtype.kind == "c" else np.float64)
@@ -52,6 +60,9 @@ def sums(
             scale[(..., *target)] += _product(xp, abs(matrix), abs(columns), shape)
     shape = (batch, groups * rows, *lengths)
     value, scale = value.reshape(shape), scale.reshape(shape)
+    if transposed:
+        value, scale = (fold(a, bordered, padding_mode, xp) for a in (value, scale))
+        terms = fold(terms, bordered, padding_mode)
     if b is not None:
         column = b.reshape(-1, *(1,) * len(axes))
         value = value + column.astype(wide)
@@ -66,9 +77,12 @@ def _product(xp: Any, matrix: Result, columns: Result, shape: tuple[int, ...]) -
     return product.reshape(*product.shape[:3], *shape)
 
 
-def weight_sums(x: Result, y: Result, axes: list[Axis], groups: int) -> Sums:
+def weight_sums(
+    x: Result, y: Result, axes: list[Axis], groups: int, padding_mode: str | None = None
+) -> Sums:
     """The gradient with respect to the weight, tap by tap, of batches on their own device."""
     xp = np if isinstance(x, np.ndarray) else _cupy()
+    x, axes = pad(x, axes, padding_mode, xp), padded_axes(axes, padding_mode)
     dtype = np.result_type(x, y)
     exact = dtype.kind in "iu"
     wide = np.dtype(np.uint64 if exact else np.complex128 if dtype.kind == "c" else np.float64)

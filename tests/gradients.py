@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 import reference
 from reference import Array, Axis, Shape, Sums
 from strategies import (
+    BORDERS,
     CHANNELS,
     SAMPLES,
     STYLES,
@@ -43,6 +44,10 @@ class Gradient(Case):
         return self.options.get("precision") or "float32"
 
     @property
+    def padding_mode(self) -> str | None:
+        return self.options.get("padding_mode")
+
+    @property
     def shapes(self) -> tuple[Shape, Shape]:
         """The shapes of the convolution's input and weight."""
         if self.kind == "input":
@@ -69,9 +74,14 @@ class Gradient(Case):
 
 
 def result_shape(
-    input_shape: Shape, weight_shape: Shape, stride: Any, padding: Any, dilation: Any
+    input_shape: Shape,
+    weight_shape: Shape,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    padding_mode: str | None = None,
 ) -> Shape:
-    """The shape of a convolution's result, by the definition's arithmetic."""
+    """The shape of a convolution's result, by the definition's arithmetic, for any mode."""
     rank = len(weight_shape) - 2
     lengths, kernel = input_shape[-rank:], weight_shape[2:]
     axes = reference.conv_axes(lengths, kernel, stride, padding, dilation)
@@ -106,11 +116,12 @@ def gradients(
     styles: Sequence[str] = STYLES,
     samples: st.SearchStrategy[int] = SAMPLES,
     unbatched: bool = True,
+    borders: st.SearchStrategy[dict[str, str]] = BORDERS,
 ) -> Gradient:
     """A call of conv_input or conv_weight, or of one of their names for 1 to 3 axes."""
     kind = draw(st.sampled_from(kinds))
     rank = draw(st.sampled_from([1, 2, 3, 2, 1, 3, 4]))
-    lengths, kernel, options = draw(conv_geometries(rank))
+    lengths, kernel, options = draw(conv_geometries(rank, borders))
     groups = draw(st.sampled_from([1, 1, 2, 3, 5]))
     channels, rows = draw(CHANNELS), draw(CHANNELS)
     if draw(st.integers(0, 5)) == 5:  # depthwise

@@ -20,6 +20,7 @@ import numpy as np
 from backends import CupyBackend, NumpyBackend
 from gradients import result_shape
 from reference import Array, Shape
+from strategies import PADDING_MODES
 
 Convolution = tuple[Shape, Shape, dict[str, Any]]
 
@@ -43,6 +44,8 @@ def drawn(rng: np.random.Generator) -> Convolution:
         batch = [(), (0,), (1,), (2,), (3,)][rng.choice(5, p=[0.15, 0.05, 0.3, 0.3, 0.2])]
         shapes = (*batch, groups * channels, *lengths), (groups * rows, channels, *kernel)
         steps = {"stride": stride, "padding": padding, "dilation": dilation}
+        if all(lengths) and rng.random() < 0.25:
+            steps["padding_mode"] = str(rng.choice(PADDING_MODES))
         out_shape = result_shape(*shapes, **steps)
         if min(out_shape[-rank:]) > 0 and np.prod(out_shape) < 20_000:
             return *shapes, {**steps, "groups": groups}

@@ -6,6 +6,8 @@ A convolution and its transpose are sums of products over channels and taps; on 
 
 ties a position of the small array (the output of a convolution, the input of a transposed one)
 to a position of the large array.  Padding is absence: a position outside the array has no product.
+With a padding mode, a convolution without padding takes the padded array, and its transpose results
+in a padded array, whose positions add to the elements that they show.
 
 Everything is computed in float64 or complex128, integers exactly modulo 2**64.  Each reference
 comes with what its error bound needs (see bounds.py): the same sum over absolute values, and the
@@ -53,6 +55,11 @@ class Axis(NamedTuple):
         """By how much the large array is longer than what its windows reach: output_padding."""
         padded = self.large + self.before + self.after
         return padded - (self.small - 1) * self.stride - self.extent
+
+    @property
+    def bordered(self) -> Axis:
+        """The axis whose large array is the padded one."""
+        return self._replace(large=self.large + self.before + self.after, before=0, after=0)
 
 
 # Arguments -----------------------------------------------------------------------------------
@@ -130,6 +137,36 @@ def conv_transpose_axes(
     return axes
 
 
+# Borders -------------------------------------------------------------------------------------
+
+
+def shown(axis: Axis, mode: str) -> Array:
+    """The element that each position of a padded axis shows."""
+    return np.pad(np.arange(axis.large), (axis.before, axis.after), mode)  # type: ignore[call-overload, no-any-return]
+
+
+def pad(a: Array, axes: Sequence[Axis], mode: str | None, xp: Any = np) -> Array:
+    """The array with its borders, or the array itself without a mode."""
+    for i, axis in enumerate(axes if mode else (), a.ndim - len(axes)):
+        a = a.take(xp.asarray(shown(axis, str(mode))), i)
+    return a
+
+
+def fold(a: Array, axes: Sequence[Axis], mode: str | None, xp: Any = np) -> Array:
+    """The transpose of `pad`: each position adds to the element that it shows."""
+    for i, axis in enumerate(axes if mode else (), a.ndim - len(axes)):
+        lines = a.swapaxes(0, i)
+        total = xp.zeros((axis.large, *lines.shape[1:]), a.dtype)
+        xp.add.at(total, xp.asarray(shown(axis, str(mode))), lines)
+        a = total.swapaxes(0, i)
+    return a
+
+
+def padded_axes(axes: list[Axis], mode: str | None) -> list[Axis]:
+    """The axes of the convolution without padding, or the same ones without a mode."""
+    return [axis.bordered for axis in axes] if mode else axes
+
+
 # Convolution ---------------------------------------------------------------------------------
 
 
@@ -141,12 +178,16 @@ def conv(
     padding: Any = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
+    padding_mode: str | None = None,
 ) -> Sums:
     """out[n, g*M + m, o] = sum over c, k of
     input[n, g*C + c, o*stride - before + k*dilation] * weight[g*M + m, c, k]."""
     lengths, kernel = input.shape[2 - weight.ndim :], weight.shape[2:]
     axes = conv_axes(lengths, kernel, stride, padding, dilation)
-    return _sums(lambda x, w: _gather(x, w, axes, groups), input, weight, bias)
+    wide = padded_axes(axes, padding_mode)
+    return _sums(
+        lambda x, w: _gather(pad(x, axes, padding_mode), w, wide, groups), input, weight, bias
+    )
 
 
 def conv_transpose(
@@ -159,6 +200,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: int | Sequence[int] = 1,
     output_size: int | Sequence[int] | None = None,
+    padding_mode: str | None = None,
 ) -> Sums:
     """out[n, g*M + m, i*stride - before + k*dilation] +=
     input[n, g*C + c, i] * weight[g*C + c, m, k], where it lies inside out."""
@@ -166,7 +208,10 @@ def conv_transpose(
     axes = conv_transpose_axes(
         lengths, kernel, stride, padding, output_padding, dilation, output_size
     )
-    return _sums(lambda x, w: _scatter(x, w, axes, groups), input, weight, bias)
+    wide = padded_axes(axes, padding_mode)
+    return _sums(
+        lambda x, w: fold(_scatter(x, w, wide, groups), axes, padding_mode), input, weight, bias
+    )
 
 
 def depthwise_conv2d(
@@ -188,12 +233,19 @@ def conv_input(
     padding: Any = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
+    padding_mode: str | None = None,
 ) -> Sums:
     """grad[n, g*C + c, o*stride - before + k*dilation] +=
     grad_output[n, g*M + m, o] * weight[g*M + m, c, k], where it lies inside an input."""
     lengths, kernel = tuple(input_size)[2 - weight.ndim :], weight.shape[2:]
     axes = conv_axes(lengths, kernel, stride, padding, dilation)
-    return _sums(lambda y, w: _scatter(y, w, axes, groups), grad_output, weight, None)
+    wide = padded_axes(axes, padding_mode)
+    return _sums(
+        lambda y, w: fold(_scatter(y, w, wide, groups), axes, padding_mode),
+        grad_output,
+        weight,
+        None,
+    )
 
 
 def conv_weight(
@@ -204,6 +256,7 @@ def conv_weight(
     padding: Any = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
+    padding_mode: str | None = None,
 ) -> Sums:
     """grad[g*M + m, c, k] += grad_output[n, g*M + m, o] * input[n, g*C + c, i] for each output
     position o and each input position i = o*stride - before + k*dilation inside the input."""
@@ -212,7 +265,13 @@ def conv_weight(
     axes = conv_axes(lengths, kernel, stride, padding, dilation)
     if input.ndim == rank + 1:
         input, grad_output = input[None], grad_output[None]
-    return _sums(lambda x, y: _products_of_taps(x, y, axes, groups), input, grad_output, None)
+    wide = padded_axes(axes, padding_mode)
+    return _sums(
+        lambda x, y: _products_of_taps(pad(x, axes, padding_mode), y, wide, groups),
+        input,
+        grad_output,
+        None,
+    )
 
 
 conv1d_input = conv2d_input = conv3d_input = conv_input

@@ -112,6 +112,10 @@ class Convolution(Case):
         return self["input"].shape[-3] if depthwise else self.options.get("groups", 1)
 
     @property
+    def padding_mode(self) -> str | None:
+        return self.options.get("padding_mode")
+
+    @property
     def geometry(self) -> dict[str, Any]:
         """The options that the definition knows: all but the precision."""
         return {name: value for name, value in self.options.items() if name != "precision"}
@@ -120,7 +124,8 @@ class Convolution(Case):
     def axes(self) -> list[Axis]:
         kernel = self["weight"].shape[2:]
         lengths = self["input"].shape[-len(kernel) :]
-        options = {name: value for name, value in self.geometry.items() if name != "groups"}
+        of_no_axis = ("groups", "padding_mode", "precision")
+        options = {name: value for name, value in self.options.items() if name not in of_no_axis}
         if self.transposed:
             return reference.conv_transpose_axes(lengths, kernel, **options)
         return reference.conv_axes(lengths, kernel, **options)
@@ -146,6 +151,8 @@ class Convolution(Case):
             "dilation": tuple(axis.dilation for axis in axes),
             "groups": self.groups,
         }
+        if self.padding_mode:
+            options["padding_mode"] = self.padding_mode
         if self.transposed:
             options["output_padding"] = tuple(axis.longer for axis in axes)
         return replace(self, options=options)
@@ -326,11 +333,21 @@ def kernel_shape(draw: st.DrawFn, rank: int) -> Shape:
 
 
 PADDINGS = ("valid", "int", "each", "pairs", "same")
+PADDING_MODES = ("reflect", "symmetric", "edge", "wrap")
+# The modes of options, which are mostly left out.
+NO_BORDERS: st.SearchStrategy[dict[str, str]] = st.just({})
+BORDERS = st.sampled_from([*[{}] * 12, *[{"padding_mode": mode} for mode in PADDING_MODES]])
 
 
 @st.composite
-def conv_geometries(draw: st.DrawFn, rank: int) -> tuple[Shape, Shape, dict[str, Any]]:
-    """Spatial shape of the input, of the kernel, and stride, padding and dilation."""
+def conv_geometries(
+    draw: st.DrawFn, rank: int, borders: st.SearchStrategy[dict[str, str]] = BORDERS
+) -> tuple[Shape, Shape, dict[str, Any]]:
+    """Spatial shape of the input, of the kernel, and stride, padding and dilation.
+
+    Borders may repeat a short input many times.
+    """
+    mode = draw(borders)
     kernel = kernel_shape(draw, rank)
     stride = scalar_or_each(draw, rank, st.integers(1, STRIDE[rank]))
     dilation = scalar_or_each(draw, rank, st.integers(1, DILATION[rank]))
@@ -352,13 +369,17 @@ def conv_geometries(draw: st.DrawFn, rank: int) -> tuple[Shape, Shape, dict[str,
             continue
         pads = 0 if form == "valid" else per_axis(padding, rank)[i]
         total = sum(pads) if isinstance(pads, tuple) else 2 * pads
-        least = draw(st.sampled_from([1, 1, 1, 0]))  # 0 where all outputs are padding
+        # 0 where all outputs are padding, which shows nothing then
+        least = draw(st.sampled_from([1, 2, 3] if mode else [1, 1, 1, 0]))
         lengths.append(max((outputs - 1) * s + dilation_extent(k, d) - total + rest, least))
-    return tuple(lengths), kernel, {"stride": stride, "padding": padding, "dilation": dilation}
+    options = {"stride": stride, "padding": padding, "dilation": dilation, **mode}
+    return tuple(lengths), kernel, options
 
 
 @st.composite
-def conv_transpose_geometries(draw: st.DrawFn, rank: int) -> tuple[Shape, Shape, dict[str, Any]]:
+def conv_transpose_geometries(
+    draw: st.DrawFn, rank: int, borders: st.SearchStrategy[dict[str, str]] = BORDERS
+) -> tuple[Shape, Shape, dict[str, Any]]:
     """The same for a transposed one, with output_padding up to its bound, or with output_size."""
     kernel = kernel_shape(draw, rank)
     stride = scalar_or_each(draw, rank, st.integers(1, STRIDE[rank]))
@@ -412,8 +433,8 @@ def conv_transpose_geometries(draw: st.DrawFn, rank: int) -> tuple[Shape, Shape,
         sizes = tuple(
             draw(st.integers(n, n + s - 1)) for n, s in zip(smallest, strides, strict=True)
         )
-        return lengths, kernel, {**options, "output_size": sizes}
-    return lengths, kernel, {**options, "output_padding": output_padding}
+        return lengths, kernel, {**options, "output_size": sizes, **draw(borders)}
+    return lengths, kernel, {**options, "output_padding": output_padding, **draw(borders)}
 
 
 def dilation_extent(kernel: int, dilation: int) -> int:
@@ -462,12 +483,13 @@ def convolutions(
     styles: Sequence[str] = STYLES,
     samples: st.SearchStrategy[int] = SAMPLES,
     unbatched: bool = True,
+    borders: st.SearchStrategy[dict[str, str]] = BORDERS,
 ) -> Convolution:
     """A call of conv, conv_transpose (or one of their 1d, 2d, 3d names) or depthwise_conv2d."""
     function = draw(st.sampled_from(functions))
     rank = 2 if function == "depthwise_conv2d" else draw(st.sampled_from([1, 2, 3, 2, 1, 3, 4]))
     geometries = conv_transpose_geometries if function == "conv_transpose" else conv_geometries
-    lengths, kernel, options = draw(geometries(rank))
+    lengths, kernel, options = draw(geometries(rank, borders))
     if function == "depthwise_conv2d":
         channels = groups = draw(st.integers(1, 5))
         out_channels = channels * draw(st.integers(1, 3))
@@ -542,6 +564,7 @@ def one_channel_convolutions(draw: st.DrawFn, chunks: bool) -> Convolution:
         )
     )
     options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    options |= draw(BORDERS)
     function = "conv_transpose" if transposed else "conv"
     return Convolution(
         function, dict(zip(("input", "weight", "bias"), arrays, strict=True)), options
@@ -633,10 +656,14 @@ rounded_pairs = st.one_of(twice(EXACT), matrix_pairs)
 
 
 def exact_convolutions(
-    *functions: str, dtypes: st.SearchStrategy[tuple[Any, Any]] = exact_pairs
+    *functions: str,
+    dtypes: st.SearchStrategy[tuple[Any, Any]] = exact_pairs,
+    borders: st.SearchStrategy[dict[str, str]] = BORDERS,
 ) -> st.SearchStrategy[Convolution]:
     """Calls whose sums are exact, so that identities hold to the last bit."""
-    return convolutions(functions=functions, dtypes=dtypes, styles=["whole"], unbatched=False)
+    return convolutions(
+        functions=functions, dtypes=dtypes, styles=["whole"], unbatched=False, borders=borders
+    )
 
 
 def convolution(

@@ -179,11 +179,28 @@ def test_a_full_padding(function: str) -> None:
 )
 def test_borders_are_numpy_s(name: str, mode: str) -> None:
     x, w = values(1, 1, 6), values(1, 1, 3)
-    advice = refused("conv1d", x, w, padding=name)
-    assert advice == f"numpy.pad and cupy.pad with mode={mode!r} pad the input before the call"
-    for function, word in (("conv_transpose1d", name), ("conv1d", "half")):
-        with pytest.raises(ValueError, match="'valid' or 'same'") as caught:
-            getattr(cupyconv, function)(x, w, padding=word)
+    for function in ("conv1d", "conv_transpose1d"):
+        advice = refused(function, x, w, padding=name)
+        assert advice == f"padding_mode={mode!r} says what lies in a padding given by numbers"
+        if name != mode:
+            advice = refused(function, x, w, padding=1, padding_mode=name)
+            assert advice == f"in NumPy's words it is {mode!r}"
+        result = getattr(cupyconv, function)(x, w, padding=1, padding_mode=mode)
+        assert result.shape == (1, 1, 6)
+
+
+@pytest.mark.parametrize("name", ["zeros", "constant"])
+def test_absence_is_no_mode(name: str) -> None:
+    x, w = values(1, 1, 6), values(1, 1, 3)
+    advice = refused("conv1d", x, w, padding_mode=name)
+    assert advice == "without a padding_mode the padding contributes nothing"
+
+
+@pytest.mark.parametrize("option", ["padding", "padding_mode"])
+def test_words_that_mean_nothing_have_no_advice(option: str) -> None:
+    for function in ("conv1d", "conv_transpose1d"):
+        with pytest.raises(ValueError, match="must be") as caught:
+            getattr(cupyconv, function)(values(1, 1, 6), values(1, 1, 3), **{option: "half"})
         assert "; " not in str(caught.value)
 
 

@@ -22,8 +22,9 @@ from reference import Array
 from strategies import (
     DTYPES,
     LAYOUTS,
+    NO_BORDERS,
     Convolution,
-    convolutions,
+    exact_convolutions,
     lay_out,
     poison,
     twice,
@@ -46,10 +47,7 @@ PRECISIONS = {"never": "float32", "auto": "float32", "always": "tf32"}
 @st.composite
 def symmetric(draw: st.DrawFn) -> Convolution:
     """A convolution whose sums are exact, with a batch axis and equal padding at both ends."""
-    dtypes = twice(DTYPES)
-    case = draw(
-        convolutions(functions=["conv"], dtypes=dtypes, styles=["whole"], unbatched=False)
-    ).explicit
+    case = draw(exact_convolutions("conv", dtypes=twice(DTYPES), borders=NO_BORDERS)).explicit
     pads = [(axis.before, axis.after) for axis in case.axes]
     assume(all(before == after for before, after in pads))
     options = {**case.options, "padding": tuple(before for before, _ in pads)}

@@ -330,7 +330,7 @@ def test_errors_are_those_of_whole_arrays(
 ) -> None:
     arguments = changed(kind, changes)
     if "out" in arguments or isinstance(arguments["grad_output"], list):
-        return  # the functions on Dask arrays have no out, and another error for a list
+        return  # the functions on Dask arrays have another error for a list
     for name in ("input", "grad_output"):
         if name in arguments:
             arguments[name] = da.from_array(arguments[name])
@@ -375,7 +375,7 @@ def test_channels_in_several_chunks() -> None:
 
 
 def test_functions_are_those_of_whole_arrays() -> None:
-    """The same names, with the same arguments in the same order, but for `out`."""
+    """The same names, with the same arguments in the same order, but for one."""
     assert cupyconv.dask.grad.__all__ == cupyconv.grad.__all__
     for name in cupyconv.grad.__all__:
         whole = inspect.signature(getattr(cupyconv.grad, name)).parameters

@@ -311,6 +311,29 @@ def precisions(function: str) -> Iterator[Wrong]:
         yield Wrong(function, {"precision": name}, ValueError, text)
 
 
+MODES_RULE = "padding_mode must be None or one of 'reflect', 'symmetric', 'edge', 'wrap', got"
+
+
+def padding_modes(function: str, rank: int) -> Iterator[Wrong]:
+    """Rows for what lies in the padding."""
+    for value in (1, True, b"edge", ("edge",), np.float32, 0.0):
+        text = f"{MODES_RULE} padding_mode={value!r}"
+        yield Wrong(function, {"padding_mode": value}, TypeError, text)
+    for name in ("", "Edge", "zeros", "replicate", "circular", "constant", "mirror", "linear_ramp"):
+        text = f"{MODES_RULE} padding_mode={name!r}"
+        yield Wrong(function, {"padding_mode": name}, ValueError, text)
+    if function in TRANSPOSED:
+        return  # an output has at least one position
+    shape = (*shapes_of(function)["input"][:-1], 0)
+    lengths, padding = shape[2:], ((9, 9),) * rank
+    text = (
+        "padding_mode='edge' must have at least one position to continue on each axis, got spatial "
+        f"sizes {lengths} with padding={padding}"
+    )
+    changes = {"input": ones(*shape), "padding": 9, "padding_mode": "edge"}
+    yield Wrong(function, changes, ValueError, text)
+
+
 def cut(value: Any) -> str:
     """What errors show of a number: its ends, where it is long."""
     text = repr(value)
@@ -341,6 +364,7 @@ def convolutions(function: str) -> Iterator[Wrong]:
     yield from outs(function)
     yield from precisions(function)
     yield from paddings(function, rank)
+    yield from padding_modes(function, rank)
     for argument in ("stride", "dilation"):
         yield from integers(function, argument, rank, minimum=1)
 

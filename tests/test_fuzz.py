@@ -37,7 +37,7 @@ numbers = st.integers(0, 2**32 - 1)
 
 def tap_by_tap(case: Convolution | Gradient) -> Sums:
     """The sums that the fuzz compares the result of a call with."""
-    rank = len(case.axes)
+    rank, mode = len(case.axes), case.padding_mode
     batches = {
         name: a[None] if a.ndim == rank + 1 and name in ("input", "grad_output") else a
         for name, a in case.arrays.items()
@@ -45,15 +45,15 @@ def tap_by_tap(case: Convolution | Gradient) -> Sums:
     }
     if isinstance(case, Convolution):
         x, w, bias = (batches.get(name) for name in ("input", "weight", "bias"))
-        found = sums(x, w, bias, case.axes, case.groups, case.transposed)
+        found = sums(x, w, bias, case.axes, case.groups, case.transposed, mode)
         unbatched = case["input"].ndim == rank + 1
     elif case.kind == "input":
         y, w = batches["grad_output"], batches["weight"]
-        found = sums(y, w, None, case.axes, case.options["groups"], transposed=True)
+        found = sums(y, w, None, case.axes, case.options["groups"], True, mode)
         unbatched = case["grad_output"].ndim == rank + 1
     else:
         x, y = batches["input"], batches["grad_output"]
-        return weight_sums(x, y, case.axes, case.options["groups"])
+        return weight_sums(x, y, case.axes, case.options["groups"], mode)
     return found._replace(value=found.value[0], scale=found.scale[0]) if unbatched else found
 
 

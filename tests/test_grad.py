@@ -25,7 +25,7 @@ from cupyconv import _geometry, _gradient_geometry
 from gradients import KINDS, Gradient, gradient, gradients
 from planning import launches_of
 from reference import Array, Shape
-from strategies import MODES, conv_geometries, poison
+from strategies import BORDERS, MODES, NO_BORDERS, conv_geometries, poison
 from test_errors import ODD
 from test_promises import VIEWS, contiguous
 
@@ -222,11 +222,12 @@ def test_identities(backend: NumpyBackend) -> None:
 def test_the_input_gradient_is_a_transposed_convolution(data: st.DataObject) -> None:
     """Where the remainder of the stride is an output padding, it is the very same one."""
     rank = data.draw(st.integers(1, 3))
-    lengths, kernel, options = data.draw(conv_geometries(rank))
+    lengths, kernel, options = data.draw(conv_geometries(rank, NO_BORDERS))
+    borders = data.draw(BORDERS)
     axes = reference.conv_axes(lengths, kernel, **options)
     assume(all(axis.large for axis in axes))  # the shortest output of a transposed convolution
     shapes = (3, 4, *lengths), (6, 2, *kernel)
-    forward = _geometry.conv("f", *shapes, None, **options, groups=2, rank=rank)
+    forward = _geometry.conv("f", *shapes, None, **options, **borders, groups=2, rank=rank)
     transposed = _geometry.conv_transpose(
         "f",
         forward.out_shape,
@@ -237,6 +238,7 @@ def test_the_input_gradient_is_a_transposed_convolution(data: st.DataObject) -> 
         output_padding=tuple(axis.longer for axis in axes),
         groups=2,
         dilation=options["dilation"],
+        **borders,
         rank=rank,
     )
     assert _gradient_geometry.adjoint(forward) == transposed
@@ -390,6 +392,12 @@ WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("weight", {"dilation": (1, 2, 3)}, ValueError,
      "dilation must have one value for each of 2 spatial axes, got dilation=(1, 2, 3)"),
     ("weight", {"groups": 1.0}, TypeError, "groups must be an integer, got groups=1.0"),
+    ("input", {"padding_mode": "circular"}, ValueError,
+     "padding_mode must be None or one of 'reflect', 'symmetric', 'edge', 'wrap', got "
+     "padding_mode='circular'; in NumPy's words it is 'wrap'"),
+    ("weight", {"input": X[..., :0], "padding": 1, "padding_mode": "edge"}, ValueError,
+     "padding_mode='edge' must have at least one position to continue on each axis, got spatial "
+     "sizes (6, 0) with padding=((1, 1), (1, 1))"),
     ("input", {"precision": "half"}, ValueError,
      "precision must be one of ('float32', 'tf32'), got precision='half'"),
     ("input", {"out": np.empty((2, 4, 6, 6), np.float32)}, ValueError,

@@ -40,7 +40,7 @@ from . import (
     weight_gradient,
 )
 from .chips import CHIPS, Chip
-from .costs import COSTS, FFT, elements, terms
+from .costs import COPY, COSTS, FFT, elements, terms
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_conv import MatrixPlan
@@ -159,9 +159,8 @@ def plan_conv(
 def choose(geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: Processor) -> Choice:
     """Return which kernel runs a convolution, its plan, and why the others do not.
 
-    A padding mode changes no plan: its kernel either stages the borders, or gets a padded copy.
+    With a padding mode, all kernels but the depthwise one get a padded copy of the input.
     """
-    geometry = replace(geometry, padding_mode=None)
     kernel = "direct" if _is_empty(geometry) else forced_kernel()
     return _choose(
         Question(geometry, dtype, precision, processor, forced=kernel is not None), kernel
@@ -198,18 +197,30 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
     times: dict[str, float] = {}
     refused: dict[str, Refusal] = {}
     engine = modes.engine_of(question.processor)
+    copy = _time_of_copy(question)
     for name in _PLANS:
+        copied = 0.0 if name == "depthwise" else copy
         if name.removeprefix(unfolded.PREFIX) in {"portable", "hopper"} - {engine}:
             continue
-        if min(times.values(), default=math.inf) < least_time(name, question):
+        if min(times.values(), default=math.inf) < copied + least_time(name, question):
             refused[name] = "it would take longer"
             continue
         plan = plan_alone(name, question)
         if isinstance(plan, str):
             refused[name] = plan
         else:
-            times[name] = time_of(name, plan, question)
+            times[name] = copied + time_of(name, plan, question)
     return times, refused
+
+
+def _time_of_copy(question: Question) -> float:
+    """Return the microseconds of a padded copy of the input, where the call has a padding mode."""
+    geometry, chip = question.geometry, CHIPS[question.processor.target]
+    if geometry.padding_mode is None:
+        return 0.0
+    sizes = math.prod(geometry.bordered_sizes) + math.prod(geometry.padded_sizes)
+    nbytes = math.prod(geometry.padded_shape[:2]) * sizes * question.dtype.itemsize
+    return COPY.time(0, 1e6 * nbytes / chip.copy_rate)
 
 
 def plan_alone(kernel: str, question: Question) -> Plan | Refusal:

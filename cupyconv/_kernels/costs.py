@@ -59,6 +59,7 @@ COSTS = {
     "hopper": Cost(19.3, 1.09, 0.81),
 }
 FFT = Cost(40.0, 1.5, 1.3)  # the begin is that of each tile
+COPY = Cost(6.0, 0, 1.6)  # of an input with its borders
 
 
 def terms(

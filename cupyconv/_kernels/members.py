@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from .._arguments import PADDING_MODES
 from .._arrays import Array, Convolution
+from .._borders import PADDING_MODES
 from .._packing import Arguments, parameter_fields
 from .._taps import AxisTaps
 from .launches import Launch

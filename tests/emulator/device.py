@@ -163,6 +163,10 @@ class Memory:
         """Note that all elements of an array that lies in this memory were written."""
         self._elements(array)[...] |= WRITTEN
 
+    def unwritten(self, array: np.ndarray) -> int:
+        """Return how many bytes of an array that lies in this memory were not written."""
+        return np.count_nonzero(self._elements(array) & WRITTEN == 0) if array.size else 0
+
     def holds(self, array: np.ndarray) -> bool:
         """Return whether an array lies between the first and the last byte of this memory."""
         low, high = byte_bounds(array)
@@ -323,17 +327,15 @@ class EmulatedDevice:
     @contextlib.contextmanager
     def call(self, output: np.ndarray) -> Iterator[None]:
         """Hold the arrays of one call, which writes to each element of `output`."""
-        known = self.kept.get(id(output))  # workspace may be an input and an output at once
+        known = self._memory(output)  # workspace may be an input and an output at once
         memory = known or Memory(output, written=False)
         self.outputs = [(output, memory)]
         self.unpoisoned = [] if known else [output]
         try:
             yield
-            missing = (memory.state & VALID != 0) & (memory.state & WRITTEN == 0)
-            if missing.any():
-                raise KernelError(
-                    f"{np.count_nonzero(missing)} bytes of the output: nobody wrote them"
-                )
+            missing = memory.unwritten(output)
+            if missing:
+                raise KernelError(f"{missing} bytes of the output: nobody wrote them")
         finally:
             self.arrays, self.outputs = [], []
 
@@ -358,6 +360,33 @@ class EmulatedPath(KernelPath):
         def checked(input: Any, grad_output: Any, out: Any) -> None:
             with self.device.call(out):
                 gradient(input, grad_output, out)
+
+        return checked
+
+    def prepare_pad(self, *arguments: Any) -> Any:
+        pad = super().prepare_pad(*arguments)
+
+        def checked(data: Any, wide: Any) -> None:
+            with self.device.call(wide):
+                pad(data, wide)
+
+        return checked
+
+    def prepare_fold(self, *arguments: Any) -> Any:
+        fold = super().prepare_fold(*arguments)
+
+        def checked(wide: Any, bias: Any, out: Any) -> None:
+            with self.device.call(out):
+                fold(wide, bias, out)
+
+        return checked
+
+    def prepare_sum(self, *arguments: Any) -> Any:
+        add = super().prepare_sum(*arguments)
+
+        def checked(terms: Any, out: Any) -> None:
+            with self.device.call(out):
+                add(terms, out)
 
         return checked
 

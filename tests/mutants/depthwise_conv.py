@@ -18,6 +18,12 @@ def infinite_input(case: Convolution) -> Convolution:
     return case.with_arrays(input=x)
 
 
+def bordered(name: str, mode: str) -> Convolution:
+    """One of the cases, with a padding mode."""
+    case = CASES[name]
+    return Convolution(case.function, case.arrays, {**case.options, "padding_mode": mode})
+
+
 CASES = {
     "odd": depthwise("conv2d", (2, 3, 21, 37), (3, 3), padding=1),
     "even": depthwise("conv2d", (3, 3, 21, 40), (3, 3), 2, padding=1),
@@ -38,7 +44,27 @@ CASES = {
     "halves, even lines": depthwise("conv2d", (1, 3, 21, 62), (3, 4), 1, "float16"),
     "halves, three axes": depthwise("conv3d", (1, 3, 5, 17, 64), (3, 3, 3), 2, "float16"),
 }
+for name, case in {
+    "odd borders": ("odd", "reflect"),
+    "borders of whole lines": ("whole lines", "symmetric"),
+    "borders of many tiles": ("tall", "wrap"),
+    "borders of planes": ("three axes", "edge"),
+    "borders of many channels": ("channels", "symmetric"),
+    "borders of halves": ("halves", "wrap"),
+    "borders of halves, odd lines": ("halves, odd lines", "reflect"),
+}.items():
+    CASES[name] = bordered(*case)
+CASES["long borders"] = depthwise(
+    "conv2d", (1, 2, 3, 5), (9, 11), padding=(13, 20), padding_mode="reflect"
+)
+CASES["borders of two axes"] = depthwise(
+    "conv3d", (1, 3, 5, 17, 18), (3, 3, 3), padding=(1, 0, 1), padding_mode="edge"
+)
+CASES["borders at the ends"] = depthwise(
+    "conv2d", (2, 3, 21, 37), (3, 3), padding=((0, 2), (0, 2)), padding_mode="symmetric"
+)
 CASES["infinite"] = infinite(CASES["even"])
+CASES["infinite with borders"] = infinite(CASES["odd borders"])
 CASES["infinite halves"] = infinite(CASES["halves"])
 HALVES = CASES["halves"]
 ONE = np.eye(1, HALVES["weight"].size, dtype=bool).reshape(HALVES["weight"].shape)
@@ -91,6 +117,36 @@ MUTANTS = {
     ),
     "zeros that count against an infinite input": Mutant(
         "Pairs::larger_magnitudes(largest, pairs[r]);", "largest;", case="an infinite half",
+    ),
+    "borders that are not waited for": Mutant(
+        "before the copies of the next tile\n            __syncthreads();", "\n",
+        case="odd borders",
+    ),
+    "borders before the copies are there": Mutant(
+        "special = __syncthreads_or(special);", "", case="odd borders",
+    ),
+    "borders in one line of a warp": Mutant(
+        "int(p.channels) * depth * height; line += WARPS", "WARPS; line += WARPS",
+        case="odd borders",
+    ),
+    "borders in the first lanes alone": Mutant(
+        "x < width; x += 32) {\n            const int in_x",
+        "x < width; x += 64) {\n            const int in_x",
+        case="borders of whole lines",
+    ),
+    "borders at the ends of lines alone": Mutant(
+        "if (!inside || in_x != first_x + x)", "if (in_x != first_x + x)", case="odd borders",
+    ),
+    "borders of the first channel": Mutant(
+        "(tile.channel + channel) * p.input_group", "tile.channel * p.input_group",
+        case="borders of many channels",
+    ),
+    "tiles that reach out at their begin alone": Mutant(
+        "first(p, a) < 0 || first(p, a) + int(p.axis[a].extent) > int(p.axis[a].taps.size_in);",
+        "first(p, a) < 0;", case="borders at the ends",
+    ),
+    "borders that are absent for an infinite weight": Mutant(
+        "masked && !p.border", "masked", case="infinite with borders",
     ),
     "infinite weights on Tensor Cores": Mutant(
         "(special && has_special_weight(p, weight))) continue;", "false) continue;",

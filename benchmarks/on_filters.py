@@ -104,7 +104,7 @@ def large_calls() -> Iterator[tuple[str, Calls]]:
         def peer(function: Any, x: Any = x, w: Any = flipped, axes: Any = axes) -> Any:
             # The middle is cut out here, as "same" would also cut the axis that is broadcast.
             full = function(x, w, axes=axes)
-            cuts = ((k - 1) // 2 for k in w.shape[2:])
+            cuts = (k // 2 for k in w.shape[2:])
             middle = (slice(cut, cut + n) for cut, n in zip(cuts, x.shape[2:], strict=True))
             return full[(..., *middle)]
 

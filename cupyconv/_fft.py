@@ -192,8 +192,6 @@ class Work:
     ----------
     moved : float
         Bytes that are read and written.
-    multiply_adds : float
-        Real ones, of the products of spectra.
     points : float
         Elements of all transforms, each times the logarithm of its size.
     tiles : int
@@ -201,7 +199,6 @@ class Work:
     """
 
     moved: float
-    multiply_adds: float
     points: float
     tiles: int
 
@@ -218,10 +215,9 @@ def work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
     weights, inputs = groups * rows * channels, groups * geometry.batch * channels
     inputs *= row_parts * blocks
     results = groups * geometry.batch * rows * blocks
-    products = results * channels
     read = weights * parts * blocks + inputs
     tiles = row_parts * parts * blocks
-    return _work(tile.lengths(axes), dtype, weights + inputs, read, results, products, tiles)
+    return _work(tile.lengths(axes), dtype, weights + inputs, read, results, tiles)
 
 
 def gradient_work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
@@ -233,7 +229,7 @@ def gradient_work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
     tiles = -(-geometry.batch // _samples_at_a_time(geometry, lengths, dtype, arrays))
     inputs, results = groups * geometry.batch * (channels + rows), groups * rows * channels
     read = inputs + 2 * results * (tiles - 1)
-    return _work(lengths, dtype, inputs, read, results, results * geometry.batch, tiles)
+    return _work(lengths, dtype, inputs, read, results, tiles)
 
 
 def passes(lengths: Shape) -> int:
@@ -247,17 +243,15 @@ def _work(
     inputs: int,
     read: int,
     results: int,
-    products: int,
     tiles: int,
 ) -> Work:
-    """Return the work for numbers of arrays that are transformed, read, made and multiplied."""
+    """Return the work for numbers of arrays that are transformed, multiplied and made."""
     one = _spectrum_bytes(lengths, dtype)
     placed = 2 * (inputs + results)  # read and written in front of transforms, or after them
     moved = one * (placed + 2 * passes(lengths) * (inputs + results) + read + results)
-    frequencies = math.prod(spectrum_lengths(lengths, dtype))
     size = math.prod(lengths)
     points = (inputs + results) * size * math.log2(size)
-    return Work(moved, 4.0 * frequencies * products, points, tiles)
+    return Work(moved, points, tiles)
 
 
 def _array_bytes(geometry: ConvGeometry, dtype: np.dtype) -> int:

@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from . import _fft, _numpy_fft
 from ._arrays import Convolution, WeightGradient, accumulator
-from ._axes import COMPARED_BATCH
+from ._axes import METHODS_BATCH
 from ._borders import Segment, segments
 from ._fft import complex_dtype, spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
@@ -183,8 +183,9 @@ def _add_both(terms: np.ndarray, out: np.ndarray) -> None:
     out[...] = terms[0] + terms[1]
 
 
-# Points of transforms, each times the logarithm of its size, in the time of a multiply-add.
-_PER_POINT = 0.5
+# Points of transforms, each times the logarithm of its size, in the time of a multiply-add: of
+# filters of one channel, and of matrix products.
+_PER_FILTERED, _PER_MULTIPLIED = 0.3, 0.12
 
 
 class NumpyPath:
@@ -277,10 +278,11 @@ class NumpyPath:
     def gain_by_fft(
         self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
     ) -> float:
-        """Return how many times as long sums over taps should take as FFT, for a batch of 8."""
-        typical = replace(geometry, batch=COMPARED_BATCH, padding_mode=None)
+        """Return how many times as long sums over taps should take as FFT, for a batch of 2."""
+        typical = replace(geometry, batch=METHODS_BATCH, padding_mode=None)
         work = _fft.gradient_work if gradient else _fft.work
-        return _PER_POINT * _multiply_adds(typical) / work(typical, dtype).points
+        points = _PER_FILTERED if geometry.channels == 1 else _PER_MULTIPLIED
+        return points * _multiply_adds(typical) / work(typical, dtype).points
 
     def note_method(self, method: str, gain: Callable[[], float]) -> None:
         """Do nothing."""

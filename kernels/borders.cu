@@ -136,11 +136,26 @@ struct Planes {
     }
 };
 
+// Adds the terms after the first one: planes, then lines, then places along x, each in ascending order.
+template <typename Int>
+__device__ __noinline__ Accumulator add_others(const Arguments& p, const Planes& planes, const Appearances<Int>& down,
+                                               const Appearances<Int>& across, Accumulator total) {
+    const int64 along_y = p.wide_stride[int(p.axes) - 2];
+    for (int64 turn = 0; turn < planes.count; ++turn) {
+        const Accumulator* const plane = (const Accumulator*)p.wide + planes.gathered(p, turn);
+        for (Int j = 0; j < down.count; ++j)
+            for (Int i = 0; i < across.count; ++i)
+                if (turn || j || i) total = add(total, plane[down.at(j) * along_y + across.at(i)]);
+    }
+    return total;
+}
+
 template <typename Int>
 __device__ inline void fold_array(const Arguments& p) {
     const int x_axis = int(p.axes) - 1, y_axis = x_axis - 1;
     const Int width = Int(p.size[x_axis]), height = Int(p.size[y_axis]), apart = Int(p.lanes);
     const Int wide_x = Int(p.wide_size[x_axis]), wide_y = Int(p.wide_size[y_axis]);
+    const Accumulator* const wide = (const Accumulator*)p.wide;
     const Tasks tasks(p);
     for (int64 task = tasks.first; task < p.tasks; task += tasks.step) {
         int64 rest = task;
@@ -150,24 +165,28 @@ __device__ inline void fold_array(const Arguments& p) {
         const int64 first_plane = planes.count ? planes.gathered(p, 0) : 0;
         for (Int x = first_x; x < width && x - first_x < COLUMNS * apart; x += apart) {
             const Appearances<Int> across(x, width, Int(p.before[x_axis]), wide_x, p.mode);
-#pragma unroll 4
-            for (Int y = first_y; y < first_y + ROWS; ++y) {
+            // The first term of each sum is loaded at once; most sums have no other.
+            Accumulator total[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                total[r] = zero<Accumulator>();
+                if (first_y + r >= height) continue;
+                const Appearances<Int> down(first_y + r, height, Int(p.before[y_axis]), wide_y, p.mode);
+                if (planes.count && down.count && across.count)
+                    total[r] = wide[first_plane + down.first * p.wide_stride[y_axis] + across.first];
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                const Int y = first_y + r;
                 if (y >= height) break;
                 const Appearances<Int> down(y, height, Int(p.before[y_axis]), wide_y, p.mode);
-                Accumulator total = zero<Accumulator>();
-                for (int64 turn = 0; turn < planes.count; ++turn) {
-                    const int64 plane = turn ? planes.gathered(p, turn) : first_plane;
-                    for (Int j = 0; j < down.count; ++j) {
-                        const Accumulator* const line =
-                            (const Accumulator*)p.wide + plane + down.at(j) * p.wide_stride[y_axis];
-                        for (Int i = 0; i < across.count; ++i) total = add(total, line[across.at(i)]);
-                    }
-                }
+                if (planes.count * down.count * across.count > 1)
+                    total[r] = add_others(p, planes, down, across, total[r]);
                 const Accumulator bias =
                     p.bias.data ? load_parameter<Accumulator>(p.bias, y_axis == 1 ? int64(y) : planes.channel)
                                 : zero<Accumulator>();
                 Element* const out = (Element*)p.array + planes.out + y * p.stride[y_axis];
-                out[x * p.stride[x_axis]] = narrow<Element>(add(total, bias));
+                out[x * p.stride[x_axis]] = narrow<Element>(add(total[r], bias));
             }
         }
     }

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import _fft as fft
-from .._axes import COMPARED_BATCH, nominal
+from .._axes import COMPARED_BATCH, METHODS_BATCH, nominal
 from .._geometry import ConvGeometry
 from . import (
     borders,
@@ -74,8 +74,6 @@ KERNELS = (
     *dict.fromkeys(name for module in CONVOLUTIONS for name in module.PLANS),
     *UNFOLDED,
 )
-
-_FMAS = 128  # float32 multiply-adds of a multiprocessor in a cycle
 
 _forced: ContextVar[str | None] = ContextVar("cupyconv_kernel", default=None)
 forced_kernel = _forced.get  # of the enclosing block
@@ -306,7 +304,7 @@ def gain_by_fft(
     That is for the `gradient` with respect to the weight, or for the convolution. It does not
     depend on the batch.
     """
-    typical = replace(geometry, padding_mode=None, batch=COMPARED_BATCH)
+    typical = replace(geometry, padding_mode=None, batch=METHODS_BATCH)
     return _gain_by_fft(Question(typical, dtype, precision, processor), gradient)
 
 
@@ -331,13 +329,9 @@ def _time_of_sums(question: Question) -> float:
 
 
 def _time_by_fft(work: fft.Work, question: Question) -> float:
-    """Return the microseconds of a call by FFT."""
-    chip, dtype = CHIPS[question.processor.target], fft.work_dtype(question.dtype)
-    cycles = chip.slowness("FMA", dtype) * work.multiply_adds
-    cycles /= _FMAS * chip.processor.multiprocessors
-    moved = 1e6 * work.moved / chip.copy_rate
-    cost = FFT._replace(begin=FFT.begin * work.tiles)
-    return cost.time(1e6 * chip.seconds(cycles), moved)
+    """Return the microseconds of a call by FFT: memory decides, and the launches of each tile."""
+    moved = 1e6 * work.moved / CHIPS[question.processor.target].copy_rate
+    return FFT._replace(begin=FFT.begin * work.tiles).time(0, moved)
 
 
 # The fused operation ----------------------------------------------------------------------------

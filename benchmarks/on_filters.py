@@ -4,6 +4,7 @@
   ``cupyx.scipy.ndimage.correlate`` with the same border.
 - Large kernels: ``method="fft"`` beside ``fftconvolve`` and ``oaconvolve`` of
   ``cupyx.scipy.signal``, and beside sums over taps.
+- A separable filter of a stack, beside ``ndimage.correlate1d`` along both axes and two copies.
 - A stack of images and one kernel: ``cupyconv.signal.convolve`` over two axes beside a loop of
   ``cupyx.scipy.signal.convolve2d``.
 
@@ -35,7 +36,7 @@ COMMAND = "python -m benchmarks.on_filters"
 SECONDS = 0.3  # of a case
 IMAGE = (2048, 2048)
 WIDTHS = (5, 7, 9, 11, 13, 15)
-STACK, STACK_WIDTH = (64, 512, 512), 7
+STACK, STACK_WIDTH, SEPARABLE_TAPS = (64, 512, 512), 7, 13
 # Padding modes, by the words of ndimage.
 MODES = {"reflect": "mirror", "symmetric": "reflect", "edge": "nearest", "wrap": "wrap"}
 TOLERANCE = 1e-4  # of the largest result: both sums are float32
@@ -75,6 +76,27 @@ def calls() -> Iterator[tuple[str, Calls]]:
                 },
             )
     stack, kernel = normal(*STACK), normal(STACK_WIDTH, STACK_WIDTH)
+    taps = normal(SEPARABLE_TAPS)
+    half = SEPARABLE_TAPS // 2
+
+    def passes() -> Any:
+        down, across = taps[None, None, :, None], taps[None, None, None]
+        once = cupyconv.conv2d(stack[:, None], down, padding=(half, 0), padding_mode="reflect")
+        twice = cupyconv.conv2d(once, across, padding=(0, half), padding_mode="reflect")
+        return twice[:, 0]
+
+    def ndimage_passes() -> Any:
+        once = ndimage.correlate1d(stack, taps, axis=1, mode="mirror")
+        return ndimage.correlate1d(once, taps, axis=2, mode="mirror")
+
+    yield (
+        f"stack {STACK} by {SEPARABLE_TAPS} + {SEPARABLE_TAPS} taps, reflect",
+        {
+            "ours": passes,
+            "ndimage": ndimage_passes,
+            "two copies": lambda: stack.copy().copy(),
+        },
+    )
     convolve = cupyconv.signal.convolve
     yield (
         f"stack {STACK} by {STACK_WIDTH} x {STACK_WIDTH}",

@@ -170,7 +170,6 @@ __device__ inline void fold_array(const Arguments& p) {
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
                 total[r] = zero<Accumulator>();
-                if (first_y + r >= height) continue;
                 const Appearances<Int> down(first_y + r, height, Int(p.before[y_axis]), wide_y, p.mode);
                 if (planes.count && down.count && across.count)
                     total[r] = wide[first_plane + down.first * p.wide_stride[y_axis] + across.first];

@@ -82,6 +82,14 @@ CASES |= {
         "conv_transpose2d", (1, 1, 1, 2), (1, 2, 3, 1), bias=True, stride=(3, 1),
         padding=((3, 0), (0, 0)), output_padding=(2, 0), padding_mode="edge",
     ),
+    "fold of a pad alone, along x": convolution(
+        "conv_transpose2d", (1, 1, 2, 1), (1, 2, 1, 3), stride=(1, 3),
+        padding=((0, 0), (3, 0)), output_padding=(0, 2), padding_mode="edge",
+    ),
+    "fold of a pad alone, of planes": convolution(
+        "conv_transpose3d", (1, 1, 1, 2, 2), (1, 2, 3, 1, 1), stride=(3, 1, 1),
+        padding=((3, 0), (0, 0), (0, 0)), output_padding=(2, 0, 0), padding_mode="edge",
+    ),
     "fold of halves": convolution(
         "conv_transpose1d", (2, 2, 9), (2, 3, 3), "float16", stride=2, padding=6,
         output_padding=1, padding_mode="symmetric",

@@ -323,9 +323,11 @@ struct StagedAxis {
 };
 
 // Puts what a border mode shows in the staged places outside of the array: in whole planes, in lines of the other
-// planes, and in the ends of the other lines. It stands apart, because it would take registers from the mainloop.
-__device__ __noinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile, int start) {
-    constexpr int UNROLL = 8;  // elements that a thread loads at a time
+// planes, and in the ends of the other lines. It is inlined, because a call would make the kernel spill registers.
+__device__ __forceinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile,
+                                              int start) {
+    // Elements that a thread loads at a time: as many as there are registers for.
+    constexpr int UNROLL = TENSOR_CORES ? 1 : sizeof(Element) < 4 ? 2 : 4;
     const StagedAxis z(p, tile, 0), y(p, tile, 1), x(p, tile, 2);
     const int left = int(p.groups) - tile.channel, channels = left < int(p.channels) ? left : int(p.channels);
     const Element* const origin = p.input + tile.sample * p.input_batch + tile.channel * p.input_group;

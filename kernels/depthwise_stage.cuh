@@ -301,8 +301,9 @@ struct WeightProducer {
 // ---- borders ----
 
 // Puts what a border mode shows in the staged places outside of the array. A warp takes a line at a time: all of it, or
-// its ends. It stands apart, because it would take registers from the mainloop.
-__device__ __noinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile, int start) {
+// its ends. It is inlined, because a call would make the kernel spill registers.
+__device__ __forceinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile,
+                                              int start) {
     const int depth = int(p.axis[0].extent), height = int(p.axis[1].extent), width = int(p.axis[2].extent);
     const int size_z = int(p.axis[0].taps.size_in), size_y = int(p.axis[1].taps.size_in);
     const int size_x = int(p.axis[2].taps.size_in), first_x = tile.first(p, 2);

@@ -324,7 +324,7 @@ struct StagedAxis {
 
 // Puts what a border mode shows in the staged places outside of the array: whole planes, then lines of the other
 // planes, then the ends of the other lines. It stands apart, because it would take registers from the mainloop.
-__device__ __noinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile, int start) {
+__device__ __forceinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile, int start) {
     constexpr int UNROLL = 4;  // elements that a thread loads at a time
     const StagedAxis z(p, tile, 0), y(p, tile, 1), x(p, tile, 2);
     const int left = int(p.groups) - tile.channel, channels = left < int(p.channels) ? left : int(p.channels);

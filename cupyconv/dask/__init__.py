@@ -49,12 +49,13 @@ def _convolved(
     operands: Operands,
     values: tuple[object, ...],
     precision: str | None,
+    method: str,
 ) -> da.Array:
     """Return a convolution; `values` are its options in the order of the signature."""
     names = ("stride", "padding", "dilation", "groups", "padding_mode")
     options = dict(zip(names, values, strict=True))
     return _convolution_blocks.convolve(
-        function, _geometry.conv, operands, options, rank, precision
+        function, _geometry.conv, operands, options, rank, precision, method
     )
 
 
@@ -70,6 +71,7 @@ def conv(
     *,
     padding_mode: str | None = None,
     precision: str | None = None,
+    method: str = "direct",
 ) -> da.Array:
     """N-dimensional convolution of a Dask array.
 
@@ -89,6 +91,9 @@ def conv(
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv`. The `cupyconv.precision` block that counts is the one around this
         call, not one around the computation.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole array decide, so that all
+        blocks are computed by one method.
 
     Returns
     -------
@@ -121,7 +126,7 @@ def conv(
     """
     values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _convolved(_convolution.conv, None, operands, values, precision)
+    return _convolved(_convolution.conv, None, operands, values, precision, method)
 
 
 @readable
@@ -136,6 +141,7 @@ def conv1d(
     *,
     padding_mode: str | None = None,
     precision: str | None = None,
+    method: str = "direct",
 ) -> da.Array:
     """1-D convolution of a Dask array: `conv` with one spatial axis.
 
@@ -145,7 +151,7 @@ def conv1d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision : optional
+    bias, stride, padding, dilation, groups, padding_mode, precision, method : optional
         As in `conv`.
 
     Returns
@@ -169,7 +175,7 @@ def conv1d(
     """
     values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _convolved(_convolution.conv1d, 1, operands, values, precision)
+    return _convolved(_convolution.conv1d, 1, operands, values, precision, method)
 
 
 @readable
@@ -184,6 +190,7 @@ def conv2d(
     *,
     padding_mode: str | None = None,
     precision: str | None = None,
+    method: str = "direct",
 ) -> da.Array:
     """2-D convolution of a Dask array: `conv` with two spatial axes.
 
@@ -193,7 +200,7 @@ def conv2d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision : optional
+    bias, stride, padding, dilation, groups, padding_mode, precision, method : optional
         As in `conv`.
 
     Returns
@@ -220,7 +227,7 @@ def conv2d(
     """
     values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _convolved(_convolution.conv2d, 2, operands, values, precision)
+    return _convolved(_convolution.conv2d, 2, operands, values, precision, method)
 
 
 @readable
@@ -235,6 +242,7 @@ def conv3d(
     *,
     padding_mode: str | None = None,
     precision: str | None = None,
+    method: str = "direct",
 ) -> da.Array:
     """3-D convolution of a Dask array: `conv` with three spatial axes.
 
@@ -244,7 +252,7 @@ def conv3d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_d, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision : optional
+    bias, stride, padding, dilation, groups, padding_mode, precision, method : optional
         As in `conv`.
 
     Returns
@@ -271,7 +279,7 @@ def conv3d(
     """
     values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _convolved(_convolution.conv3d, 3, operands, values, precision)
+    return _convolved(_convolution.conv3d, 3, operands, values, precision, method)
 
 
 def _transposed(
@@ -280,12 +288,15 @@ def _transposed(
     operands: Operands,
     values: tuple[object, ...],
     precision: str | None,
+    method: str,
 ) -> da.Array:
     """Return a transposed convolution; `values` are its options in the order of the signature."""
     names = "stride", "padding", "output_padding", "groups", "dilation", "output_size"
     options = dict(zip((*names, "padding_mode"), values, strict=True))
     describe = _geometry.conv_transpose
-    return _convolution_blocks.convolve(function, describe, operands, options, rank, precision)
+    return _convolution_blocks.convolve(
+        function, describe, operands, options, rank, precision, method
+    )
 
 
 @readable
@@ -302,6 +313,7 @@ def conv_transpose(
     output_size: IntOrSequence | None = None,
     padding_mode: str | None = None,
     precision: str | None = None,
+    method: str = "direct",
 ) -> da.Array:
     """N-dimensional transposed convolution of a Dask array.
 
@@ -321,6 +333,9 @@ def conv_transpose(
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv_transpose`. The `cupyconv.precision` block that counts is the one
         around this call, not one around the computation.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv_transpose`. With ``"auto"`` the sizes of the whole array decide, so
+        that all blocks are computed by one method.
 
     Returns
     -------
@@ -353,7 +368,7 @@ def conv_transpose(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose, None, operands, values, precision)
+    return _transposed(_convolution.conv_transpose, None, operands, values, precision, method)
 
 
 @readable
@@ -370,6 +385,7 @@ def conv_transpose1d(
     output_size: IntOrSequence | None = None,
     padding_mode: str | None = None,
     precision: str | None = None,
+    method: str = "direct",
 ) -> da.Array:
     """1-D transposed convolution of a Dask array: `conv_transpose` with one spatial axis.
 
@@ -381,7 +397,7 @@ def conv_transpose1d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision : optional
+    output_size, padding_mode, precision, method : optional
         As in `conv_transpose`.
 
     Returns
@@ -408,7 +424,7 @@ def conv_transpose1d(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose1d, 1, operands, values, precision)
+    return _transposed(_convolution.conv_transpose1d, 1, operands, values, precision, method)
 
 
 @readable
@@ -425,6 +441,7 @@ def conv_transpose2d(
     output_size: IntOrSequence | None = None,
     padding_mode: str | None = None,
     precision: str | None = None,
+    method: str = "direct",
 ) -> da.Array:
     """2-D transposed convolution of a Dask array: `conv_transpose` with two spatial axes.
 
@@ -436,7 +453,7 @@ def conv_transpose2d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision : optional
+    output_size, padding_mode, precision, method : optional
         As in `conv_transpose`.
 
     Returns
@@ -465,7 +482,7 @@ def conv_transpose2d(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose2d, 2, operands, values, precision)
+    return _transposed(_convolution.conv_transpose2d, 2, operands, values, precision, method)
 
 
 @readable
@@ -482,6 +499,7 @@ def conv_transpose3d(
     output_size: IntOrSequence | None = None,
     padding_mode: str | None = None,
     precision: str | None = None,
+    method: str = "direct",
 ) -> da.Array:
     """3-D transposed convolution of a Dask array: `conv_transpose` with three spatial axes.
 
@@ -493,7 +511,7 @@ def conv_transpose3d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision : optional
+    output_size, padding_mode, precision, method : optional
         As in `conv_transpose`.
 
     Returns
@@ -518,7 +536,7 @@ def conv_transpose3d(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose3d, 3, operands, values, precision)
+    return _transposed(_convolution.conv_transpose3d, 3, operands, values, precision, method)
 
 
 @readable
@@ -532,6 +550,7 @@ def depthwise_conv2d(
     *,
     padding_mode: str | None = None,
     precision: str | None = None,
+    method: str = "direct",
 ) -> da.Array:
     """2-D depthwise convolution of a Dask array.
 
@@ -541,7 +560,7 @@ def depthwise_conv2d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, 1, K_h, K_w)``
         As in `cupyconv.depthwise_conv2d`.
-    bias, stride, padding, dilation, padding_mode, precision : optional
+    bias, stride, padding, dilation, padding_mode, precision, method : optional
         As in `conv`.
 
     Returns
@@ -574,4 +593,4 @@ def depthwise_conv2d(
         "padding_mode": padding_mode,
     }
     operands = input, weight, bias
-    return _convolution_blocks.convolve(function, describe, operands, options, 2, precision)
+    return _convolution_blocks.convolve(function, describe, operands, options, 2, precision, method)

@@ -69,9 +69,9 @@ def conv(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """N-dimensional convolution of a Dask array.
 
@@ -86,14 +86,14 @@ def conv(
         As in `cupyconv.conv`.
     stride, padding, dilation, groups : optional
         As in `cupyconv.conv`.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole array decide, so that all
+        blocks are computed by one method.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         As in `cupyconv.conv`: what lies in the padding of the whole array, whatever its chunks.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv`. The `cupyconv.precision` block that counts is the one around this
         call, not one around the computation.
-    method : {"direct", "fft", "auto"}, default "direct"
-        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole array decide, so that all
-        blocks are computed by one method.
 
     Returns
     -------
@@ -139,9 +139,9 @@ def conv1d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """1-D convolution of a Dask array: `conv` with one spatial axis.
 
@@ -151,7 +151,7 @@ def conv1d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision, method : optional
+    bias, stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -188,9 +188,9 @@ def conv2d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """2-D convolution of a Dask array: `conv` with two spatial axes.
 
@@ -200,7 +200,7 @@ def conv2d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision, method : optional
+    bias, stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -240,9 +240,9 @@ def conv3d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """3-D convolution of a Dask array: `conv` with three spatial axes.
 
@@ -252,7 +252,7 @@ def conv3d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_d, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision, method : optional
+    bias, stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -311,9 +311,9 @@ def conv_transpose(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """N-dimensional transposed convolution of a Dask array.
 
@@ -328,14 +328,14 @@ def conv_transpose(
         As in `cupyconv.conv_transpose`.
     stride, padding, output_padding, groups, dilation, output_size : optional
         As in `cupyconv.conv_transpose`.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv_transpose`. With ``"auto"`` the sizes of the whole array decide, so
+        that all blocks are computed by one method.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         As in `cupyconv.conv_transpose`, with the padding of the whole result.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv_transpose`. The `cupyconv.precision` block that counts is the one
         around this call, not one around the computation.
-    method : {"direct", "fft", "auto"}, default "direct"
-        As in `cupyconv.conv_transpose`. With ``"auto"`` the sizes of the whole array decide, so
-        that all blocks are computed by one method.
 
     Returns
     -------
@@ -383,9 +383,9 @@ def conv_transpose1d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """1-D transposed convolution of a Dask array: `conv_transpose` with one spatial axis.
 
@@ -397,7 +397,7 @@ def conv_transpose1d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision, method : optional
+    output_size, method, padding_mode, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -439,9 +439,9 @@ def conv_transpose2d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """2-D transposed convolution of a Dask array: `conv_transpose` with two spatial axes.
 
@@ -453,7 +453,7 @@ def conv_transpose2d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision, method : optional
+    output_size, method, padding_mode, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -497,9 +497,9 @@ def conv_transpose3d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """3-D transposed convolution of a Dask array: `conv_transpose` with three spatial axes.
 
@@ -511,7 +511,7 @@ def conv_transpose3d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision, method : optional
+    output_size, method, padding_mode, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -548,9 +548,9 @@ def depthwise_conv2d(
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """2-D depthwise convolution of a Dask array.
 
@@ -560,7 +560,7 @@ def depthwise_conv2d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, 1, K_h, K_w)``
         As in `cupyconv.depthwise_conv2d`.
-    bias, stride, padding, dilation, padding_mode, precision, method : optional
+    bias, stride, padding, dilation, method, padding_mode, precision : optional
         As in `conv`.
 
     Returns

@@ -79,9 +79,9 @@ def conv_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """Gradient of an N-dimensional convolution of a Dask array with respect to its input.
 
@@ -96,14 +96,14 @@ def conv_input(
         `cupyconv.grad.conv_input`.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole array decide, so that all
+        blocks are computed by one method.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv`. The `cupyconv.precision` block that counts is the one around this
         call, not one around the computation.
-    method : {"direct", "fft", "auto"}, default "direct"
-        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole array decide, so that all
-        blocks are computed by one method.
 
     Returns
     -------
@@ -150,9 +150,9 @@ def conv1d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv1d` with respect to its input.
 
@@ -166,7 +166,7 @@ def conv1d_input(
         As in `conv_input`.
     grad_output : dask.array.Array, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision, method : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_input`.
 
     Returns
@@ -203,9 +203,9 @@ def conv2d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv2d` with respect to its input.
 
@@ -219,7 +219,7 @@ def conv2d_input(
         As in `conv_input`.
     grad_output : dask.array.Array, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision, method : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_input`.
 
     Returns
@@ -261,9 +261,9 @@ def conv3d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv3d` with respect to its input.
 
@@ -277,7 +277,7 @@ def conv3d_input(
         As in `conv_input`.
     grad_output : dask.array.Array, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision, method : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_input`.
 
     Returns
@@ -317,9 +317,9 @@ def conv_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """Gradient of an N-dimensional convolution of a Dask array with respect to its weight.
 
@@ -338,14 +338,14 @@ def conv_weight(
         chunks may differ from the ones of `input`.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole arrays decide, so that all
+        blocks are computed by one method.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
         As in `cupyconv.conv`. The `cupyconv.precision` block that counts is the one around this
         call, not one around the computation.
-    method : {"direct", "fft", "auto"}, default "direct"
-        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole arrays decide, so that all
-        blocks are computed by one method.
 
     Returns
     -------
@@ -390,9 +390,9 @@ def conv1d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv1d` with respect to its weight.
 
@@ -406,7 +406,7 @@ def conv1d_weight(
         Shape ``(C_out, C_in/groups, K)``, as in `conv_weight`.
     grad_output : dask.array.Array, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision, method : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_weight`.
 
     Returns
@@ -442,9 +442,9 @@ def conv2d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv2d` with respect to its weight.
 
@@ -458,7 +458,7 @@ def conv2d_weight(
         Shape ``(C_out, C_in/groups, K_h, K_w)``, as in `conv_weight`.
     grad_output : dask.array.Array, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision, method : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_weight`.
 
     Returns
@@ -498,9 +498,9 @@ def conv3d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
-    method: str = "direct",
 ) -> da.Array:
     """Gradient of `cupyconv.dask.conv3d` with respect to its weight.
 
@@ -514,7 +514,7 @@ def conv3d_weight(
         Shape ``(C_out, C_in/groups, K_d, K_h, K_w)``, as in `conv_weight`.
     grad_output : dask.array.Array, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision, method : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_weight`.
 
     Returns

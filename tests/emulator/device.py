@@ -352,15 +352,6 @@ class EmulatedPath(KernelPath):
 
         return checked
 
-    def prepare_weight_gradient(self, *arguments: Any) -> Any:
-        gradient = super().prepare_weight_gradient(*arguments)
-
-        def checked(input: Any, grad_output: Any, out: Any) -> None:
-            with self.device.call(out):
-                gradient(input, grad_output, out)
-
-        return checked
-
     def prepare_spectrum(self, *arguments: Any) -> Any:
         spectrum_of = super().prepare_spectrum(*arguments)
 
@@ -369,6 +360,15 @@ class EmulatedPath(KernelPath):
                 return spectrum_of(array)
             finally:  # a workspace may lie later where the array does
                 self.device.arrays = []
+
+        return checked
+
+    def prepare_weight_gradient(self, *arguments: Any) -> Any:
+        gradient = super().prepare_weight_gradient(*arguments)
+
+        def checked(input: Any, grad_output: Any, out: Any) -> None:
+            with self.device.call(out):
+                gradient(input, grad_output, out)
 
         return checked
 

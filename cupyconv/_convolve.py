@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from . import _arguments, _calls, _fft, _padded_calls, _precision
 from . import _arrays as arrays
+from . import _calls, _fft, _padded_calls, _precision
 from ._arrays import Array, ArrayT, Convolution
 from ._geometry import ConvGeometry
 from ._gradient_geometry import weight_shape
@@ -106,16 +106,13 @@ def _checked(
     geometry = describe(name, first.shape, second.shape, bias_shape, *options)
     dtype = arrays.result_dtype(name, first, second, names[1], names[0])
     arrays.check_bias(name, bias, dtype)
-    method = _arguments.method(name, method)
-    if method == "fft":
-        _fft.check(name, geometry, dtype)
     return _Call(
         geometry,
         arrays.kind_of(first),
         operation.out_shape(geometry),
         dtype,
         _precision.resolve(name, precision),
-        method,
+        _fft.checked(name, method, geometry, dtype),
     )
 
 
@@ -162,17 +159,31 @@ def _prepared(
     path: Path, operation: Operation, call: _Call, operands: Operands, out: Array
 ) -> Convolution:
     """Return the function that runs a call."""
-    geometry, method = call.geometry, call.method
-    if not _fft.suits(geometry, call.dtype):
-        return operation.prepare(path, geometry, operands, out, call.precision)
-
-    def gain() -> float:
-        gradient = operation is WEIGHT_GRADIENT
-        return path.gain_by_fft(geometry, call.dtype, call.precision, gradient)
-
-    if method == "auto":
-        method = "fft" if gain() >= _fft.LEAST_GAIN else "direct"
-    path.note_method(method, gain)
+    geometry = call.geometry
+    question = geometry, call.dtype, call.precision, operation is WEIGHT_GRADIENT
+    method = settled(path, call.method, *question)
+    if _fft.suits(geometry, call.dtype):
+        path.note_method(method, lambda: path.gain_by_fft(*question))
     if method == "fft":
         return operation.by_fft(path, geometry, operands, out)
     return operation.prepare(path, geometry, operands, out, call.precision)
+
+
+def settled(
+    path: Path,
+    method: str,
+    geometry: ConvGeometry,
+    dtype: np.dtype,
+    precision: str,
+    gradient: bool = False,
+) -> str:
+    """Return "direct" or "fft": the method by which a call runs.
+
+    The call is the `gradient` with respect to the weight, or the convolution.
+    """
+    if not _fft.suits(geometry, dtype):
+        return "direct"
+    if method != "auto":
+        return method
+    gain = path.gain_by_fft(geometry, dtype, precision, gradient)
+    return "fft" if gain >= _fft.LEAST_GAIN else "direct"

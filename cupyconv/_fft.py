@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from . import _arguments
 from ._arrays import Array, Blueprint, Convolution, WeightGradient
 from ._geometry import ConvGeometry
 from ._placement import Placement
@@ -267,17 +268,25 @@ def suits(geometry: ConvGeometry, dtype: np.dtype) -> bool:
     return dtype.kind not in "iu" and geometry.rank <= _MOST_AXES and not geometry.is_empty
 
 
-def check(name: str, geometry: ConvGeometry, dtype: np.dtype) -> None:
-    """Raise if a call does not run by FFT."""
-    if dtype.kind in "iu":
-        raise TypeError(
-            f"{name}: method='fft' is for floats and complex numbers, got arrays with the result "
-            f"type {dtype}; method='direct' is exact"
-        )
-    if geometry.rank > _MOST_AXES:
+def checked(name: str, method: object, geometry: ConvGeometry, dtype: np.dtype) -> str:
+    """Return the name of a method by which a call may run, or raise."""
+    method = checked_for_dtype(name, method, dtype)
+    if method == "fft" and geometry.rank > _MOST_AXES:
         raise ValueError(
             f"{name}: method='fft' is for at most {_MOST_AXES} spatial axes, got {geometry.rank}"
         )
+    return method
+
+
+def checked_for_dtype(name: str, method: object, dtype: np.dtype, operands: str = "arrays") -> str:
+    """Return the name of a method for results of `dtype`, or raise. Errors name the `operands`."""
+    method = _arguments.method(name, method)
+    if method == "fft" and dtype.kind in "iu":
+        raise TypeError(
+            f"{name}: method='fft' is for floats and complex numbers, got {operands} with the "
+            f"result type {dtype}; method='direct' is exact"
+        )
+    return method
 
 
 # Convolutions ----------------------------------------------------------------------------------

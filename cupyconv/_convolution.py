@@ -51,6 +51,12 @@ def conv(
         each.
     groups : int, default 1
         Number of groups that the channels are divided into. Each group is convolved separately.
+    method : {"direct", "fft", "auto"}, default "direct"
+        ``"direct"`` sums over the taps. ``"fft"`` multiplies spectra instead, for floats and
+        complex numbers on up to three axes: it is faster for large kernels, but its error is
+        bounded only in the norm, and one Inf or NaN reaches more outputs (see the notes).
+        ``"auto"`` chooses FFT where that should be at least 1.2 times as fast, and never for
+        integers.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         What lies in the padding, in the words of ``numpy.pad``: the result is the one of
         ``numpy.pad(input, ..., padding_mode)`` without padding. By default nothing does.
@@ -71,10 +77,13 @@ def conv(
     Raises
     ------
     ValueError
-        If a value is out of range, or if shapes do not fit each other. Nothing is written then.
+        If a value is out of range, if shapes do not fit each other, or if ``method="fft"`` has more
+        than three spatial axes. Nothing is written then.
     TypeError
-        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
-        supported.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, if a dtype is not
+        supported, or if integers have ``method="fft"``.
+    RuntimeError
+        If a call by FFT is captured in a CUDA graph.
 
     See Also
     --------
@@ -89,6 +98,16 @@ def conv(
         size_out = (size_in + pad_before + pad_after - dilation*(kernel - 1) - 1) // stride + 1
 
     The definition is from [1]_.
+
+    With ``method="fft"`` the error of a sample is bounded in the norm, for transforms of ``size``
+    elements and with a small constant ``C``::
+
+        norm(error) <= C * eps * log2(size) * norm(input) * norm(weight)
+
+    so that outputs that are small beside others may have no correct digit. 16-bit floats are
+    transformed in float32. An Inf or NaN of an input may reach every output of its group in its
+    sample, one of a weight every output of its output channel. The same call gives the same bits,
+    but the last bits of a sample may depend on its batch.
 
     References
     ----------
@@ -131,7 +150,7 @@ def conv1d(
         As in `conv`.
     weight : ndarray, shape ``(C_out, C_in/groups, K)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision, out : optional
+    bias, stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv`.
 
     Returns
@@ -180,7 +199,7 @@ def conv2d(
         As in `conv`.
     weight : ndarray, shape ``(C_out, C_in/groups, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision, out : optional
+    bias, stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv`.
 
     Returns
@@ -231,7 +250,7 @@ def conv3d(
         As in `conv`.
     weight : ndarray, shape ``(C_out, C_in/groups, K_d, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision, out : optional
+    bias, stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv`.
 
     Returns
@@ -310,6 +329,10 @@ def conv_transpose(
         Spatial sizes of the output: one number for all axes, or one for each. A strided `conv` maps
         several sizes to one, and the result is its exact transpose for an input of this size. By
         default `output_padding` determines the size.
+    method : {"direct", "fft", "auto"}, default "direct"
+        ``"direct"`` sums over the taps, ``"fft"`` multiplies spectra, and ``"auto"`` chooses FFT
+        where that should be at least 1.2 times as fast, and never for integers. FFT is for floats
+        and complex numbers on up to three axes; the notes of `conv` bound its error.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         Where contributions to the positions that `padding` cuts off are added, in the words of
         ``numpy.pad``: to the outputs that such a padding of the output shows. This is the transpose
@@ -331,11 +354,14 @@ def conv_transpose(
     Raises
     ------
     ValueError
-        If a value is out of range, or if shapes do not fit each other. Nothing is written then. The
-        error for an `output_size` names the sizes that are possible.
+        If a value is out of range, if shapes do not fit each other, or if ``method="fft"`` has more
+        than three spatial axes. Nothing is written then. The error for an `output_size` names the
+        sizes that are possible.
     TypeError
-        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
-        supported.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, if a dtype is not
+        supported, or if integers have ``method="fft"``.
+    RuntimeError
+        If a call by FFT is captured in a CUDA graph.
 
     See Also
     --------
@@ -407,7 +433,7 @@ def conv_transpose1d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision, out : optional
+    output_size, method, padding_mode, precision, out : optional
         As in `conv_transpose`.
 
     Returns
@@ -472,7 +498,7 @@ def conv_transpose2d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision, out : optional
+    output_size, method, padding_mode, precision, out : optional
         As in `conv_transpose`.
 
     Returns
@@ -536,7 +562,7 @@ def conv_transpose3d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision, out : optional
+    output_size, method, padding_mode, precision, out : optional
         As in `conv_transpose`.
 
     Returns
@@ -596,7 +622,7 @@ def depthwise_conv2d(
     weight : ndarray, shape ``(C_out, 1, K_h, K_w)``
         As in `conv`. ``C_out`` is a multiple of ``C_in``: output channel ``c*multiplier + m`` is
         computed from input channel ``c``.
-    bias, stride, padding, dilation, padding_mode, precision, out : optional
+    bias, stride, padding, dilation, method, padding_mode, precision, out : optional
         As in `conv`.
 
     Returns

@@ -195,9 +195,7 @@ class NotingPath(KernelPath):
         elif factor < 1:
             self.refused["method='fft'"] = f"it would take {1 / factor:.2f} times as long"
         else:
-            self.refused["method='fft'"] = (
-                f"it was not asked for; it may be {factor:.2f} times as fast"
-            )
+            self.refused["method='fft'"] = f"it should take {1 / factor:.2f} of the time"
 
     def prepare_spectrum(
         self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool

@@ -61,6 +61,10 @@ def conv_input(
         common one.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    method : {"direct", "fft", "auto"}, default "direct"
+        ``"direct"`` sums over the taps, ``"fft"`` multiplies spectra, and ``"auto"`` chooses FFT
+        where that should be at least 1.2 times as fast, and never for integers. FFT is for floats
+        and complex numbers on up to three axes; the notes of `cupyconv.conv` bound its error.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
@@ -80,11 +84,14 @@ def conv_input(
     Raises
     ------
     ValueError
-        If a value is out of range, or if shapes do not fit each other: `grad_output` must have the
-        shape of the convolution's result. Nothing is written then.
+        If a value is out of range, if ``method="fft"`` has more than three spatial axes, or if
+        shapes do not fit each other: `grad_output` must have the shape of the convolution's result.
+        Nothing is written then.
     TypeError
-        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
-        supported.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, if a dtype is not
+        supported, or if integers have ``method="fft"``.
+    RuntimeError
+        If a call by FFT is captured in a CUDA graph.
 
     See Also
     --------
@@ -149,7 +156,7 @@ def conv1d_input(
         As in `conv_input`.
     grad_output : ndarray, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_input`.
 
     Returns
@@ -207,7 +214,7 @@ def conv2d_input(
         As in `conv_input`.
     grad_output : ndarray, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_input`.
 
     Returns
@@ -263,7 +270,7 @@ def conv3d_input(
         As in `conv_input`.
     grad_output : ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_input`.
 
     Returns
@@ -326,6 +333,11 @@ def conv_weight(
         one.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    method : {"direct", "fft", "auto"}, default "direct"
+        ``"direct"`` sums over the taps, ``"fft"`` multiplies spectra, and ``"auto"`` chooses FFT
+        where that should be at least 1.2 times as fast, and never for integers. FFT is for floats
+        and complex numbers on up to three axes; the notes of `cupyconv.conv` bound its error,
+        here with the norms of the whole arrays.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
@@ -345,11 +357,14 @@ def conv_weight(
     Raises
     ------
     ValueError
-        If a value is out of range, or if shapes do not fit each other: `grad_output` must have the
-        shape of the convolution's result. Nothing is written then.
+        If a value is out of range, if ``method="fft"`` has more than three spatial axes, or if
+        shapes do not fit each other: `grad_output` must have the shape of the convolution's result.
+        Nothing is written then.
     TypeError
-        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
-        supported.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, if a dtype is not
+        supported, or if integers have ``method="fft"``.
+    RuntimeError
+        If a call by FFT is captured in a CUDA graph.
 
     See Also
     --------
@@ -414,7 +429,7 @@ def conv1d_weight(
         Shape ``(C_out, C_in/groups, K)``, as in `conv_weight`.
     grad_output : ndarray, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_weight`.
 
     Returns
@@ -470,7 +485,7 @@ def conv2d_weight(
         Shape ``(C_out, C_in/groups, K_h, K_w)``, as in `conv_weight`.
     grad_output : ndarray, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_weight`.
 
     Returns
@@ -529,7 +544,7 @@ def conv3d_weight(
         Shape ``(C_out, C_in/groups, K_d, K_h, K_w)``, as in `conv_weight`.
     grad_output : ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_weight`.
 
     Returns

@@ -19,6 +19,7 @@ except ImportError as error:
     raise ImportError("cupyconv.dask needs Dask: pip install 'cupyconv[dask]'") from error
 
 from .. import _convolution, _convolution_blocks, _geometry
+from .. import _transposed_convolution as transposes
 from .._arguments import IntOrSequence, Padding
 from .._arrays import Array
 from .._blocks import ArrayOrDask
@@ -368,7 +369,7 @@ def conv_transpose(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose, None, operands, values, precision, method)
+    return _transposed(transposes.conv_transpose, None, operands, values, precision, method)
 
 
 @readable
@@ -424,7 +425,7 @@ def conv_transpose1d(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose1d, 1, operands, values, precision, method)
+    return _transposed(transposes.conv_transpose1d, 1, operands, values, precision, method)
 
 
 @readable
@@ -482,7 +483,7 @@ def conv_transpose2d(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose2d, 2, operands, values, precision, method)
+    return _transposed(transposes.conv_transpose2d, 2, operands, values, precision, method)
 
 
 @readable
@@ -536,7 +537,7 @@ def conv_transpose3d(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose3d, 3, operands, values, precision, method)
+    return _transposed(transposes.conv_transpose3d, 3, operands, values, precision, method)
 
 
 @readable

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .. import _convolution, _convolution_blocks, _weight_blocks
+from .. import _convolution_blocks, _transposed_convolution, _weight_blocks
 from .. import _gradient_geometry as geometry
 from .._arguments import IntOrSequence, Padding
 from .._blocks import ArrayOrDask
@@ -43,7 +43,7 @@ def _input_gradient(
     """Return a gradient with respect to the input, which is a transposed convolution."""
     names = ("input_size", "stride", "padding", "dilation", "groups", "padding_mode")
     return _convolution_blocks.convolve(
-        _convolution.conv_transpose,
+        _transposed_convolution.conv_transpose,
         geometry.conv_input,
         (grad_output, weight, None),
         dict(zip(names, values, strict=True)),

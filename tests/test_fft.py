@@ -27,10 +27,9 @@ import reference
 from backends import BACKENDS, EmulatorBackend, NumpyBackend, every_backend
 from bounds import UNIT32, UNIT64, accumulator, assert_close, assert_same_bits
 from cupyconv import _fft
-from cupyconv._arrays import Blueprint
 from cupyconv._kernels import choice
 from gradients import KINDS, Gradient, gradient, gradients
-from planning import HOPPER, Steering, conv, conv_geometries
+from planning import HOPPER, Steering, conv_geometries
 from reference import Array, Axis, Shape
 from strategies import (
     COMPLEX,
@@ -38,14 +37,12 @@ from strategies import (
     FLOATS,
     INTEGERS,
     LAYOUTS,
-    Case,
     Convolution,
     convolution,
     convolutions,
     lay_out,
     pairs_of,
     poison,
-    result_type,
     values,
 )
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_borders import path_of
 
 from backends import NumpyBackend, every_backend
 from bounds import UNIT32, UNIT64, assert_same_bits
@@ -18,7 +19,6 @@ from reference import Array, Shape
 from running import Recorder, dtype_of, instances_of, on_the_emulator
 from strategies import COMPLEX, values
 from subjects import Subject
-from test_borders import path_of
 
 SPECTRA = instances_of("spectra.cu")
 

@@ -546,7 +546,7 @@ def test_no_graph() -> None:
         cupyconv.conv2d(**arrays, **case.options, out=out)
         stream.begin_capture()
         try:
-            with pytest.raises(RuntimeError, match="method='fft' cannot be captured.*'direct'"):
+            with pytest.raises(RuntimeError, match=r"method='fft' cannot be captured.*'direct'"):
                 cupyconv.conv2d(**arrays, **case.options, out=out)
         finally:
             stream.end_capture()

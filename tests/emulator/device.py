@@ -366,17 +366,6 @@ class EmulatedPath(KernelPath):
 
         return checked
 
-    def prepare_spectrum(self, *arguments: Any) -> Any:
-        spectrum_of = super().prepare_spectrum(*arguments)
-
-        def checked(array: Any) -> Any:
-            try:
-                return spectrum_of(array)
-            finally:  # a workspace may lie later where the array does
-                self.device.arrays = []
-
-        return checked
-
     def prepare_weight_gradient(self, *arguments: Any) -> Any:
         gradient = super().prepare_weight_gradient(*arguments)
 

@@ -246,6 +246,19 @@ def padding_mode(function: str, value: object) -> str | None:
     )
 
 
+METHODS = ("direct", "fft", "auto")
+
+
+def method(function: str, value: object) -> str:
+    """Return the name of a method: sums over taps, FFT, or whichever should be faster."""
+    rule = f"one of {', '.join(map(repr, METHODS))}"
+    if not isinstance(value, str):
+        raise TypeError(f"{function}: method must be {rule}, got method={shown(value)}")
+    if value not in METHODS:
+        raise ValueError(f"{function}: method must be {rule}, got method={shown(value)}")
+    return str(value)
+
+
 def _border(name: str) -> str | None:
     """Return NumPy's name of what `name` means here or elsewhere, if it means any."""
     return next((mode for mode, names in OTHER_NAMES.items() if name in (mode, *names)), None)

@@ -21,10 +21,11 @@ from dask.highlevelgraph import HighLevelGraph
 
 from . import _arrays as arrays
 from . import _blocks as blocks
-from . import _borders, _precision
+from . import _borders, _fft, _precision
 from . import _windows as windows_of
 from ._arrays import Array
 from ._blocks import ArrayOrDask, Chunks, Function, Graph, Key, Padded
+from ._convolve import settled
 from ._geometry import ConvGeometry
 from ._paths import path_of
 from ._windows import Part, Window
@@ -40,6 +41,7 @@ def convolve(
     options: dict[str, Any],
     rank: int | None,
     precision: str | None,
+    method: str,
     name: str = "",
     argument: str = "input",
 ) -> da.Array:
@@ -57,18 +59,22 @@ def convolve(
     arrays.check_bias(name, bias, dtype)
     # Workers compute outside of the `precision` block that encloses this call.
     precision = _precision.resolve(name, precision)
+    method = _fft.checked(name, method, geometry, dtype)
     lead = array.ndim - geometry.rank  # axes before the spatial ones
     blocks.check_one_chunk(name, "all channels", array, [lead - 1], argument)
     if 0 in geometry.out_shape[lead:]:  # the input of a convolution may have empty axes
         shape = geometry.out_shape
         chunks = (*array.chunks[: lead - 1], *((size,) for size in shape[lead - 1 :]))
         return da.zeros_like(array, dtype=dtype, shape=shape, chunks=chunks)
+    # The whole array decides, so that all blocks run by one method.
+    with arrays.on_device(array._meta):
+        method = settled(path_of(array._meta), method, geometry, dtype, precision)
     axes = blocks.axes_of(geometry)
     windows, sizes = blocks.divided(axes, array.chunks[lead:], transposed=geometry.transposed)
     # These values come from the geometry, so the graph holds no object that the caller can change.
     known = {"stride": geometry.stride, "dilation": geometry.dilation, "groups": geometry.groups}
-    settled = {option: value for option, value in known.items() if option in options}
-    call = _Call(name, partial(function, **settled), geometry, precision)
+    fixed = {option: value for option, value in known.items() if option in options}
+    call = _Call(name, partial(function, **fixed), geometry, precision, method)
     parameters = blocks.joined(weight), blocks.joined(bias)
     padded = blocks.padded_axes(geometry, sizes, lead)
     if padded and geometry.transposed:
@@ -89,6 +95,7 @@ class _Call:
     function: Function
     geometry: ConvGeometry
     precision: str
+    method: str
 
     def function_on(self, windows: Sequence[Window]) -> Function:
         """Return the function that computes a block from its windows."""
@@ -99,7 +106,7 @@ class _Call:
         }
         if self.geometry.transposed:
             pads["output_padding"] = tuple(window.output_padding for window in spatial)
-        return partial(self.function, **pads, precision=self.precision)
+        return partial(self.function, **pads, precision=self.precision, method=self.method)
 
     def by_block(
         self,
@@ -114,7 +121,7 @@ class _Call:
         lead = array.ndim - self.geometry.rank
         return blocks.by_block(
             self.name,
-            (self.geometry, self.precision),
+            (self.geometry, self.precision, self.method),
             array,
             [*map(blocks.one_to_one, array.chunks[:lead]), *windows],
             self.function_on,
@@ -153,6 +160,7 @@ class _Call:
             self.function if wide == dtype else partial(_widened, self.function, wide),
             padded,
             self.precision if wide == dtype else "tf32",
+            self.method,
         )
         result = call.by_block(array, windows, [weight, None], tuple(padded_sizes), wide)
         return _fold(self.name, self.geometry, result, bias, sizes, dtype)

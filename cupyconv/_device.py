@@ -38,6 +38,20 @@ class Device(Protocol):
         `array` is complex64, or of a real dtype that is cast to it.
         """
 
+    def conjugate(self, array: Array) -> Array:
+        """Return the conjugate numbers in workspace."""
+
+    def transform(
+        self, spectrum: Array, lengths: tuple[int, ...], dtype: np.dtype, inverse: bool
+    ) -> None:
+        """Transform the last axes of arrays of `dtype`, in their own memory and without a scale.
+
+        `lengths` are those of the arrays; `spectrum` is the memory as complex numbers.
+        """
+
+    def write(self, values: Array, bias: Array | None, out: Array) -> None:
+        """Write values to `out`, with a bias that is broadcast to them."""
+
     def load(self, launches: Iterable[Launch]) -> None:
         """Load the kernels of launches at the same time, since each may take seconds to compile."""
 
@@ -137,6 +151,32 @@ class CupyDevice:
         else:
             real[...] = array
             imag[...] = -0.0 if conjugate else 0.0
+
+    def conjugate(self, array: Array) -> Array:
+        """Return the conjugate numbers in workspace."""
+        copy = self.workspace(array.shape, array.dtype)
+        self._cupy.conjugate(array, out=copy)
+        return copy
+
+    def transform(
+        self, spectrum: Array, lengths: tuple[int, ...], dtype: np.dtype, inverse: bool
+    ) -> None:
+        """Transform the last axes of arrays of `dtype`, in their own memory and without a scale.
+
+        `lengths` are those of the arrays; `spectrum` is the memory as complex numbers.
+        """
+        from ._transforms import plan
+
+        batch = int(np.prod(spectrum.shape[: -len(lengths)]))
+        found, direction = plan(lengths, batch, dtype, inverse)
+        found.fft(spectrum, spectrum, direction)
+
+    def write(self, values: Array, bias: Array | None, out: Array) -> None:
+        """Write values to `out`, with a bias that is broadcast to them."""
+        if bias is None:
+            out[...] = values
+        else:
+            self._cupy.add(values, bias, out=out, casting="unsafe")
 
     def load(self, launches: Iterable[Launch]) -> None:
         """Load the kernels of launches at the same time, since each may take seconds to compile.

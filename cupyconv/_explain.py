@@ -16,17 +16,7 @@ from . import _arguments, _precision
 from . import _arrays as arrays
 from ._arguments import shown
 from ._arrays import Array, Blueprint
-from ._convolution import (
-    conv,
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    depthwise_conv2d,
-)
+from ._convolution import conv, conv1d, conv2d, conv3d, depthwise_conv2d
 from ._explanation import Explanation
 from ._fused import conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 from ._gpus import assumed, current, named, names
@@ -35,6 +25,12 @@ from ._normalization import batch_norm, group_norm
 from ._noting import NotingPath, bytes_of
 from ._pooling import max_pool2d
 from ._signatures import readable
+from ._transposed_convolution import (
+    conv_transpose,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from .grad import (
     conv1d_input,
     conv1d_weight,

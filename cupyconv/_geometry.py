@@ -16,6 +16,7 @@ from . import _arguments as arguments
 from . import _pads
 from . import _shape_rules as rules
 from ._arguments import Pads
+from ._placement import Placement
 from ._shape_rules import MAX_RANK as MAX_RANK
 from ._shape_rules import Shape
 from ._taps import AxisTaps, conv_taps, conv_transpose_taps
@@ -69,6 +70,11 @@ class ConvGeometry:
         return (self.batch, *shape) if self.batched else shape
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no output has a product."""
+        return 0 in (self.batch, self.channels, *(axis.size_in for axis in self.axes))
+
+    @property
     def bordered_sizes(self) -> Shape:
         """Spatial sizes of the array that `padding_mode` continues: the long side."""
         return tuple(axis.size_out if self.transposed else axis.size_in for axis in self.axes)
@@ -88,6 +94,18 @@ class ConvGeometry:
         """Shape of that array with its padding, batch included."""
         channels = self.rows if self.transposed else self.channels
         return (self.batch, self.groups * channels, *self.padded_sizes)
+
+    @property
+    def placement(self) -> Placement:
+        """How that array lies in the padded one."""
+        lead, none = self.padded_shape[:2], (0, 0)
+        return Placement(
+            sizes=(*lead, *self.bordered_sizes),
+            padded=self.padded_shape,
+            before=(*none, *self.pads_before),
+            steps=(1,) * (2 + self.rank),
+            mode=self.padding_mode,
+        )
 
     @property
     def reaches_padding(self) -> bool:
@@ -122,8 +140,7 @@ def _with_borders(
             f"{name}: padding_mode={padding_mode!r} must have at least one position to continue on "
             f"each axis, got spatial sizes {geometry.bordered_sizes} with padding={padding}"
         )
-    inputs = geometry.batch * geometry.channels * math.prod(axis.size_in for axis in geometry.axes)
-    if not inputs or not geometry.reaches_padding:
+    if geometry.is_empty or not geometry.reaches_padding:
         return geometry
     return replace(geometry, padding_mode=padding_mode)
 

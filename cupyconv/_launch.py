@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from . import _complex
-from ._arrays import Array, Convolution, Fused, WeightGradient, floating
+from ._arrays import Array, Blueprint, Convolution, Fused, WeightGradient, floating
 from ._device import Device
+from ._fft import complex_dtype, spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._kernels import (
     borders,
@@ -21,6 +23,7 @@ from ._kernels import (
     fused,
     max_pool2d,
     normalize,
+    spectra,
     sum_splits,
     weight_gradient,
 )
@@ -31,6 +34,7 @@ from ._kernels.question import Plan, Question, Refusal
 from ._kernels.views import placed
 from ._kernels.weight_gradient import WeightGradientPlan
 from ._packing import strides_of
+from ._placement import Placement
 from ._strides import ConvStrides, arranged, conv_strides
 
 
@@ -80,16 +84,16 @@ class KernelPath:
         return taken.kernel == "depthwise"
 
     def prepare_pad(
-        self, geometry: ConvGeometry, data: Array, times: int
+        self, placement: Placement, data: Array, times: int
     ) -> Callable[[Array, Array], None]:
         """Return a function that writes padded copies of arrays with the strides of `data`."""
-        return borders.bind_pad(geometry, data, self.device)
+        return borders.bind_pad(placement, data, self.device)
 
     def prepare_fold(
-        self, geometry: ConvGeometry, bias: Array | None, out: Array, times: int
+        self, placement: Placement, bias: Array | None, out: Array, times: int
     ) -> Callable[[Array, Array | None, Array], None]:
         """Return a function that folds padded results to arrays with the strides of `out`."""
-        return borders.bind_fold(geometry, bias, out, self.device)
+        return borders.bind_fold(placement, bias, out, self.device)
 
     def prepare_sum(self, shape: tuple[int, ...], out: Array) -> Callable[[Array, Array], None]:
         """Return a function that adds two arrays of this shape, which follow each other."""
@@ -97,6 +101,59 @@ class KernelPath:
         run = self.device.launcher(sum_splits.launch(out.dtype, math.prod(shape)))
         address = self.device.address
         return lambda terms, out: run(template.fill(address(terms), address(out), 0))
+
+    def gain_by_fft(
+        self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
+    ) -> float:
+        """Return how many times as long sums over taps should take as FFT, for a batch of 2."""
+        return choice.gain_by_fft(geometry, dtype, precision, gradient, self.device.processor())
+
+    def note_method(self, method: str, gain: Callable[[], float]) -> None:
+        """Do nothing."""
+
+    def prepare_spectrum(
+        self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
+    ) -> Callable[[Array], Array]:
+        """Return a function that gives the spectra of arrays, or of conjugates, in larger ones.
+
+        A larger array is transformed in its own memory, where lines of real numbers have room for
+        the last frequency.
+        """
+        device, shape = self.device, placement.padded
+        conjugate &= dtype.kind == "c"
+        source = Blueprint(array.shape, dtype) if conjugate or array.dtype != dtype else array
+        lines = Blueprint((*shape[:3], *spectrum_lengths(shape[3:], dtype)), complex_dtype(dtype))
+        placement = replace(placement, padded=lines.view(dtype).shape)
+        place = borders.bind_pad(placement, source, device)
+
+        def spectrum(array: Array) -> Array:
+            array = device.cast(array, dtype)
+            memory = self.spectra(shape, dtype)
+            place(device.conjugate(array) if conjugate else array, memory)
+            device.transform(memory, shape[3:], dtype, inverse=False)
+            return memory
+
+        return spectrum
+
+    def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return memory for the spectra of arrays of a shape."""
+        frequencies = spectrum_lengths(shape[3:], dtype)
+        return self.device.workspace((*shape[:3], *frequencies), complex_dtype(dtype))
+
+    def prepare_multiply(
+        self, a: Array, b: Array, out: Array, scale: float, adds: bool
+    ) -> Callable[[Array, Array, Array], None]:
+        """Return a function that writes or adds scaled products of spectra."""
+        return spectra.bind(a, b, out, scale, adds, self.device)
+
+    def values(self, spectrum: Array, lengths: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return the arrays of spectra, without their scale, in the same memory."""
+        self.device.transform(spectrum, lengths, dtype, inverse=True)
+        return spectrum.view(dtype)[..., : lengths[-1]]
+
+    def write(self, values: Array, bias: Array | None, out: Array) -> None:
+        """Write values to `out`, with a bias that is broadcast to them."""
+        self.device.write(values, bias, out)
 
     def prepare_weight_gradient(
         self,

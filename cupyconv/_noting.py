@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from ._arrays import Array, Blueprint, Convolution, WeightGradient, partial_dtype
+from ._fft import passes
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._gradient_geometry import adjoint
 from ._kernels import choice
 from ._kernels.chips import Chip
+from ._kernels.costs import FFT
 from ._kernels.fused import FusedPlan
 from ._kernels.launches import Launch, Processor
 from ._kernels.max_pool2d import PoolPlan
@@ -22,6 +24,7 @@ from ._kernels.weight_gradient import WeightGradientPlan
 from ._launch import KernelPath
 from ._least_work import LeastWork, least_work, pooled_share
 from ._packing import Arguments
+from ._placement import Placement
 from ._shape_rules import Shape
 from ._strides import ConvStrides
 
@@ -64,6 +67,16 @@ class Notebook:
         """Note the copy of the parts of complex numbers."""
         self.copies += 1
         self.copied += array.nbytes + real.nbytes + imag.nbytes
+
+    def conjugate(self, array: Array) -> Array:
+        """Return what stands for the conjugate numbers."""
+        return self.workspace(array.shape, array.dtype)
+
+    def transform(self, spectrum: Array, lengths: Shape, dtype: np.dtype, inverse: bool) -> None:
+        """Transform nothing."""
+
+    def write(self, values: Array, bias: Array | None, out: Array) -> None:
+        """Write nothing."""
 
     def load(self, launches: Iterable[Launch]) -> None:
         """Load nothing."""
@@ -173,26 +186,71 @@ class NotingPath(KernelPath):
         self.times = 1
         return gradient
 
+    def note_method(self, method: str, gain: Callable[[], float]) -> None:
+        """Note how long the other method should take."""
+        factor = gain()
+        if method == "fft":
+            self._note("fft", "transforms, products of spectra and transforms back", 0)
+            self.refused["method='direct'"] = f"it would take {factor:.2f} times as long"
+        elif factor < 1:
+            self.refused["method='fft'"] = f"it would take {1 / factor:.2f} times as long"
+        else:
+            self.refused["method='fft'"] = f"it should take {1 / factor:.2f} of the time"
+
+    def prepare_spectrum(
+        self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
+    ) -> Callable[[Array], Array]:
+        """Return a function that notes that arrays are placed and transformed."""
+        spectrum_of = super().prepare_spectrum(array, placement, dtype, conjugate)
+
+        def noted(array: Array) -> Array:
+            spectrum = spectrum_of(array)
+            self._note_transform(spectrum, placement.padded[3:], array.nbytes)
+            return spectrum
+
+        return noted
+
+    def _note_transform(self, spectrum: Array, lengths: Shape, nbytes: int) -> None:
+        transforms = 2 * passes(lengths) * spectrum.nbytes
+        self.seconds += FFT.moved * self._moved(transforms + spectrum.nbytes + nbytes)
+
+    def prepare_multiply(
+        self, a: Array, b: Array, out: Array, scale: float, adds: bool
+    ) -> Callable[[Array, Array, Array], None]:
+        """Return a function that notes products of spectra."""
+        multiply = super().prepare_multiply(a, b, out, scale, adds)
+
+        def noted(a: Array, b: Array, out: Array) -> None:
+            self.seconds += FFT.moved * self._moved(a.nbytes + b.nbytes + out.nbytes)
+            multiply(a, b, out)
+
+        return noted
+
+    def values(self, spectrum: Array, lengths: Shape, dtype: np.dtype) -> Array:
+        """Note that spectra are transformed back, and that the result is written."""
+        self._note_transform(spectrum, lengths, spectrum.nbytes)
+        return super().values(spectrum, lengths, dtype)
+
     def prepare_pad(
-        self, geometry: ConvGeometry, data: Array, times: int
+        self, placement: Placement, data: Array, times: int
     ) -> Callable[[Array, Array], None]:
         """Note padded copies of an input."""
-        padded = math.prod(geometry.padded_shape) * data.dtype.itemsize
-        self._note_copies("pad", geometry, data.nbytes + padded, times)
-        return super().prepare_pad(geometry, data, times)
+        padded = math.prod(placement.padded) * data.dtype.itemsize
+        self._note_copies("pad", placement, data.nbytes + padded, times)
+        return super().prepare_pad(placement, data, times)
 
     def prepare_fold(
-        self, geometry: ConvGeometry, bias: Array | None, out: Array, times: int
+        self, placement: Placement, bias: Array | None, out: Array, times: int
     ) -> Callable[[Array, Array | None, Array], None]:
         """Note that padded results are folded."""
-        padded = math.prod(geometry.padded_shape) * partial_dtype(out.dtype).itemsize
-        self._note_copies("fold", geometry, out.nbytes + padded, times)
-        return super().prepare_fold(geometry, bias, out, times)
+        padded = math.prod(placement.padded) * partial_dtype(out.dtype).itemsize
+        self._note_copies("fold", placement, out.nbytes + padded, times)
+        return super().prepare_fold(placement, bias, out, times)
 
-    def _note_copies(self, name: str, geometry: ConvGeometry, nbytes: int, times: int) -> None:
+    def _note_copies(self, name: str, placement: Placement, nbytes: int, times: int) -> None:
         if name not in self.kernels:
             self.kernels.append(name)
-            self.plans.append(f"{geometry.padding_mode} borders of {geometry.bordered_sizes}")
+            self.plans.append(f"{placement.mode or 'zero'} borders of {placement.sizes[2:]}")
         self.seconds += times * self._moved(nbytes)
 
     def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:

@@ -14,18 +14,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from . import _borders
+from . import _fft, _numpy_fft
 from ._arrays import Convolution, WeightGradient, accumulator
-from ._borders import Segment
+from ._axes import METHODS_BATCH
+from ._borders import Segment, segments
+from ._fft import complex_dtype, spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
 from ._numpy_filters import PARTIAL_TAPS, Axis, add_filtered
 from ._numpy_gradients import write_weight_gradient
 from ._numpy_products import by_parts, quiet
+from ._placement import Placement
 
 
 def _pairs(taps: Sequence[int], axes: Sequence[Axis]) -> tuple[Any, Any]:
@@ -119,27 +124,47 @@ def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
     return result
 
 
+def _multiply_adds(geometry: ConvGeometry) -> float:
+    """Return the multiply-adds of a convolution, including those with the padding."""
+    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in geometry.axes)
+    return geometry.batch * geometry.groups * geometry.rows * geometry.channels * taps
+
+
 # Borders ---------------------------------------------------------------------------------------
 
 
-def _pad(axes: list[list[Segment]], data: np.ndarray, wide: np.ndarray) -> None:
-    first = data.ndim - len(axes)
-    for axis, found in enumerate(axes, first):
+def _segments(placement: Placement) -> list[list[Segment]]:
+    """Return the segments of each padded axis."""
+    axes = placement.sizes, placement.before, placement.padded
+    return [segments(*axis, str(placement.mode)) for axis in zip(*axes, strict=True)]
+
+
+def _inside(size: int, padded: int, before: int, step: int) -> tuple[slice, slice]:
+    """Return the elements of an axis that lie in a larger one, and their places."""
+    first, end = max(0, -(before // step)), min(size, (padded - 1 - before) // step + 1)
+    end = max(first, end)
+    start = before + first * step
+    return slice(first, end), slice(start, start + (end - first) * step, step)
+
+
+def _pad(placement: Placement, data: np.ndarray, wide: np.ndarray) -> None:
+    if placement.mode is None:
+        wide[...] = 0
+        axes = placement.sizes, placement.padded, placement.before, placement.steps
+        source, target = zip(*map(_inside, *axes), strict=True)
+        wide[target] = data[source]
+        return
+    for axis, found in enumerate(_segments(placement)):
         steps = [one.first + one.step * np.arange(one.stop - one.start) for one in found]
         data = np.take(data, np.concatenate(steps), axis)
     wide[...] = data
 
 
 @quiet
-def _fold(
-    axes: list[list[Segment]],
-    sizes: tuple[int, ...],
-    wide: np.ndarray,
-    bias: np.ndarray | None,
-    out: np.ndarray,
-) -> None:
-    first = wide.ndim - len(axes)
-    for axis, (found, size) in enumerate(zip(axes, sizes, strict=True), first):
+def _fold(placement: Placement, wide: np.ndarray, bias: np.ndarray | None, out: np.ndarray) -> None:
+    for axis, (found, size) in enumerate(zip(_segments(placement), placement.sizes, strict=True)):
+        if size == placement.padded[axis] and not placement.before[axis]:
+            continue
         lines = np.moveaxis(wide, axis, 0)
         total = np.zeros((size, *lines.shape[1:]), wide.dtype)
         for segment in found:
@@ -149,13 +174,18 @@ def _fold(
             total[segment.elements] += part[::-1] if segment.step < 0 else part
         wide = np.moveaxis(total, 0, axis)
     if bias is not None:
-        wide += bias.astype(wide.dtype).reshape(-1, *(1,) * len(axes))
+        wide = wide + bias.astype(wide.dtype).reshape(-1, *(1,) * (wide.ndim - 2))
     out[...] = wide
 
 
 @quiet
 def _add_both(terms: np.ndarray, out: np.ndarray) -> None:
     out[...] = terms[0] + terms[1]
+
+
+# Points of transforms, each times the logarithm of its size, in the time of a multiply-add: of
+# filters of one channel, and of matrix products.
+_PER_FILTERED, _PER_MULTIPLIED = 0.3, 0.12
 
 
 class NumpyPath:
@@ -228,22 +258,74 @@ class NumpyPath:
         return False
 
     def prepare_pad(
-        self, geometry: ConvGeometry, data: np.ndarray, times: int
+        self, placement: Placement, data: np.ndarray, times: int
     ) -> Callable[[np.ndarray, np.ndarray], None]:
         """Return a function that writes padded copies."""
-        return partial(_pad, _borders.of_axes(geometry))
+        return partial(_pad, placement)
 
     def prepare_fold(
-        self, geometry: ConvGeometry, bias: np.ndarray | None, out: np.ndarray, times: int
+        self, placement: Placement, bias: np.ndarray | None, out: np.ndarray, times: int
     ) -> Callable[[np.ndarray, np.ndarray | None, np.ndarray], None]:
         """Return a function that adds what lies in the padding to the elements that it shows."""
-        return partial(_fold, _borders.of_axes(geometry), geometry.bordered_sizes)
+        return partial(_fold, placement)
 
     def prepare_sum(
         self, shape: tuple[int, ...], out: np.ndarray
     ) -> Callable[[np.ndarray, np.ndarray], None]:
         """Return a function that adds two arrays of this shape, which follow each other."""
         return _add_both
+
+    def gain_by_fft(
+        self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
+    ) -> float:
+        """Return how many times as long sums over taps should take as FFT, for a batch of 2."""
+        typical = replace(geometry, batch=METHODS_BATCH, padding_mode=None)
+        work = _fft.gradient_work if gradient else _fft.work
+        points = _PER_FILTERED if geometry.channels == 1 else _PER_MULTIPLIED
+        return points * _multiply_adds(typical) / work(typical, dtype).points
+
+    def note_method(self, method: str, gain: Callable[[], float]) -> None:
+        """Do nothing."""
+
+    def prepare_spectrum(
+        self, array: np.ndarray, placement: Placement, dtype: np.dtype, conjugate: bool
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function that gives the spectra of arrays, or of conjugates, in larger ones."""
+
+        def spectrum(array: np.ndarray) -> np.ndarray:
+            array = self.cast(array, dtype)
+            wide = np.empty(placement.padded, dtype)
+            _pad(placement, array.conj() if conjugate else array, wide)
+            return _numpy_fft.forward(wide, wide.ndim - 3, dtype)
+
+        return spectrum
+
+    def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return memory for the spectra of arrays of a shape."""
+        lead, lengths = shape[:3], shape[3:]
+        frequencies = spectrum_lengths(lengths, dtype)
+        return np.empty((*lead, *frequencies), complex_dtype(dtype))
+
+    def prepare_multiply(
+        self, a: np.ndarray, b: np.ndarray, out: np.ndarray, scale: float, adds: bool
+    ) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
+        """Return a function that writes or adds scaled products of spectra."""
+        shapes, strides = zip(*((array.shape, array.strides) for array in (a, b, out)), strict=True)
+
+        def multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+            a, b, out = map(as_strided, (a, b, out), shapes, strides)
+            _numpy_fft.multiply(a, b, out, scale, adds)
+
+        return multiply
+
+    def values(self, spectrum: np.ndarray, lengths: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return the arrays of spectra, without their scale."""
+        return _numpy_fft.inverse(spectrum, lengths, dtype)
+
+    @quiet
+    def write(self, values: np.ndarray, bias: np.ndarray | None, out: np.ndarray) -> None:
+        """Write values to `out`, with a bias that is broadcast to them."""
+        out[...] = values if bias is None else values + bias.astype(values.dtype)
 
     def prepare_weight_gradient(
         self,

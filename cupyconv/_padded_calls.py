@@ -95,7 +95,7 @@ def _prepare_folded(
     wide = Blueprint(shape, dtype)
     precision = precision if dtype == out.dtype else "tf32"
     run = path.prepare(geometry.padded, data, weight, None, wide, precision, times)
-    fold = path.prepare_fold(geometry, bias, out, times)
+    fold = path.prepare_fold(geometry.placement, bias, out, times)
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
         wide = path.workspace(shape, dtype)
@@ -194,7 +194,7 @@ def _padder(
     """Return a function that makes padded copies in `dtype` of arrays with the layout of `data`."""
     shape = geometry.padded_shape
     source = data if data.dtype == dtype else Blueprint(data.shape, dtype)
-    write = path.prepare_pad(geometry, source, times)
+    write = path.prepare_pad(geometry.placement, source, times)
 
     def padded(data: Array) -> Array:
         copy = path.workspace(shape, dtype)

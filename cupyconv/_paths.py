@@ -13,6 +13,7 @@ from ._arrays import Array, Blueprint, Convolution, Fused, WeightGradient, is_cu
 from ._device import CupyDevice
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._launch import KernelPath
+from ._placement import Placement
 
 
 class Path(Protocol):
@@ -37,12 +38,12 @@ class Path(Protocol):
         """Return whether `prepare` takes a geometry with its padding mode."""
 
     def prepare_pad(
-        self, geometry: ConvGeometry, data: Array, times: int
+        self, placement: Placement, data: Array, times: int
     ) -> Callable[[Array, Array], None]:
         """Return a function that writes padded copies of arrays with the layout of `data`."""
 
     def prepare_fold(
-        self, geometry: ConvGeometry, bias: Array | None, out: Array, times: int
+        self, placement: Placement, bias: Array | None, out: Array, times: int
     ) -> Callable[[Array, Array | None, Array], None]:
         """Return a function that folds padded results to arrays with the layout of `out`.
 
@@ -51,6 +52,43 @@ class Path(Protocol):
 
     def prepare_sum(self, shape: tuple[int, ...], out: Array) -> Callable[[Array, Array], None]:
         """Return a function that adds two arrays of this shape, which follow each other."""
+
+    def gain_by_fft(
+        self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
+    ) -> float:
+        """Return how many times as long sums over taps should take as FFT, for a batch of 2.
+
+        That is for the `gradient` with respect to the weight, or for the convolution.
+        """
+
+    def note_method(self, method: str, gain: Callable[[], float]) -> None:
+        """Take note of the method by which a call runs."""
+
+    def prepare_spectrum(
+        self, array: Array, placement: Placement, dtype: np.dtype, conjugate: bool
+    ) -> Callable[[Array], Array]:
+        """Return a function that gives the spectra of arrays, or of conjugates, in larger ones.
+
+        The first three axes are not transformed. Real arrays have half of a spectrum.
+        """
+
+    def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return memory for the spectra of arrays of a shape."""
+
+    def prepare_multiply(
+        self, a: Array, b: Array, out: Array, scale: float, adds: bool
+    ) -> Callable[[Array, Array, Array], None]:
+        """Return a function that writes or adds scaled products of spectra.
+
+        These are views ``(g, i, k, *f)``, which is conjugated, and ``(g, k, j, *f)``; the sum runs
+        over k. The function takes the contiguous arrays that they are views of.
+        """
+
+    def values(self, spectrum: Array, lengths: tuple[int, ...], dtype: np.dtype) -> Array:
+        """Return the arrays of spectra, without their scale, perhaps in the same memory."""
+
+    def write(self, values: Array, bias: Array | None, out: Array) -> None:
+        """Write values to `out`, with a bias that is broadcast to them."""
 
     def prepare_weight_gradient(
         self,

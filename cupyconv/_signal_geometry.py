@@ -17,7 +17,6 @@ from ._arguments import Pads, shown
 from ._shape_rules import MAX_RANK, Shape
 
 _MODES = ("full", "same", "valid")
-_METHODS = ("auto", "direct")
 
 
 def mode_named(name: str, mode: object) -> str:
@@ -26,20 +25,6 @@ def mode_named(name: str, mode: object) -> str:
         if isinstance(mode, str) and mode == known:
             return known
     raise ValueError(f"{name}: mode must be 'full', 'same' or 'valid', got mode={shown(mode)}")
-
-
-def check_method(name: str, method: object) -> None:
-    """Raise unless the `method` is one that computes the direct sum."""
-    reason = ""
-    if isinstance(method, str):
-        if method in _METHODS:
-            return
-        if method == "fft":
-            reason = "; there are no Fourier transforms"
-    raise ValueError(
-        f"{name}: method must be 'auto' or 'direct', which are the direct sum, got "
-        f"method={shown(method)}{reason}"
-    )
 
 
 def check_ranks(name: str, first: Shape, second: Shape) -> None:

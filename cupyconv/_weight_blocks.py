@@ -18,10 +18,11 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from . import _arrays as arrays
-from . import _blocks, _precision, grad
+from . import _blocks, _fft, _precision, grad
 from . import _gradient_geometry as gradients
 from ._arrays import Array
 from ._blocks import Graph, Key
+from ._convolve import settled
 from ._geometry import ConvGeometry
 from ._paths import path_of
 from ._windows import Window, conv_window, padded_conv_window
@@ -102,6 +103,7 @@ def conv_weight(
     options: dict[str, Any],
     rank: int | None,
     precision: str | None,
+    method: str,
 ) -> da.Array:
     """Return the gradient with respect to the weight, of input and `grad_output`, as one chunk.
 
@@ -116,13 +118,17 @@ def conv_weight(
     dtype = arrays.result_dtype(name, array, grad_output, "grad_output")
     # Workers compute outside of the `precision` block that encloses this call.
     precision = _precision.resolve(name, precision)
+    method = _fft.checked(name, method, geometry, dtype)
     lead = array.ndim - geometry.rank  # axes before the spatial ones
     for argument, operand in named.items():
         _blocks.check_one_chunk(name, "all channels", operand, [lead - 1], argument)
     # 16-bit floats are summed in float32 and rounded once, like the gradient of undivided arrays.
     total_dtype = arrays.accumulator(dtype)
     shape = gradients.weight_shape(geometry)
-    settled: dict[str, Any] = {
+    # The whole arrays decide, so that all chunks run by one method.
+    with arrays.on_device(array._meta):
+        method = settled(path_of(array._meta), method, geometry, dtype, precision, gradient=True)
+    fixed: dict[str, Any] = {
         "dtype": total_dtype,
         "padding_mode": geometry.padding_mode,
         "weight_size": shape,
@@ -130,8 +136,9 @@ def conv_weight(
         "dilation": geometry.dilation,
         "groups": geometry.groups,
         "precision": precision if total_dtype == dtype else "float32",
+        "method": method,
     }
-    token = tokenize(name, array, grad_output, (geometry, precision))
+    token = tokenize(name, array, grad_output, (geometry, precision, method))
     result, chunk, halo = f"{name}-{token}", f"{name}-chunk-{token}", f"{name}-halo-{token}"
     graph: Graph = {}
     keys = []
@@ -140,7 +147,7 @@ def conv_weight(
     windows = [[stretch.window for stretch in along] for along in stretches]
     for reading in _blocks.read_windows(graph, halo, array, windows, padded):
         padding = tuple((window.before, window.after) for window in reading.windows[lead:])
-        task = reading.task(partial(_gradient, **settled, padding=padding))
+        task = reading.task(partial(_gradient, **fixed, padding=padding))
         block = zip(stretches, reading.block, strict=True)
         partner = (grad_output.name, *(along[number].chunk for along, number in block))
         key = (chunk, *reading.block)

@@ -36,6 +36,7 @@ def conv_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -60,6 +61,10 @@ def conv_input(
         common one.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    method : {"direct", "fft", "auto"}, default "direct"
+        ``"direct"`` sums over the taps, ``"fft"`` multiplies spectra, and ``"auto"`` chooses FFT
+        where that should be at least 1.2 times as fast, and never for integers. FFT is for floats
+        and complex numbers on up to three axes; the notes of `cupyconv.conv` bound its error.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
@@ -79,11 +84,14 @@ def conv_input(
     Raises
     ------
     ValueError
-        If a value is out of range, or if shapes do not fit each other: `grad_output` must have the
-        shape of the convolution's result. Nothing is written then.
+        If a value is out of range, if ``method="fft"`` has more than three spatial axes, or if
+        shapes do not fit each other: `grad_output` must have the shape of the convolution's result.
+        Nothing is written then.
     TypeError
-        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
-        supported.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, if a dtype is not
+        supported, or if integers have ``method="fft"``.
+    RuntimeError
+        If a call by FFT is captured in a CUDA graph.
 
     See Also
     --------
@@ -116,7 +124,9 @@ def conv_input(
     operands = grad_output, weight, None
     options = (input_size, stride, padding, dilation, groups, None, padding_mode)
     describe = geometry.conv_input
-    return convolve("conv_input", describe, operands, options, precision, out, INPUT_GRADIENT)
+    return convolve(
+        "conv_input", describe, operands, options, precision, out, INPUT_GRADIENT, method
+    )
 
 
 @readable
@@ -129,6 +139,7 @@ def conv1d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -145,7 +156,7 @@ def conv1d_input(
         As in `conv_input`.
     grad_output : ndarray, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_input`.
 
     Returns
@@ -171,7 +182,9 @@ def conv1d_input(
     operands = grad_output, weight, None
     options = (input_size, stride, padding, dilation, groups, 1, padding_mode)
     describe = geometry.conv_input
-    return convolve("conv1d_input", describe, operands, options, precision, out, INPUT_GRADIENT)
+    return convolve(
+        "conv1d_input", describe, operands, options, precision, out, INPUT_GRADIENT, method
+    )
 
 
 @readable
@@ -184,6 +197,7 @@ def conv2d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -200,7 +214,7 @@ def conv2d_input(
         As in `conv_input`.
     grad_output : ndarray, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_input`.
 
     Returns
@@ -224,7 +238,9 @@ def conv2d_input(
     operands = grad_output, weight, None
     options = (input_size, stride, padding, dilation, groups, 2, padding_mode)
     describe = geometry.conv_input
-    return convolve("conv2d_input", describe, operands, options, precision, out, INPUT_GRADIENT)
+    return convolve(
+        "conv2d_input", describe, operands, options, precision, out, INPUT_GRADIENT, method
+    )
 
 
 @readable
@@ -237,6 +253,7 @@ def conv3d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -253,7 +270,7 @@ def conv3d_input(
         As in `conv_input`.
     grad_output : ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_input`.
 
     Returns
@@ -277,7 +294,9 @@ def conv3d_input(
     operands = grad_output, weight, None
     options = (input_size, stride, padding, dilation, groups, 3, padding_mode)
     describe = geometry.conv_input
-    return convolve("conv3d_input", describe, operands, options, precision, out, INPUT_GRADIENT)
+    return convolve(
+        "conv3d_input", describe, operands, options, precision, out, INPUT_GRADIENT, method
+    )
 
 
 @readable
@@ -290,6 +309,7 @@ def conv_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -313,6 +333,11 @@ def conv_weight(
         one.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    method : {"direct", "fft", "auto"}, default "direct"
+        ``"direct"`` sums over the taps, ``"fft"`` multiplies spectra, and ``"auto"`` chooses FFT
+        where that should be at least 1.2 times as fast, and never for integers. FFT is for floats
+        and complex numbers on up to three axes; the notes of `cupyconv.conv` bound its error,
+        here with the norms of the whole arrays.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
@@ -332,11 +357,14 @@ def conv_weight(
     Raises
     ------
     ValueError
-        If a value is out of range, or if shapes do not fit each other: `grad_output` must have the
-        shape of the convolution's result. Nothing is written then.
+        If a value is out of range, if ``method="fft"`` has more than three spatial axes, or if
+        shapes do not fit each other: `grad_output` must have the shape of the convolution's result.
+        Nothing is written then.
     TypeError
-        If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
-        supported.
+        If an array is neither from NumPy nor from CuPy, if the two are mixed, if a dtype is not
+        supported, or if integers have ``method="fft"``.
+    RuntimeError
+        If a call by FFT is captured in a CUDA graph.
 
     See Also
     --------
@@ -369,7 +397,9 @@ def conv_weight(
     operands = input, grad_output, None
     options = (weight_size, stride, padding, dilation, groups, None, padding_mode)
     describe = geometry.conv_weight
-    return convolve("conv_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
+    return convolve(
+        "conv_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT, method
+    )
 
 
 @readable
@@ -382,6 +412,7 @@ def conv1d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -398,7 +429,7 @@ def conv1d_weight(
         Shape ``(C_out, C_in/groups, K)``, as in `conv_weight`.
     grad_output : ndarray, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_weight`.
 
     Returns
@@ -422,7 +453,9 @@ def conv1d_weight(
     operands = input, grad_output, None
     options = (weight_size, stride, padding, dilation, groups, 1, padding_mode)
     describe = geometry.conv_weight
-    return convolve("conv1d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
+    return convolve(
+        "conv1d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT, method
+    )
 
 
 @readable
@@ -435,6 +468,7 @@ def conv2d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -451,7 +485,7 @@ def conv2d_weight(
         Shape ``(C_out, C_in/groups, K_h, K_w)``, as in `conv_weight`.
     grad_output : ndarray, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_weight`.
 
     Returns
@@ -478,7 +512,9 @@ def conv2d_weight(
     operands = input, grad_output, None
     options = (weight_size, stride, padding, dilation, groups, 2, padding_mode)
     describe = geometry.conv_weight
-    return convolve("conv2d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
+    return convolve(
+        "conv2d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT, method
+    )
 
 
 @readable
@@ -491,6 +527,7 @@ def conv3d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
     out: AnyArray | None = None,
@@ -507,7 +544,7 @@ def conv3d_weight(
         Shape ``(C_out, C_in/groups, K_d, K_h, K_w)``, as in `conv_weight`.
     grad_output : ndarray, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision, out : optional
+    stride, padding, dilation, groups, method, padding_mode, precision, out : optional
         As in `conv_weight`.
 
     Returns
@@ -532,4 +569,6 @@ def conv3d_weight(
     operands = input, grad_output, None
     options = (weight_size, stride, padding, dilation, groups, 3, padding_mode)
     describe = geometry.conv_weight
-    return convolve("conv3d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT)
+    return convolve(
+        "conv3d_weight", describe, operands, options, precision, out, WEIGHT_GRADIENT, method
+    )

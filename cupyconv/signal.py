@@ -11,7 +11,7 @@ import numpy as np
 
 from . import _arguments as arguments
 from . import _arrays as arrays
-from . import _geometry
+from . import _fft, _geometry
 from . import _signal_geometry as geometry
 from ._arguments import IntOrSequence
 from ._arrays import AnyArray, Array, ArrayT
@@ -75,7 +75,7 @@ def _convolve(
     arrays.check(name, {"in1": first, "in2": second}, {})
     dtype = arrays.result_dtype(name, first, second, "in2", "in1")
     mode = geometry.mode_named(name, mode)
-    geometry.check_method(name, method)
+    method = _fft.checked_for_dtype(name, method, dtype, "in1 and in2")
     geometry.check_ranks(name, first.shape, second.shape)
     convolved = arguments.axes(name, axes, first.ndim)
     call = name, first.shape, second.shape, mode, convolved
@@ -94,7 +94,10 @@ def _convolve(
         kernel = _operand(_flipped(kernel, plan.space), plan, plan.weight_shape)
         groups = plan.input_shape[1]
         options = 1, plan.padding, 1, groups, None
-        result = convolve_channels(name, _geometry.conv, (data, kernel, None), options, None, None)
+        operands = data, kernel, None
+        result = convolve_channels(
+            name, _geometry.conv, operands, options, None, None, method=method
+        )
         sizes = [shape[axis] for axis in plan.order]
         places = [plan.order.index(axis) for axis in range(len(shape))]
         return result.reshape(sizes).transpose(places)
@@ -126,8 +129,10 @@ def convolve(
         overlap, ``n1 + n2 - 1`` along an axis of sizes ``n1`` and ``n2``. ``"same"``: the middle of
         these, of the size of `in1`. ``"valid"``: positions at which one array lies within the other
         one, ``abs(n1 - n2) + 1``. Either array may be the larger one, along all convolved axes.
-    method : {"auto", "direct"}, default "auto"
-        Both compute the direct sum. ``"fft"`` is not available.
+    method : {"auto", "direct", "fft"}, default "auto"
+        ``"direct"``: sums of products. ``"fft"``: by Fourier transforms, along at most three axes,
+        not for integers. ``"auto"``: by Fourier transforms where they should be at least 1.2 times
+        as fast, and directly otherwise.
     axes : int or sequence of int, optional
         Axes that are convolved. By default all of them are.
 
@@ -137,8 +142,8 @@ def convolve(
         New array, of the size that `mode` gives along the convolved axes and of the size to which
         `in1` and `in2` broadcast along the others. It is a transposed view if those are not the
         first axes. Its dtype is NumPy's ``result_type`` of `in1` and `in2`. 16-bit floats are
-        accumulated in float32. Integers are exact modulo ``2**bits``. The enclosing
-        `cupyconv.precision` block sets the accuracy for float32 arrays.
+        accumulated in float32. Integers are convolved directly, which is exact modulo ``2**bits``.
+        The enclosing `cupyconv.precision` block sets the accuracy of direct sums of float32 arrays.
 
     Raises
     ------
@@ -146,10 +151,11 @@ def convolve(
         If the arrays have different numbers of axes, do not broadcast, or are empty along a
         convolved axis (only an empty `in1` with ``mode="same"`` has a result, an empty one). If
         with ``mode="valid"`` neither array is at least as large as the other one along all
-        convolved axes. If a value is out of range, or if more than 24 axes are convolved.
+        convolved axes. If a value is out of range, or if more than 24 axes are convolved, or more
+        than three with ``method="fft"``.
     TypeError
         If an array is neither from NumPy nor from CuPy, if the two are mixed, or if a dtype is not
-        supported.
+        supported. Integers are not with ``method="fft"``.
 
     See Also
     --------
@@ -166,7 +172,12 @@ def convolve(
 
     The results are those of ``scipy.signal.convolve`` [1]_, and `axes` are those of
     ``scipy.signal.fftconvolve``. Other than there, ``mode="same"`` broadcasts along axes that are
-    not convolved also if `in1` has the size 1.
+    not convolved also if `in1` has the size 1. Integers with ``method="fft"`` are an error here;
+    SciPy rounds what the transforms give.
+
+    The error of ``method="fft"`` is bounded by the norms of both signals, so that a small element
+    of the result may be less accurate than a direct sum. An infinity or NaN spreads over all
+    convolutions that its signal takes part in.
 
     The array with fewer elements along the convolved axes becomes the weight of one call of
     `cupyconv.conv`. An axis that it does not have, or has with the size 1, is a batch axis.

@@ -3,8 +3,8 @@
 //     pad     wide[n, c, j] = array[n, c, i(j)]
 //     fold    array[n, c, i] = bias[c] + sum over all j with i(j) = i of wide[n, c, j]
 //
-// where i(j) is the element that a border mode shows at position j of a padded axis (border_modes.cuh); each spatial
-// axis has pads of its own. A sum runs over z, y and x in ascending order, and is rounded once.
+// where i(j) is the element that a border mode shows at position j of a padded axis (border_modes.cuh); each axis has
+// pads of its own. Without a mode, `pad` puts elements `step` apart and zeros everywhere else. A sum runs over z, y and x in ascending order, and is rounded once.
 //
 //               before                        after
 //     wide    | 2   1 | 0   1   2   3   4   | 3   2 |      reflect
@@ -37,7 +37,8 @@ struct Arguments {
     Parameter bias;
     int64 mode;  // a BorderMode
     int64 axes, tasks, lanes;
-    int64 size[MAX_AXES], wide_size[MAX_AXES], before[MAX_AXES];
+    int64 far;  // 1 if a position may exceed 32 bits
+    int64 size[MAX_AXES], wide_size[MAX_AXES], before[MAX_AXES], step[MAX_AXES];
     int64 stride[MAX_AXES], wide_stride[MAX_AXES];  // in elements
     // Of the result: tasks along an axis, which are positions but on y and x, and their long reciprocals.
     int64 parts[MAX_AXES], reciprocal[MAX_AXES];
@@ -61,32 +62,50 @@ struct Tasks {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant__ Arguments p) {
+// The element at a position of the padded array. Positions are of the type Int.
+template <typename Int>
+__device__ inline Int element_at(const Arguments& p, int axis, Int position) {
+    return placed_index(Int(position - Int(p.before[axis])), Int(p.size[axis]), Int(p.step[axis]), p.mode);
+}
+
+template <typename Int>
+__device__ inline void pad_array(const Arguments& p) {
     const int x_axis = int(p.axes) - 1, y_axis = x_axis - 1;
-    const int64 width = p.wide_size[x_axis], height = p.wide_size[y_axis];
+    const Int width = Int(p.wide_size[x_axis]), height = Int(p.wide_size[y_axis]), apart = Int(p.lanes);
     const Tasks tasks(p);
     for (int64 task = tasks.first; task < p.tasks; task += tasks.step) {
         int64 rest = task;
-        const int64 first_x = take_part(rest, p, x_axis) * COLUMNS * p.lanes + tasks.lane;
-        const int64 first_y = take_part(rest, p, y_axis) * ROWS;
+        const Int first_x = Int(take_part(rest, p, x_axis)) * COLUMNS * apart + Int(tasks.lane);
+        const Int first_y = Int(take_part(rest, p, y_axis)) * ROWS;
         Element* const to = (Element*)p.wide + (rest * height + first_y) * width;
         const Element* from = (const Element*)p.array;
-        for (int a = y_axis - 1; a >= 0; --a)
-            from += border_index(take_part(rest, p, a) - p.before[a], p.size[a], p.mode) * p.stride[a];
-        for (int64 x = first_x; x < width && x < first_x + COLUMNS * p.lanes; x += p.lanes) {
-            const Element* const column =
-                from + border_index(x - p.before[x_axis], p.size[x_axis], p.mode) * p.stride[x_axis];
+        bool present = true;
+        for (int a = y_axis - 1; a >= 0; --a) {
+            const Int index = element_at(p, a, Int(take_part(rest, p, a)));
+            present &= index >= 0;
+            from += index * p.stride[a];
+        }
+        for (Int x = first_x; x < width && x - first_x < COLUMNS * apart; x += apart) {
+            const Int column = element_at(p, x_axis, x);
             Element values[ROWS];
 #pragma unroll
-            for (int r = 0; r < ROWS; ++r)
-                if (first_y + r < height)
-                    values[r] = column[border_index(first_y + r - p.before[y_axis], p.size[y_axis], p.mode) *
-                                       p.stride[y_axis]];
+            for (int r = 0; r < ROWS; ++r) {
+                values[r] = Element();
+                const Int line = present && column >= 0 && first_y + r < height ? element_at(p, y_axis, first_y + r) : -1;
+                if (line >= 0) values[r] = from[line * p.stride[y_axis] + column * p.stride[x_axis]];
+            }
 #pragma unroll
             for (int r = 0; r < ROWS; ++r)
-                if (first_y + r < height) to[r * width + x] = values[r];
+                if (first_y + r < height) to[int64(r) * width + x] = values[r];
         }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant__ Arguments p) {
+    if (p.far)
+        pad_array<int64>(p);
+    else
+        pad_array<int>(p);
 }
 
 // The places on all axes but y and x whose planes an element gathers, in row-major order.
@@ -99,7 +118,7 @@ struct Planes {
             const int64 position = take_part(number, p, a);
             out += position * p.stride[a];
             if (a == 1) channel = position;
-            count *= Appearances(position, p.size[a], p.before[a], p.wide_size[a], p.mode).count;
+            count *= Appearances<int64>(position, p.size[a], p.before[a], p.wide_size[a], p.mode).count;
         }
     }
 
@@ -107,7 +126,8 @@ struct Planes {
     __device__ int64 gathered(const Arguments& p, int64 turn) const {
         int64 rest = number, from = 0;
         for (int a = int(p.axes) - 3; a >= 0; --a) {
-            const Appearances places(take_part(rest, p, a), p.size[a], p.before[a], p.wide_size[a], p.mode);
+            const int64 position = take_part(rest, p, a);
+            const Appearances<int64> places(position, p.size[a], p.before[a], p.wide_size[a], p.mode);
             const int64 next = turn / places.count;
             from += places.at(turn - next * places.count) * p.wide_stride[a];
             turn = next;
@@ -116,37 +136,64 @@ struct Planes {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) fold(const __grid_constant__ Arguments p) {
+// Adds the terms after the first one: planes, then lines, then places along x, each in ascending order.
+template <typename Int>
+__device__ __noinline__ Accumulator add_others(const Arguments& p, const Planes& planes, const Appearances<Int>& down,
+                                               const Appearances<Int>& across, Accumulator total) {
+    const int64 along_y = p.wide_stride[int(p.axes) - 2];
+    for (int64 turn = 0; turn < planes.count; ++turn) {
+        const Accumulator* const plane = (const Accumulator*)p.wide + planes.gathered(p, turn);
+        for (Int j = 0; j < down.count; ++j)
+            for (Int i = 0; i < across.count; ++i)
+                if (turn || j || i) total = add(total, plane[down.at(j) * along_y + across.at(i)]);
+    }
+    return total;
+}
+
+template <typename Int>
+__device__ inline void fold_array(const Arguments& p) {
     const int x_axis = int(p.axes) - 1, y_axis = x_axis - 1;
-    const int64 width = p.size[x_axis], height = p.size[y_axis];
+    const Int width = Int(p.size[x_axis]), height = Int(p.size[y_axis]), apart = Int(p.lanes);
+    const Int wide_x = Int(p.wide_size[x_axis]), wide_y = Int(p.wide_size[y_axis]);
+    const Accumulator* const wide = (const Accumulator*)p.wide;
     const Tasks tasks(p);
     for (int64 task = tasks.first; task < p.tasks; task += tasks.step) {
         int64 rest = task;
-        const int64 first_x = take_part(rest, p, x_axis) * COLUMNS * p.lanes + tasks.lane;
-        const int64 first_y = take_part(rest, p, y_axis) * ROWS;
+        const Int first_x = Int(take_part(rest, p, x_axis)) * COLUMNS * apart + Int(tasks.lane);
+        const Int first_y = Int(take_part(rest, p, y_axis)) * ROWS;
         const Planes planes(p, rest);
         const int64 first_plane = planes.count ? planes.gathered(p, 0) : 0;
-        for (int64 x = first_x; x < width && x < first_x + COLUMNS * p.lanes; x += p.lanes) {
-            const Appearances across(x, width, p.before[x_axis], p.wide_size[x_axis], p.mode);
-#pragma unroll 4
-            for (int64 y = first_y; y < first_y + ROWS; ++y) {
+        for (Int x = first_x; x < width && x - first_x < COLUMNS * apart; x += apart) {
+            const Appearances<Int> across(x, width, Int(p.before[x_axis]), wide_x, p.mode);
+            // The first term of each sum is loaded at once; most sums have no other.
+            Accumulator total[ROWS];
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                total[r] = zero<Accumulator>();
+                const Appearances<Int> down(first_y + r, height, Int(p.before[y_axis]), wide_y, p.mode);
+                if (planes.count && down.count && across.count)
+                    total[r] = wide[first_plane + down.first * p.wide_stride[y_axis] + across.first];
+            }
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                const Int y = first_y + r;
                 if (y >= height) break;
-                const Appearances down(y, height, p.before[y_axis], p.wide_size[y_axis], p.mode);
-                Accumulator total = zero<Accumulator>();
-                for (int64 turn = 0; turn < planes.count; ++turn) {
-                    const int64 plane = turn ? planes.gathered(p, turn) : first_plane;
-                    for (int64 j = 0; j < down.count; ++j) {
-                        const Accumulator* const line =
-                            (const Accumulator*)p.wide + plane + down.at(j) * p.wide_stride[y_axis];
-                        for (int64 i = 0; i < across.count; ++i) total = add(total, line[across.at(i)]);
-                    }
-                }
+                const Appearances<Int> down(y, height, Int(p.before[y_axis]), wide_y, p.mode);
+                if (planes.count * down.count * across.count > 1)
+                    total[r] = add_others(p, planes, down, across, total[r]);
                 const Accumulator bias =
-                    p.bias.data ? load_parameter<Accumulator>(p.bias, y_axis == 1 ? y : planes.channel)
+                    p.bias.data ? load_parameter<Accumulator>(p.bias, y_axis == 1 ? int64(y) : planes.channel)
                                 : zero<Accumulator>();
                 Element* const out = (Element*)p.array + planes.out + y * p.stride[y_axis];
-                out[x * p.stride[x_axis]] = narrow<Element>(add(total, bias));
+                out[x * p.stride[x_axis]] = narrow<Element>(add(total[r], bias));
             }
         }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) fold(const __grid_constant__ Arguments p) {
+    if (p.far)
+        fold_array<int64>(p);
+    else
+        fold_array<int>(p);
 }

@@ -322,39 +322,41 @@ struct StagedAxis {
     __device__ Positions outside() const { return {extent - inside, 0, before, inside}; }
 };
 
-// Puts what a border mode shows in the staged places outside of the array: whole planes, then lines of the other
-// planes, then the ends of the other lines. It stands apart, because it would take registers from the mainloop.
-__device__ __forceinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile, int start) {
-    constexpr int UNROLL = 4;  // elements that a thread loads at a time
+// Puts what a border mode shows in the staged places outside of the array: in whole planes, in lines of the other
+// planes, and in the ends of the other lines. It is inlined, because a call would make the kernel spill registers.
+__device__ __forceinline__ void stage_borders(const Arguments& p, const SharedMemory& memory, const Tile& tile,
+                                              int start) {
+    // Elements that a thread loads at a time: as many as there are registers for.
+    constexpr int UNROLL = TENSOR_CORES ? 1 : sizeof(Element) < 4 ? 2 : 4;
     const StagedAxis z(p, tile, 0), y(p, tile, 1), x(p, tile, 2);
     const int left = int(p.groups) - tile.channel, channels = left < int(p.channels) ? left : int(p.channels);
     const Element* const origin = p.input + tile.sample * p.input_batch + tile.channel * p.input_group;
-#pragma unroll 1
-    for (int part = 0; part < 3; ++part) {
-        const Positions planes = part == 0 ? z.outside() : z.within();
-        const Positions lines = part == 0 ? y.all() : part == 1 ? y.outside() : y.within();
-        const Positions places = part == 2 ? x.outside() : x.all();
-        const int count = channels * planes.count * lines.count * places.count;
-        for (int first = threadIdx.x; first < count; first += UNROLL * THREADS) {
-            Element values[UNROLL];
-            int to[UNROLL];
+    const int in_planes = channels * (z.extent - z.inside) * y.extent * x.extent;
+    const int in_lines = channels * z.inside * (y.extent - y.inside) * x.extent;
+    const int count = in_planes + in_lines + channels * z.inside * y.inside * (x.extent - x.inside);
+    for (int first = threadIdx.x; first < count; first += UNROLL * THREADS) {
+        Element values[UNROLL];
+        int to[UNROLL];
 #pragma unroll
-            for (int u = 0; u < UNROLL; ++u) {
-                int channel = first + u * THREADS < count ? first + u * THREADS : first;
-                const int at_x = places.at(take_rest(channel, places.count));
-                const int at_y = lines.at(take_rest(channel, lines.count));
-                const int at_z = planes.at(take_rest(channel, planes.count));
-                to[u] = start + channel * int(p.channel_pitch) + at_z * int(p.axis[0].pitch) +
-                        at_y * int(p.axis[1].pitch) + at_x;
-                values[u] = origin[channel * p.input_group +
-                                   border_index(z.first + at_z, z.size, p.border) * p.axis[0].input +
-                                   border_index(y.first + at_y, y.size, p.border) * p.axis[1].input +
-                                   border_index(x.first + at_x, x.size, p.border) * p.axis[2].input];
-            }
-#pragma unroll
-            for (int u = 0; u < UNROLL; ++u)
-                if (first + u * THREADS < count) memory.inputs[to[u]] = values[u];
+        for (int u = 0; u < UNROLL; ++u) {
+            int rest = first + u * THREADS;
+            if (rest >= count) break;
+            const bool in_plane = rest < in_planes, in_line = !in_plane && rest < in_planes + in_lines;
+            rest -= in_plane ? 0 : in_line ? in_planes : in_planes + in_lines;
+            const Positions planes = in_plane ? z.outside() : z.within();
+            const Positions lines = in_plane ? y.all() : in_line ? y.outside() : y.within();
+            const Positions places = in_plane || in_line ? x.all() : x.outside();
+            const int at_x = places.at(take_rest(rest, places.count)), at_y = lines.at(take_rest(rest, lines.count));
+            const int at_z = planes.at(take_rest(rest, planes.count));  // the rest is the channel
+            to[u] = start + rest * int(p.channel_pitch) + at_z * int(p.axis[0].pitch) +
+                    at_y * int(p.axis[1].pitch) + at_x;
+            values[u] = origin[rest * p.input_group + border_index(z.first + at_z, z.size, p.border) * p.axis[0].input +
+                               border_index(y.first + at_y, y.size, p.border) * p.axis[1].input +
+                               border_index(x.first + at_x, x.size, p.border) * p.axis[2].input];
         }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+            if (first + u * THREADS < count) memory.inputs[to[u]] = values[u];
     }
 }
 

@@ -13,6 +13,7 @@ NaN must be where the reference is NaN and nowhere else; integers must be equal.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -266,6 +267,23 @@ def assert_convolution(
     exact = np.dtype(dtype).kind in "iu"
     error = 0.0 if exact else sum_error(expected, dtype, precision)
     assert_close(actual, expected.value, error, dtype)
+
+
+def assert_by_fft(
+    actual: Array, expected: Array, operands: Sequence[Array | None], dtype: DTypeLike
+) -> None:
+    """The result of an FFT of two operands, and perhaps a bias, has an error bounded in the norm.
+
+    A transform adds log2(size) numbers to each, one after the other, and there are three of them.
+    """
+    first, second = (np.linalg.norm(a.astype(np.complex128).ravel()) for a in operands[:2])
+    unit = UNIT32 if accumulator(dtype) == np.float32 else UNIT64
+    size = sum(a.size for a in operands[:2])
+    error = 3 * unit * np.log2(2 + size) * first * second
+    for bias in operands[2:]:
+        if bias is not None:
+            error += unit * float(np.abs(bias.astype(np.complex128)).max(initial=0))
+    assert_close(actual, expected, error, dtype)
 
 
 def assert_same_bits(actual: Array, expected: Array) -> None:

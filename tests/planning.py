@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import cupyconv
 import resources
-from cupyconv import _calls, _compile, _geometry, _paths
+from cupyconv import _calls, _compile, _fft, _geometry, _paths
 from cupyconv._device import Arguments
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import choice, direct_conv
@@ -44,7 +44,8 @@ MOST = 2**31 - 1  # blocks of a grid, and the largest coordinate of 32 bits
 processors = st.builds(Processor, st.sampled_from(TARGETS), st.sampled_from([1, 2, 30, 132]))
 HOPPER = Processor("sm_90a", 132)
 ALL = {target: set(instances(target)) for target in TARGETS}
-PLANNERS = choice.__name__.rpartition(".")[0]  # the package of the modules that plan
+# The package of the modules that plan, and the module that divides calls by FFT into tiles.
+PLANNERS = choice.__name__.rpartition(".")[0], _fft.__name__
 
 
 def listed(target: str, kernel: str | None) -> set[Instance]:

@@ -157,7 +157,12 @@ def fold(a: Array, axes: Sequence[Axis], mode: str | None, xp: Any = np) -> Arra
     for i, axis in enumerate(axes if mode else (), a.ndim - len(axes)):
         lines = a.swapaxes(0, i)
         total = xp.zeros((axis.large, *lines.shape[1:]), a.dtype)
-        xp.add.at(total, xp.asarray(shown(axis, str(mode))), lines)
+        places = xp.asarray(shown(axis, str(mode)))
+        if total.dtype.kind == "c":  # which cupy.add.at does not take
+            xp.add.at(total.real, places, lines.real)
+            xp.add.at(total.imag, places, lines.imag)
+        else:
+            xp.add.at(total, places, lines)
         a = total.swapaxes(0, i)
     return a
 

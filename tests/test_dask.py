@@ -28,11 +28,13 @@ import cupyconv
 import cupyconv.dask
 from backends import CupyBackend, NumpyBackend
 from benchmarks import cluster as benchmark
-from bounds import assert_convolution, assert_same_bits
+from bounds import assert_by_fft, assert_convolution, assert_same_bits
 from cupyconv import _borders, _convolution, _windows
+from cupyconv._numpy_path import NumpyPath
 from cupyconv._windows import Axis
 from reference import Array
 from strategies import (
+    BFLOAT16,
     Case,
     Convolution,
     batch_norms,
@@ -41,6 +43,7 @@ from strategies import (
     group_norms,
     max_pools,
     rounded_pairs,
+    twice,
 )
 from test_errors import ODD, right_call, shapes_of
 from test_import import python
@@ -465,6 +468,72 @@ def test_a_chain_of_calls() -> None:
     assert_same_bits(gathered(y), chain(cupyconv, x))
 
 
+# Fourier transforms --------------------------------------------------------------------------
+
+FLOATS = twice(["float16", "float32", "float64", "complex64", "complex128", BFLOAT16])
+
+
+def wide(a: Array) -> Array:
+    """An array whose sums of small integers are exact."""
+    return a.astype(complex if a.dtype.kind == "c" else float)
+
+
+@on_numpy_and_cupy
+@quick
+@given(
+    drawn=divided(
+        st.one_of(
+            convolutions(dtypes=FLOATS, styles=["whole"]),
+            bordered(convolutions(dtypes=FLOATS, styles=["whole"])),
+        )
+    )
+)
+def test_transforms(backend: NumpyBackend, drawn: tuple[Convolution, Any]) -> None:
+    case, chunks = drawn
+    assume(case["weight"].ndim <= 5)
+    result = compute(replace(case, options={**case.options, "method": "fft"}), chunks, backend)
+    assert_by_fft(result, NUMPY.compute(case.map(wide)), [*case.arrays.values()], case.dtype)
+
+
+def settled(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, gain: float, build: Any
+) -> tuple[list[str], list[Any]]:
+    """The methods of all blocks, and the geometries that the model is asked about meanwhile."""
+    methods: list[str] = []
+    asked: list[Any] = []
+
+    def spy(*arrays: Array, method: str, **options: Any) -> Array:
+        methods.append(method)
+        return real(*arrays, method=method, **options)
+
+    def model(_: Any, geometry: Any, dtype: Any, precision: str, gradient: bool) -> float:
+        asked.append((tuple(axis.size_in for axis in geometry.axes), gradient))
+        return gain
+
+    real = getattr(module, name)
+    spy.__name__ = name
+    monkeypatch.setattr(module, name, spy)
+    monkeypatch.setattr(NumpyPath, "gain_by_fft", model)
+    build().compute(scheduler="sync")
+    return methods, asked
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(1.19, "direct"), (1.2, "fft")])
+@pytest.mark.parametrize("function", ["conv1d", "conv_transpose1d"])
+def test_the_whole_array_settles_the_method(
+    monkeypatch: pytest.MonkeyPatch, function: str, gain: float, taken: str
+) -> None:
+    x = da.ones((1, 1, 8), chunks=(1, 1, 3), dtype=np.float32)
+
+    def build() -> da.Array:
+        w = np.ones((1, 1, 2), np.float32)
+        return getattr(cupyconv.dask, function)(x, w, method="auto")
+
+    methods, asked = settled(monkeypatch, _convolution, function, gain, build)
+    assert methods == [taken] * 3
+    assert asked == [((8,), False)]
+
+
 # Laziness ------------------------------------------------------------------------------------
 
 
@@ -556,12 +625,14 @@ def test_names_follow_from_the_arguments() -> None:
     others = [
         call(2.0), call(bias=np.ones(2)), call(padding=1), call(padding=((1, 0), (0, 1))),
         call(padding=((0, 1), (1, 0))), call(dilation=2), call(precision="tf32"),
+        call(method="fft"),
         call(function="conv"), call(function="conv_transpose2d", stride=2),
         call(function="conv_transpose2d", stride=2, output_padding=1),
         call(function="conv_transpose2d", stride=2, output_size=(19, 20)),
         *(call(padding=1, padding_mode=mode) for mode in MODES),
         *(call(function="conv_transpose2d", padding=1, padding_mode=mode) for mode in MODES),
         call(function="conv_transpose2d", padding=1, padding_mode="wrap", bias=np.ones(2)),
+        call(function="conv_transpose2d", padding=1, padding_mode="wrap", method="fft"),
     ]  # fmt: skip
     assert len({call(), *others}) == len(others) + 1
 
@@ -597,7 +668,7 @@ OPTIONS = [
     for option in inspect.signature(getattr(cupyconv.dask, function)).parameters
     if option not in {"input", "weight", "bias", "mean", "var"}
     # Numbers and words never change.
-    and option not in {"eps", "precision", "padding_mode", "ceil_mode"}
+    and option not in {"eps", "precision", "method", "padding_mode", "ceil_mode"}
 ]
 
 
@@ -688,6 +759,9 @@ WRONG = [
     ("conv2d", (1, 2, 5, 5), (3, 2, 7, 3), {}),
     ("conv2d", (2, 5), (3, 2, 3, 3), {}),
     ("conv2d", (1, 2, 5, 5), (3, 2, 3, 3), {"precision": "float64"}),
+    ("conv2d", (1, 2, 5, 5), (3, 2, 3, 3), {"method": "fast"}),
+    ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"method": None}),
+    ("conv", (1, 2, 5, 5, 5, 5), (3, 2, 3, 3, 3, 3), {"method": "fft"}),
     ("conv2d", (1, 2, 5, 5), (3, 2, 3, 3), {"padding": 1, "padding_mode": "circular"}),
     ("conv2d", (1, 2, 0, 5), (3, 2, 3, 3), {"padding": 2, "padding_mode": "edge"}),
     ("conv_transpose2d", (1, 2, 5, 5), (2, 3, 3, 3), {"stride": 2, "output_padding": (2, 0)}),
@@ -711,6 +785,18 @@ def test_errors_are_those_of_whole_arrays(
     with pytest.raises(whole.type) as divided:
         getattr(cupyconv.dask, function)(da.ones(shape), *arrays, **options)
     assert str(divided.value) == str(whole.value)
+
+
+@pytest.mark.parametrize("function", ["conv1d", "conv_transpose1d"])
+def test_integers_have_no_fft(function: str) -> None:
+    x, w = np.ones((1, 1, 5), int), np.ones((1, 1, 2), int)
+    with pytest.raises(TypeError) as whole:
+        getattr(cupyconv, function)(x, w, method="fft")
+    with pytest.raises(TypeError) as divided:
+        getattr(cupyconv.dask, function)(in_chunks(x, (1, 1, 2)), w, method="fft")
+    assert str(divided.value) == str(whole.value)
+    y = getattr(cupyconv.dask, function)(in_chunks(x, (1, 1, 2)), w, method="auto")
+    assert_same_bits(gathered(y), getattr(cupyconv, function)(x, w))
 
 
 @pytest.mark.parametrize("function", cupyconv.dask.__all__)

@@ -17,12 +17,23 @@ import cupyconv
 import cupyconv.dask
 import cupyconv.grad
 from backends import NumpyBackend
-from bounds import assert_convolution, assert_same_bits
-from cupyconv import _weight_blocks
+from bounds import assert_by_fft, assert_convolution, assert_same_bits
+from cupyconv import _convolution, _weight_blocks
 from gradients import Gradient, gradient, gradients
 from reference import Array
 from strategies import inner, rounded_pairs
-from test_dask import MODES, NUMPY, divisions, gathered, in_chunks, on_numpy_and_cupy, quick
+from test_dask import (
+    FLOATS,
+    MODES,
+    NUMPY,
+    divisions,
+    gathered,
+    in_chunks,
+    on_numpy_and_cupy,
+    quick,
+    settled,
+    wide,
+)
 from test_grad import WRONG, changed
 
 Chunks = dict[str, tuple[tuple[int, ...], ...]]
@@ -178,6 +189,46 @@ def test_both_identities(mode: str | None) -> None:
     assert inner(w, gathered(for_weight)) == expected
 
 
+# Fourier transforms --------------------------------------------------------------------------
+
+
+@on_numpy_and_cupy
+@quick
+@given(
+    drawn=divided(gradients(dtypes=FLOATS, styles=["whole"])),
+    mode=st.sampled_from([None, None, *MODES]),
+)
+def test_transforms(
+    backend: NumpyBackend, drawn: tuple[Gradient, Chunks], mode: str | None
+) -> None:
+    case, chunks = drawn
+    assume(len(case.axes) <= 3 and (mode is None or all(axis.large for axis in case.axes)))
+    case = case.with_options(padding_mode=mode)
+    result = gathered(build(case.with_options(method="fft"), chunks, backend), backend)
+    assert_by_fft(result, NUMPY.compute(case.map(wide)), [*case.arrays.values()], case.dtype)
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(1.19, "direct"), (1.2, "fft")])
+@pytest.mark.parametrize("kind", ["input", "weight"])
+def test_the_whole_arrays_settle_the_method(
+    monkeypatch: pytest.MonkeyPatch, kind: str, gain: float, taken: str
+) -> None:
+    x, y = (da.ones((1, 1, n), chunks=(1, 1, 3), dtype=np.float32) for n in (9, 8))
+
+    def call() -> da.Array:
+        if kind == "weight":
+            return cupyconv.dask.grad.conv1d_weight(x, (1, 1, 2), y, method="auto")
+        w = np.ones((1, 1, 2), np.float32)
+        return cupyconv.dask.grad.conv1d_input(x.shape, w, y, method="auto")
+
+    module, name = cupyconv.grad, "conv_weight"
+    if kind == "input":
+        module, name = _convolution, "conv_transpose"
+    methods, asked = settled(monkeypatch, module, name, gain, call)
+    assert methods == [taken] * 3
+    assert asked == [((9,), True) if kind == "weight" else ((8,), False)]
+
+
 # The sum over the chunks ---------------------------------------------------------------------
 
 
@@ -271,6 +322,7 @@ def test_names_follow_from_the_arguments() -> None:
     longer = da.ones((2, 2, 10), chunks=(1, 2, 5))
     others = [
         *names(), *names(y=y + 1), *names(precision="tf32"), *names(groups=2),
+        *names(method="fft"),
         *names(x=longer, padding=((0, 1),), stride=1, y=da.ones((2, 2, 9))),
     ]  # fmt: skip
     assert len(set(others)) == len(others)
@@ -337,6 +389,23 @@ def test_errors_are_those_of_whole_arrays(
     with pytest.raises(error) as caught:
         getattr(cupyconv.dask.grad, f"conv2d_{kind}")(**arguments)
     assert str(caught.value) == f"conv2d_{kind}: {text}"
+
+
+def test_methods_that_are_none() -> None:
+    """An error when the graph is built, which reads as that of whole arrays."""
+    for dtype, rank, method in (("int64", 1, "fft"), ("float32", 4, "fft"), ("float32", 1, "fast")):
+        x, y, w = (np.ones((1, 1, *(n,) * rank), dtype) for n in (4, 3, 2))
+        lazy_x, lazy_y = map(da.from_array, (x, y))
+        for name, whole, divided in (
+            ("conv_input", (x.shape, w, y), (x.shape, w, lazy_y)),
+            ("conv_weight", (x, w.shape, y), (lazy_x, w.shape, lazy_y)),
+        ):
+            with pytest.raises((TypeError, ValueError)) as expected:
+                getattr(cupyconv.grad, name)(*whole, method=method)
+            with pytest.raises(expected.type) as caught:
+                getattr(cupyconv.dask.grad, name)(*divided, method=method)
+            assert str(caught.value) == str(expected.value)
+            assert str(caught.value).startswith(f"{name}: method")
 
 
 def test_arrays_that_are_not_divided() -> None:

@@ -311,6 +311,15 @@ def precisions(function: str) -> Iterator[Wrong]:
         yield Wrong(function, {"precision": name}, ValueError, text)
 
 
+def methods(function: str) -> Iterator[Wrong]:
+    """Rows for the method."""
+    rule = "method must be one of 'direct', 'fft', 'auto', got method="
+    for value in (None, 1, True, b"fft", ("fft",), 0.0):
+        yield Wrong(function, {"method": value}, TypeError, f"{rule}{value!r}")
+    for name in ("", "FFT", "winograd", "overlap-add"):
+        yield Wrong(function, {"method": name}, ValueError, f"{rule}{name!r}")
+
+
 MODES_RULE = "padding_mode must be None or one of 'reflect', 'symmetric', 'edge', 'wrap', got"
 
 
@@ -365,6 +374,7 @@ def convolutions(function: str) -> Iterator[Wrong]:
     yield from precisions(function)
     yield from paddings(function, rank)
     yield from padding_modes(function, rank)
+    yield from methods(function)
     for argument in ("stride", "dilation"):
         yield from integers(function, argument, rank, minimum=1)
 

@@ -212,6 +212,51 @@ def test_less_noise_goes_away_than_of_white_noise(run: Run) -> None:
     assert page.norm < left < 0.25
 
 
+# Reverberation of a concert hall -------------------------------------------------------------
+
+
+def test_the_hall_answers_directly_and_from_each_wall(run: Run) -> None:
+    page = run("reverberation")
+    source, size = np.array(page.SOURCE), np.array(page.HALL)
+    response = page.impulse_response(page.EARS[0])
+    images = [(source, 1.0)]
+    for axis in range(3):
+        for wall in (0, size[axis]):
+            image = source.copy()
+            image[axis] = 2 * wall - source[axis]
+            images.append((image, page.REFLECTED))
+    for image, strength in images:
+        distance = np.linalg.norm(image - page.EARS[0])
+        arrival = int(distance * page.RATE / page.SPEED)
+        # The mean of a hundredth of a second around it is taken away.
+        assert response[arrival] == pytest.approx(strength / distance, rel=0.05)
+    direct = int(np.linalg.norm(source - page.EARS[0]) * page.RATE / page.SPEED)
+    assert response.argmax() == direct
+    assert abs(response[:direct]).max() < 0.02 * response[direct]
+
+
+def test_the_hall_rings_as_scipy_says(run: Run) -> None:
+    page = run("reverberation")
+    dry = page.to_host(page.dry).astype(float)
+    for ear, wet in zip(page.EARS, page.to_host(page.wet), strict=True):
+        exact = scipy.signal.oaconvolve(dry[0], page.impulse_response(ear))[: dry.size]
+        assert np.linalg.norm(wet - exact) < 1e-6 * np.linalg.norm(exact)
+
+
+def test_noise_measures_the_hall(run: Run) -> None:
+    page = run("reverberation")
+    kernels = page.xp.asarray(np.random.default_rng(1).random(page.hall.shape), page.xp.float32)
+    forward = functools.partial(page.ring, page.played)
+    gap = adjoint_gap(forward, page.correlate, kernels, page.recorded)
+    assert gap < 1e-5
+    assert np.diff(page.deviations).max() < 0
+    assert page.deviations[-1] < 0.03
+    level = page.levels["true"]
+    late = np.flatnonzero((level < -5) & (level > -25))
+    true = 3 * (late[-1] - late[0]) / page.RATE
+    assert page.reverberation == pytest.approx(true, rel=0.02)
+
+
 # Richardson-Lucy deblurring ------------------------------------------------------------------
 
 

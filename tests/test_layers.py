@@ -35,7 +35,10 @@ HELPERS = {
     if name not in KERNELS and "_" in name and first_word(name) in set(map(first_word, KERNELS))
 }
 # Modules of the package that the plans may use: geometry, and words about arrays.
-BELOW = {"_arrays", "_axes", "_borders", "_geometry", "_packing", "_strides", "_taps", "_unfolding"}
+BELOW = {
+    *("_arrays", "_axes", "_borders", "_geometry", "_packing", "_placement", "_strides", "_taps"),
+    "_unfolding",
+}
 
 
 def imported(path: Path) -> Iterator[str]:

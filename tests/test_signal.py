@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import cupyconv
 import reference
 from backends import NumpyBackend, every_backend
-from bounds import assert_convolution, assert_same_bits
-from cupyconv import signal
+from bounds import assert_by_fft, assert_convolution, assert_same_bits
+from cupyconv import _calls, signal
+from cupyconv._numpy_path import NumpyPath
 from reference import Array, Shape, Sums
 from strategies import (
     BFLOAT16,
@@ -126,14 +127,15 @@ def signals(
         axes = axes[0]
     arrays = draw(drawn_values(shapes, draw(dtypes), draw(st.sampled_from(styles))))
     named = dict(zip(("in1", "in2"), arrays, strict=True))
-    options = {"mode": mode, "axes": axes, "method": draw(st.sampled_from(["auto", "direct"]))}
+    options = {"mode": mode, "axes": axes, "method": "direct"}
     return Signal(draw(st.sampled_from(FUNCTIONS)), named, options)
 
 
 def call_of(
     function: str, first: Shape, second: Shape, dtype: Any = np.float32, **options: Any
 ) -> Signal:
-    """A call with given shapes, for explicit examples."""
+    """A call with given shapes, for explicit examples: of direct sums by default."""
+    options = {"method": "direct", **options}
     rng = np.random.default_rng(0)
     arrays = {"in1": values(rng, first, dtype), "in2": values(rng, second, dtype)}
     return Signal(function, arrays, options)
@@ -275,6 +277,91 @@ def test_same_of_an_empty_signal_is_empty() -> None:
         assert (result.shape, result.dtype) == (first, np.float64)
 
 
+# Fourier transforms ----------------------------------------------------------------------------
+
+FLOATS = ["float16", "float32", "float64", "complex64", "complex128", BFLOAT16]
+
+
+def by_method(case: Signal, method: str, backend: NumpyBackend | None = None) -> Array:
+    """The result of a call by another method."""
+    backend = backend or NumpyBackend()
+    options = {**case.options, "method": method}
+    return backend.compute(Signal(case.function, case.arrays, options))
+
+
+@every_backend
+@pytest.mark.parametrize("method", ["fft", "auto"])
+@given(case=signals(dtypes=twice(FLOATS), styles=["whole"]))
+def test_transforms(backend: NumpyBackend, method: str, case: Signal) -> None:
+    result = by_method(case, method, backend)
+    assert_by_fft(result, case.defined.value, [case["in1"], case["in2"]], case.dtype)
+
+
+@every_backend
+@every_function
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_transforms_of_examples(
+    backend: NumpyBackend, function: str, mode: str, shapes: tuple[Shape, Shape, Any]
+) -> None:
+    """Of random numbers; small elements of a result lie beside large ones."""
+    first, second, axes = shapes
+    for dtype in ("float32", "complex64"):
+        case = call_of(function, first, second, dtype, mode=mode, axes=axes)
+        n, k = (np.array(a.shape)[list(case.axes)] for a in (case["in1"], case["in2"]))
+        if mode != "valid" or (n >= k).all() or (n <= k).all():
+            result = by_method(case, "fft", backend)
+            assert_by_fft(result, case.defined.value, [case["in1"], case["in2"]], case.dtype)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_transforms_are_those_of_fftconvolve(mode: str, dtype: str) -> None:
+    case = call_of("signal.convolve", (3, 90, 31), (3, 41, 8), dtype, mode=mode, axes=(1, 2))
+    expected = scipy.signal.fftconvolve(case["in1"], case["in2"], mode, (1, 2))
+    assert_by_fft(by_method(case, "fft"), expected, [case["in1"], case["in2"]], dtype)
+
+
+@pytest.mark.parametrize(("gain", "taken"), [(1.19, "direct"), (1.2, "fft")])
+def test_auto_takes_what_should_be_faster(
+    monkeypatch: pytest.MonkeyPatch, gain: float, taken: str
+) -> None:
+    case = call_of("signal.correlate", (50, 40), (11, 9))
+    results = {method: by_method(case, method) for method in ("direct", "fft")}
+    assert (results["direct"] != results["fft"]).any()
+    _calls.kept.clear()  # of calls that the model has settled already
+    monkeypatch.setattr(NumpyPath, "gain_by_fft", lambda *_: gain)
+    assert_same_bits(by_method(case, "auto"), results[taken])
+    assert inspect.signature(signal.correlate).parameters["method"].default == "auto"
+
+
+def test_auto_is_direct_where_there_are_no_transforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of integers, and along more than three axes."""
+    _calls.kept.clear()
+    monkeypatch.setattr(NumpyPath, "gain_by_fft", lambda *_: 100.0)
+    for case in (
+        call_of("signal.convolve", (50,), (9,), np.int64),
+        call_of("signal.convolve", (4, 3, 4, 3), (2, 2, 2, 3), np.float32),
+    ):
+        assert_same_bits(by_method(case, "auto"), by_method(case, "direct"))
+
+
+def test_only_axes_of_the_weight_are_transformed() -> None:
+    """Three of four, as the smaller signal has one element along the other."""
+    case = call_of("signal.convolve", (2, 5, 4, 6), (1, 2, 3, 2), np.float64)
+    result = by_method(case, "fft")
+    assert_by_fft(result, case.defined.value, [case["in1"], case["in2"]], case.dtype)
+
+
+@pytest.mark.parametrize("method", ["auto", "direct", "fft"])
+def test_small_arrays_by_every_method(method: str) -> None:
+    two, nothing = np.array(2.0), np.ones((0, 3))
+    assert signal.convolve(two, two, method=method) == 4
+    result = signal.convolve(nothing, np.ones((0, 2)), method=method, axes=1)
+    assert result.shape == (0, 4)
+    assert signal.convolve(nothing, np.ones((2, 2)), "same", method=method).shape == (0, 3)
+
+
 # How it is done --------------------------------------------------------------------------------
 
 
@@ -354,7 +441,8 @@ def test_a_signal_alone_or_in_a_stack(backend: NumpyBackend, function: str, dtyp
 
 def test_padding_is_absence() -> None:
     """SciPy adds zeros, which would give NaN with an infinite kernel."""
-    result = signal.convolve(np.array([1.0, 2.0]), np.array([np.inf, 1.0]))
+    x, w = np.array([1.0, 2.0]), np.array([np.inf, 1.0])
+    result = signal.convolve(x, w, method="direct")
     np.testing.assert_array_equal(result, [np.inf, np.inf, 2.0])
 
 
@@ -415,10 +503,18 @@ WRONG: list[tuple[dict[str, Any], type, str]] = [
     ({"mode": "fill"}, ValueError, "mode must be 'full', 'same' or 'valid', got mode='fill'"),
     ({"mode": 2}, ValueError, "mode must be 'full', 'same' or 'valid', got mode=2"),
     ({"mode": None}, ValueError, "mode must be 'full', 'same' or 'valid', got mode=None"),
-    ({"method": "fft"}, ValueError, "method must be 'auto' or 'direct', which are the direct sum, "
-     "got method='fft'; there are no Fourier transforms"),
     ({"method": "fast"}, ValueError,
-     "method must be 'auto' or 'direct', which are the direct sum, got method='fast'"),
+     "method must be one of 'direct', 'fft', 'auto', got method='fast'"),
+    ({"method": None}, TypeError,
+     "method must be one of 'direct', 'fft', 'auto', got method=None"),
+    ({"in1": ones(4, 5, dtype=np.int16), "in2": ones(2, 3, dtype=np.int32), "method": "fft"},
+     TypeError, "method='fft' is for floats and complex numbers, got in1 and in2 with the result "
+     "type int32; method='direct' is exact"),
+    ({"in1": ones(0, 3, dtype=int), "in2": ones(1, 3, dtype=int), "mode": "same", "method": "fft"},
+     TypeError, "method='fft' is for floats and complex numbers, got in1 and in2 with the result "
+     "type int64; method='direct' is exact"),
+    ({"in1": ones(3, 3, 3, 3), "in2": ones(2, 2, 2, 2), "method": "fft"}, ValueError,
+     "method='fft' is for at most 3 spatial axes, got 4"),
     ({"axes": ()}, ValueError, "axes must name one axis at least, got axes=()"),
     ({"axes": 2}, ValueError, "axes must be axes of the arrays, got axes=2 for 2 axes"),
     ({"axes": (0, -3)}, ValueError, "axes must be axes of the arrays, got axes=(0, -3) for 2 axes"),

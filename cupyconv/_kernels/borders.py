@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._arrays import Array
-from .._geometry import ConvGeometry
 from .._packing import c_strides, long_reciprocal, strides_of, zero_padded
-from .launches import ELEMENTS, MAX_GRID, Instance, Launch, element
+from .._placement import Placement
+from .launches import ELEMENTS, INT32_LIMIT, MAX_GRID, Instance, Launch, element
 from .members import CALL, Members, Template, border_word, parameter
 from .views import MAX_AXES
 
@@ -40,20 +40,9 @@ def instances(target: str) -> Iterator[Instance]:
         yield _instance("fold", name)
 
 
-def pad_launch(geometry: ConvGeometry, dtype: np.dtype) -> Launch:
-    """Return the launch of a padded copy of a convolution's input."""
+def _pad_launch(placement: Placement, dtype: np.dtype) -> Launch:
     name = dtype.name if dtype.kind == "c" else _BITS[dtype.itemsize]
-    return _launch(_instance("pad", name), geometry.padded_shape)
-
-
-def fold_launch(geometry: ConvGeometry, dtype: np.dtype) -> Launch:
-    """Return the launch that folds the padded result of a transposed convolution."""
-    return _launch(_instance("fold", element(dtype)), _shape(geometry))
-
-
-def _shape(geometry: ConvGeometry) -> tuple[int, ...]:
-    """Return the shape of the array that has the borders."""
-    return (*geometry.padded_shape[:2], *geometry.bordered_sizes)
+    return _launch(_instance("pad", name), placement.padded)
 
 
 def _lanes(width: int) -> int:
@@ -72,43 +61,52 @@ def _launch(instance: Instance, result: tuple[int, ...]) -> Launch:
     return Launch(instance, min(blocks, MAX_GRID), THREADS)
 
 
+def _reach(placement: Placement) -> int:
+    """Return a bound of the positions that a kernel computes on an axis."""
+    axes = zip(placement.sizes, placement.padded, placement.before, placement.steps, strict=True)
+    return max(2 * (size * step + padded + abs(before)) for size, padded, before, step in axes)
+
+
 def _template(
-    geometry: ConvGeometry, array: Array, bias: Array | None, result: tuple[int, ...]
+    placement: Placement, array: Array, bias: Array | None, result: tuple[int, ...]
 ) -> Template:
     """Return the arguments for an array; a call puts in both addresses and that of the bias."""
-    wide, parts = geometry.padded_shape, _parts(result)
+    parts = _parts(result)
     members: Members = {
         "array": CALL,
         "wide": CALL,
         "bias": parameter(bias),
-        "mode": border_word(geometry.padding_mode),
-        "axes": len(wide),
+        "mode": border_word(placement.mode),
+        "axes": len(result),
         "tasks": math.prod(parts),
         "lanes": _lanes(result[-1]),
-        "size": zero_padded(_shape(geometry), MAX_AXES),
-        "wide_size": zero_padded(wide, MAX_AXES),
-        "before": zero_padded((0, 0, *geometry.pads_before), MAX_AXES),
+        "far": int(_reach(placement) >= INT32_LIMIT),
+        "size": zero_padded(placement.sizes, MAX_AXES),
+        "wide_size": zero_padded(placement.padded, MAX_AXES),
+        "before": zero_padded(placement.before, MAX_AXES),
+        "step": zero_padded(placement.steps, MAX_AXES),
         "stride": zero_padded(strides_of(array), MAX_AXES),
-        "wide_stride": zero_padded(c_strides(wide), MAX_AXES),
+        "wide_stride": zero_padded(c_strides(placement.padded), MAX_AXES),
         "parts": zero_padded(parts, MAX_AXES),
         "reciprocal": zero_padded([long_reciprocal(count) for count in parts], MAX_AXES),
     }
     return Template(SOURCES[0], members)
 
 
-def bind_pad(geometry: ConvGeometry, data: Array, device: Device) -> Callable[[Array, Array], None]:
-    """Return a function that writes padded copies of arrays with the strides of `data`."""
-    template = _template(geometry, data, None, geometry.padded_shape)
-    run, address = device.launcher(pad_launch(geometry, data.dtype)), device.address
+def bind_pad(placement: Placement, data: Array, device: Device) -> Callable[[Array, Array], None]:
+    """Return a function that places arrays with the strides of `data` in contiguous larger ones."""
+    template = _template(placement, data, None, placement.padded)
+    run, address = device.launcher(_pad_launch(placement, data.dtype)), device.address
     return lambda data, wide: run(template.fill(address(data), address(wide), 0))
 
 
 def bind_fold(
-    geometry: ConvGeometry, bias: Array | None, out: Array, device: Device
+    placement: Placement, bias: Array | None, out: Array, device: Device
 ) -> Callable[[Array, Array | None, Array], None]:
     """Return a function that folds padded arrays to results with the strides of `out`."""
-    template = _template(geometry, out, bias, _shape(geometry))
-    run, address = device.launcher(fold_launch(geometry, out.dtype)), device.address
+    template = _template(placement, out, bias, placement.sizes)
+    launch = _launch(_instance("fold", element(out.dtype)), placement.sizes)
+    run, address = device.launcher(launch), device.address
 
     def fold(wide: Array, bias: Array | None, out: Array) -> None:
         term = 0 if bias is None else address(bias)

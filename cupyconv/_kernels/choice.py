@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .._axes import COMPARED_BATCH, nominal
+from .. import _fft as fft
+from .._axes import COMPARED_BATCH, METHODS_BATCH, nominal
 from .._geometry import ConvGeometry
 from . import (
     borders,
@@ -31,6 +32,7 @@ from . import (
     normalize,
     plain_conv,
     row_blocks,
+    spectra,
     streaming_conv,
     sum_splits,
     sums,
@@ -38,7 +40,7 @@ from . import (
     weight_gradient,
 )
 from .chips import CHIPS, Chip
-from .costs import COPY, COSTS, elements, terms
+from .costs import COPY, COSTS, FFT, elements, terms
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_conv import MatrixPlan
@@ -60,7 +62,7 @@ CONVOLUTIONS: tuple[Any, ...] = (
     streaming_conv,
     matrix_conv,
 )
-OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits, borders)
+OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits, borders, spectra)
 
 # Kernels that multiply channels, by the names for the unfolded form, in which taps are channels.
 UNFOLDED: dict[str, tuple[Any, str]] = {
@@ -289,6 +291,47 @@ def _is_empty(geometry: ConvGeometry) -> bool:
     Other kernels than the direct one divide by its sizes, or load from where it would lie.
     """
     return 0 in (geometry.channels, *(axis.size_in for axis in geometry.axes))
+
+
+# FFT -------------------------------------------------------------------------------------------
+
+
+def gain_by_fft(
+    geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool, processor: Processor
+) -> float:
+    """Return how many times as long sums over taps should take as FFT.
+
+    That is for the `gradient` with respect to the weight, or for the convolution. It does not
+    depend on the batch.
+    """
+    typical = replace(geometry, padding_mode=None, batch=METHODS_BATCH)
+    return _gain_by_fft(Question(typical, dtype, precision, processor), gradient)
+
+
+@lru_cache(maxsize=4096)
+def _gain_by_fft(question: Question, gradient: bool) -> float:
+    geometry, dtype = question.geometry, question.dtype
+    if gradient:
+        direct = replace(question, geometry=weight_gradient.as_convolution(geometry))
+        time = time_of("direct", plan_weight_gradient(direct), direct)
+        return time / _time_by_fft(fft.gradient_work(geometry, dtype), question)
+    return _time_of_sums(question) / _time_by_fft(fft.work(geometry, dtype), question)
+
+
+def _time_of_sums(question: Question) -> float:
+    """Return the microseconds of a convolution by sums over taps."""
+    geometry = question.geometry
+    if refuse_parts(geometry, question.dtype, question.processor) is None:
+        parts = replace(question, geometry=parts_geometry(geometry), dtype=np.dtype(np.float32))
+        return (1 if geometry.groups == 1 else 2) * _time_of_sums(parts)
+    taken = _choose(question, None)
+    return time_of(taken.kernel, taken.plan, question)
+
+
+def _time_by_fft(work: fft.Work, question: Question) -> float:
+    """Return the microseconds of a call by FFT: memory decides, and the launches of each tile."""
+    moved = 1e6 * work.moved / CHIPS[question.processor.target].copy_rate
+    return FFT._replace(begin=FFT.begin * work.tiles).time(0, moved)
 
 
 # The fused operation ----------------------------------------------------------------------------

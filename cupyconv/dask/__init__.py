@@ -19,6 +19,7 @@ except ImportError as error:
     raise ImportError("cupyconv.dask needs Dask: pip install 'cupyconv[dask]'") from error
 
 from .. import _convolution, _convolution_blocks, _geometry
+from .. import _transposed_convolution as transposes
 from .._arguments import IntOrSequence, Padding
 from .._arrays import Array
 from .._blocks import ArrayOrDask
@@ -49,12 +50,13 @@ def _convolved(
     operands: Operands,
     values: tuple[object, ...],
     precision: str | None,
+    method: str,
 ) -> da.Array:
     """Return a convolution; `values` are its options in the order of the signature."""
     names = ("stride", "padding", "dilation", "groups", "padding_mode")
     options = dict(zip(names, values, strict=True))
     return _convolution_blocks.convolve(
-        function, _geometry.conv, operands, options, rank, precision
+        function, _geometry.conv, operands, options, rank, precision, method
     )
 
 
@@ -68,6 +70,7 @@ def conv(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -84,6 +87,9 @@ def conv(
         As in `cupyconv.conv`.
     stride, padding, dilation, groups : optional
         As in `cupyconv.conv`.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole array decide, so that all
+        blocks are computed by one method.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         As in `cupyconv.conv`: what lies in the padding of the whole array, whatever its chunks.
     precision : {"float32", "tf32"}, optional
@@ -121,7 +127,7 @@ def conv(
     """
     values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _convolved(_convolution.conv, None, operands, values, precision)
+    return _convolved(_convolution.conv, None, operands, values, precision, method)
 
 
 @readable
@@ -134,6 +140,7 @@ def conv1d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -145,7 +152,7 @@ def conv1d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision : optional
+    bias, stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -169,7 +176,7 @@ def conv1d(
     """
     values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _convolved(_convolution.conv1d, 1, operands, values, precision)
+    return _convolved(_convolution.conv1d, 1, operands, values, precision, method)
 
 
 @readable
@@ -182,6 +189,7 @@ def conv2d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -193,7 +201,7 @@ def conv2d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision : optional
+    bias, stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -220,7 +228,7 @@ def conv2d(
     """
     values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _convolved(_convolution.conv2d, 2, operands, values, precision)
+    return _convolved(_convolution.conv2d, 2, operands, values, precision, method)
 
 
 @readable
@@ -233,6 +241,7 @@ def conv3d(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -244,7 +253,7 @@ def conv3d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, C_in/groups, K_d, K_h, K_w)``
         As in `conv`.
-    bias, stride, padding, dilation, groups, padding_mode, precision : optional
+    bias, stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -271,7 +280,7 @@ def conv3d(
     """
     values = stride, padding, dilation, groups, padding_mode
     operands = input, weight, bias
-    return _convolved(_convolution.conv3d, 3, operands, values, precision)
+    return _convolved(_convolution.conv3d, 3, operands, values, precision, method)
 
 
 def _transposed(
@@ -280,12 +289,15 @@ def _transposed(
     operands: Operands,
     values: tuple[object, ...],
     precision: str | None,
+    method: str,
 ) -> da.Array:
     """Return a transposed convolution; `values` are its options in the order of the signature."""
     names = "stride", "padding", "output_padding", "groups", "dilation", "output_size"
     options = dict(zip((*names, "padding_mode"), values, strict=True))
     describe = _geometry.conv_transpose
-    return _convolution_blocks.convolve(function, describe, operands, options, rank, precision)
+    return _convolution_blocks.convolve(
+        function, describe, operands, options, rank, precision, method
+    )
 
 
 @readable
@@ -300,6 +312,7 @@ def conv_transpose(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -316,6 +329,9 @@ def conv_transpose(
         As in `cupyconv.conv_transpose`.
     stride, padding, output_padding, groups, dilation, output_size : optional
         As in `cupyconv.conv_transpose`.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv_transpose`. With ``"auto"`` the sizes of the whole array decide, so
+        that all blocks are computed by one method.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         As in `cupyconv.conv_transpose`, with the padding of the whole result.
     precision : {"float32", "tf32"}, optional
@@ -353,7 +369,7 @@ def conv_transpose(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose, None, operands, values, precision)
+    return _transposed(transposes.conv_transpose, None, operands, values, precision, method)
 
 
 @readable
@@ -368,6 +384,7 @@ def conv_transpose1d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -381,7 +398,7 @@ def conv_transpose1d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision : optional
+    output_size, method, padding_mode, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -408,7 +425,7 @@ def conv_transpose1d(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose1d, 1, operands, values, precision)
+    return _transposed(transposes.conv_transpose1d, 1, operands, values, precision, method)
 
 
 @readable
@@ -423,6 +440,7 @@ def conv_transpose2d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -436,7 +454,7 @@ def conv_transpose2d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision : optional
+    output_size, method, padding_mode, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -465,7 +483,7 @@ def conv_transpose2d(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose2d, 2, operands, values, precision)
+    return _transposed(transposes.conv_transpose2d, 2, operands, values, precision, method)
 
 
 @readable
@@ -480,6 +498,7 @@ def conv_transpose3d(
     dilation: IntOrSequence = 1,
     *,
     output_size: IntOrSequence | None = None,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -493,7 +512,7 @@ def conv_transpose3d(
         As in `conv_transpose`.
     bias, stride, padding, output_padding, groups, dilation : optional
         As in `conv_transpose`.
-    output_size, padding_mode, precision : optional
+    output_size, method, padding_mode, precision : optional
         As in `conv_transpose`.
 
     Returns
@@ -518,7 +537,7 @@ def conv_transpose3d(
     """
     values = stride, padding, output_padding, groups, dilation, output_size, padding_mode
     operands = input, weight, bias
-    return _transposed(_convolution.conv_transpose3d, 3, operands, values, precision)
+    return _transposed(transposes.conv_transpose3d, 3, operands, values, precision, method)
 
 
 @readable
@@ -530,6 +549,7 @@ def depthwise_conv2d(
     padding: Padding = 0,
     dilation: IntOrSequence = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -541,7 +561,7 @@ def depthwise_conv2d(
         As in `conv`.
     weight : ndarray or dask.array.Array, shape ``(C_out, 1, K_h, K_w)``
         As in `cupyconv.depthwise_conv2d`.
-    bias, stride, padding, dilation, padding_mode, precision : optional
+    bias, stride, padding, dilation, method, padding_mode, precision : optional
         As in `conv`.
 
     Returns
@@ -574,4 +594,4 @@ def depthwise_conv2d(
         "padding_mode": padding_mode,
     }
     operands = input, weight, bias
-    return _convolution_blocks.convolve(function, describe, operands, options, 2, precision)
+    return _convolution_blocks.convolve(function, describe, operands, options, 2, precision, method)

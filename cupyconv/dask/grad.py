@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .. import _convolution, _convolution_blocks, _weight_blocks
+from .. import _convolution_blocks, _transposed_convolution, _weight_blocks
 from .. import _gradient_geometry as geometry
 from .._arguments import IntOrSequence, Padding
 from .._blocks import ArrayOrDask
@@ -38,16 +38,18 @@ def _input_gradient(
     values: tuple[object, ...],
     rank: int | None,
     precision: str | None,
+    method: str,
 ) -> da.Array:
     """Return a gradient with respect to the input, which is a transposed convolution."""
     names = ("input_size", "stride", "padding", "dilation", "groups", "padding_mode")
     return _convolution_blocks.convolve(
-        _convolution.conv_transpose,
+        _transposed_convolution.conv_transpose,
         geometry.conv_input,
         (grad_output, weight, None),
         dict(zip(names, values, strict=True)),
         rank,
         precision,
+        method,
         name,
         "grad_output",
     )
@@ -59,11 +61,12 @@ def _weight_gradient(
     values: tuple[object, ...],
     rank: int | None,
     precision: str | None,
+    method: str,
 ) -> da.Array:
     """Return a gradient with respect to the weight."""
     names = ("weight_size", "stride", "padding", "dilation", "groups", "padding_mode")
     options = dict(zip(names, values, strict=True))
-    return _weight_blocks.conv_weight(name, operands, options, rank, precision)
+    return _weight_blocks.conv_weight(name, operands, options, rank, precision, method)
 
 
 @readable
@@ -76,6 +79,7 @@ def conv_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -92,6 +96,9 @@ def conv_input(
         `cupyconv.grad.conv_input`.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole array decide, so that all
+        blocks are computed by one method.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
@@ -130,7 +137,7 @@ def conv_input(
     array([[1., 2., 4., 2., 4., 2., 3., 0.]])
     """
     values = input_size, stride, padding, dilation, groups, padding_mode
-    return _input_gradient("conv_input", grad_output, weight, values, None, precision)
+    return _input_gradient("conv_input", grad_output, weight, values, None, precision, method)
 
 
 @readable
@@ -143,6 +150,7 @@ def conv1d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -158,7 +166,7 @@ def conv1d_input(
         As in `conv_input`.
     grad_output : dask.array.Array, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_input`.
 
     Returns
@@ -182,7 +190,7 @@ def conv1d_input(
     array([[ 1., 12., 23., 30.]])
     """
     values = input_size, stride, padding, dilation, groups, padding_mode
-    return _input_gradient("conv1d_input", grad_output, weight, values, 1, precision)
+    return _input_gradient("conv1d_input", grad_output, weight, values, 1, precision, method)
 
 
 @readable
@@ -195,6 +203,7 @@ def conv2d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -210,7 +219,7 @@ def conv2d_input(
         As in `conv_input`.
     grad_output : dask.array.Array, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_input`.
 
     Returns
@@ -239,7 +248,7 @@ def conv2d_input(
     array([32., 16.])
     """
     values = input_size, stride, padding, dilation, groups, padding_mode
-    return _input_gradient("conv2d_input", grad_output, weight, values, 2, precision)
+    return _input_gradient("conv2d_input", grad_output, weight, values, 2, precision, method)
 
 
 @readable
@@ -252,6 +261,7 @@ def conv3d_input(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -267,7 +277,7 @@ def conv3d_input(
         As in `conv_input`.
     grad_output : dask.array.Array, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_input`.
-    stride, padding, dilation, groups, padding_mode, precision : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_input`.
 
     Returns
@@ -294,7 +304,7 @@ def conv3d_input(
     54.0
     """
     values = input_size, stride, padding, dilation, groups, padding_mode
-    return _input_gradient("conv3d_input", grad_output, weight, values, 3, precision)
+    return _input_gradient("conv3d_input", grad_output, weight, values, 3, precision, method)
 
 
 @readable
@@ -307,6 +317,7 @@ def conv_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -327,6 +338,9 @@ def conv_weight(
         chunks may differ from the ones of `input`.
     stride, padding, dilation, groups : optional
         The arguments that `cupyconv.conv` was called with.
+    method : {"direct", "fft", "auto"}, default "direct"
+        As in `cupyconv.conv`. With ``"auto"`` the sizes of the whole arrays decide, so that all
+        blocks are computed by one method.
     padding_mode : {"reflect", "symmetric", "edge", "wrap"}, optional
         The `padding_mode` that `cupyconv.conv` was called with.
     precision : {"float32", "tf32"}, optional
@@ -363,7 +377,7 @@ def conv_weight(
     array([[[ 6.,  9., 12.]]])
     """
     values = weight_size, stride, padding, dilation, groups, padding_mode
-    return _weight_gradient("conv_weight", (input, grad_output), values, None, precision)
+    return _weight_gradient("conv_weight", (input, grad_output), values, None, precision, method)
 
 
 @readable
@@ -376,6 +390,7 @@ def conv1d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -391,7 +406,7 @@ def conv1d_weight(
         Shape ``(C_out, C_in/groups, K)``, as in `conv_weight`.
     grad_output : dask.array.Array, shape ``(N, C_out, L_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_weight`.
 
     Returns
@@ -414,7 +429,7 @@ def conv1d_weight(
     array([[[ 6., 10., 14.]]])
     """
     values = weight_size, stride, padding, dilation, groups, padding_mode
-    return _weight_gradient("conv1d_weight", (input, grad_output), values, 1, precision)
+    return _weight_gradient("conv1d_weight", (input, grad_output), values, 1, precision, method)
 
 
 @readable
@@ -427,6 +442,7 @@ def conv2d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -442,7 +458,7 @@ def conv2d_weight(
         Shape ``(C_out, C_in/groups, K_h, K_w)``, as in `conv_weight`.
     grad_output : dask.array.Array, shape ``(N, C_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_weight`.
 
     Returns
@@ -469,7 +485,7 @@ def conv2d_weight(
            [16256., 16384., 16384.]])
     """
     values = weight_size, stride, padding, dilation, groups, padding_mode
-    return _weight_gradient("conv2d_weight", (input, grad_output), values, 2, precision)
+    return _weight_gradient("conv2d_weight", (input, grad_output), values, 2, precision, method)
 
 
 @readable
@@ -482,6 +498,7 @@ def conv3d_weight(
     dilation: IntOrSequence = 1,
     groups: int = 1,
     *,
+    method: str = "direct",
     padding_mode: str | None = None,
     precision: str | None = None,
 ) -> da.Array:
@@ -497,7 +514,7 @@ def conv3d_weight(
         Shape ``(C_out, C_in/groups, K_d, K_h, K_w)``, as in `conv_weight`.
     grad_output : dask.array.Array, shape ``(N, C_out, D_out, H_out, W_out)``
         With a batch axis or without, as in `conv_weight`.
-    stride, padding, dilation, groups, padding_mode, precision : optional
+    stride, padding, dilation, groups, method, padding_mode, precision : optional
         As in `conv_weight`.
 
     Returns
@@ -522,4 +539,4 @@ def conv3d_weight(
     array([94400., 96000., 94400.])
     """
     values = weight_size, stride, padding, dilation, groups, padding_mode
-    return _weight_gradient("conv3d_weight", (input, grad_output), values, 3, precision)
+    return _weight_gradient("conv3d_weight", (input, grad_output), values, 3, precision, method)

@@ -239,6 +239,39 @@ class EmulatedDevice:
             assert memory is not None
             memory.write(part)
 
+    def conjugate(self, array: np.ndarray) -> np.ndarray:
+        return np.conjugate(array, order="C")
+
+    @np.errstate(all="ignore")
+    def transform(
+        self, spectrum: np.ndarray, lengths: tuple[int, ...], dtype: np.dtype[Any], inverse: bool
+    ) -> None:
+        """Transform by NumPy, in place; lines of real numbers have room for the last frequency."""
+        axes, lines = tuple(range(-len(lengths), 0)), spectrum.view(dtype)
+        memory = self._memory(spectrum)
+        assert memory is not None
+        missing = memory.unwritten(spectrum)
+        if missing:
+            raise KernelError(f"{missing} bytes of a transformed array: nobody wrote them")
+        if dtype.kind == "c":
+            spectrum[...] = (
+                np.fft.ifftn(spectrum, axes=axes, norm="forward")
+                if inverse
+                else np.fft.fftn(spectrum, axes=axes)
+            )
+        elif inverse:
+            lines[..., : lengths[-1]] = np.fft.irfftn(spectrum, lengths, axes, norm="forward")
+        else:
+            spectrum[...] = np.fft.rfftn(lines[..., : lengths[-1]], axes=axes)
+
+    @np.errstate(all="ignore")
+    def write(self, values: np.ndarray, bias: np.ndarray | None, out: np.ndarray) -> None:
+        """Write values by NumPy."""
+        out[...] = values if bias is None else values + bias.astype(values.dtype)
+        memory = self._memory(out)
+        if memory is not None:
+            memory.write(out)
+
     def load(self, launches: Iterable[Launch]) -> None:
         pass
 
@@ -294,6 +327,14 @@ class EmulatedDevice:
         )
         if error:
             raise KernelError(f"{instance}: {error.decode()}")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the arrays of launches whose result is a workspace, or was written before."""
+        try:
+            yield
+        finally:
+            self.arrays = []
 
     @contextlib.contextmanager
     def call(self, output: np.ndarray) -> Iterator[None]:
@@ -358,6 +399,24 @@ class EmulatedPath(KernelPath):
         def checked(terms: Any, out: Any) -> None:
             with self.device.call(out):
                 add(terms, out)
+
+        return checked
+
+    def prepare_spectrum(self, *arguments: Any) -> Any:
+        spectrum_of = super().prepare_spectrum(*arguments)
+
+        def checked(array: Any) -> Any:
+            with self.device.held():
+                return spectrum_of(array)
+
+        return checked
+
+    def prepare_multiply(self, *arguments: Any) -> Any:
+        multiply, adds = super().prepare_multiply(*arguments), arguments[-1]
+
+        def checked(a: Any, b: Any, out: Any) -> None:
+            with self.device.held() if adds else self.device.call(out):
+                multiply(a, b, out)
 
         return checked
 

@@ -124,7 +124,7 @@ def check_pad(backend: NumpyBackend, geometry: ConvGeometry, axes: list[Axis], d
     ends = [(0, 0), (0, 0), *((axis.before, axis.after) for axis in axes)]
     expected = np.pad(data, ends, str(geometry.padding_mode))  # type: ignore[call-overload]
     x, wide = backend.asarray(data), backend.poisoned(geometry.padded_shape, data.dtype)
-    path_of(backend, x).prepare_pad(geometry, x, 1)(x, wide)
+    path_of(backend, x).prepare_pad(geometry.placement, x, 1)(x, wide)
     assert_same_bits(backend.to_numpy(wide), expected[read_part(geometry)])
 
 
@@ -153,7 +153,7 @@ def folded(
 ) -> Array:
     on = backend.asarray
     arrays = on(wide), None if bias is None else on(bias), on(out)
-    path_of(backend, arrays[2]).prepare_fold(geometry, *arrays[1:], 1)(*arrays)
+    path_of(backend, arrays[2]).prepare_fold(geometry.placement, *arrays[1:], 1)(*arrays)
     return backend.to_numpy(arrays[2])
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from backends import NumpyBackend
 from gradients import gradient
 from mutants import Mutant, Suite
 from mutants.direct_conv import check
-from strategies import PADDING_MODES, convolution
+from strategies import PADDING_MODES, Case, convolution
 
 BORDERS, MODES = "borders.cu", "border_modes.cuh"
 
@@ -28,16 +29,27 @@ MUTANTS = {
         "index == size - 1 ? wide : place + 1", "index == size - 1 && size > 1 ? wide : place + 1",
         case="fold of one element",
     ),
-    "as many lanes for all lines": Mutant("groups = THREADS / p.lanes", "groups = 8", case="lanes"),
-    "the first line for all": Mutant(
-        "(turn ? line.gathered(p, turn) : start)", "start", case="fold, wrap",
+    "as many lanes for all lines": Mutant(
+        "group = int(threadIdx.x) / lanes;", "group = int(threadIdx.x) / 32;", case="lanes",
+    ),
+    "the first plane for all": Mutant(
+        "planes.gathered(p, turn);", "planes.gathered(p, 0);", case="four axes, of a gradient",
     ),
     "the bias of the first channel": Mutant(
-        "(p.bias, line.channel)", "(p.bias, 0)", case="fold, edge",
+        "int64(y) : planes.channel", "int64(y) : 0", case="fold, edge",
     ),
-    "a sum that begins with the bias each time": Mutant(
-        "total = add(total, from[places.at(i)]);",
-        "total = add(add(total, bias), from[places.at(i)]);", case="fold, symmetric",
+    "a first term that counts twice": Mutant(
+        "if (turn || j || i) total", "total", case="fold, symmetric",
+    ),
+    "a turning element that counts twice": Mutant(
+        "lower >= 0 && lower != place", "lower >= 0", case="long lines, folded",
+    ),
+    "elements between those that lie apart": Mutant(
+        "index < size && index * step == position ? index", "index < size ? index",
+        case="apart, by FFT",
+    ),
+    "elements beyond the last one": Mutant(
+        "return position < size ? position : -1;", "return position;", case="placed, by FFT",
     ),
 }  # fmt: skip
 
@@ -70,6 +82,14 @@ CASES |= {
         "conv_transpose2d", (1, 1, 1, 2), (1, 2, 3, 1), bias=True, stride=(3, 1),
         padding=((3, 0), (0, 0)), output_padding=(2, 0), padding_mode="edge",
     ),
+    "fold of a pad alone, along x": convolution(
+        "conv_transpose2d", (1, 1, 2, 1), (1, 2, 1, 3), stride=(1, 3),
+        padding=((0, 0), (3, 0)), output_padding=(0, 2), padding_mode="edge",
+    ),
+    "fold of a pad alone, of planes": convolution(
+        "conv_transpose3d", (1, 1, 1, 2, 2), (1, 2, 3, 1, 1), stride=(3, 1, 1),
+        padding=((3, 0), (0, 0), (0, 0)), output_padding=(2, 0, 0), padding_mode="edge",
+    ),
     "fold of halves": convolution(
         "conv_transpose1d", (2, 2, 9), (2, 3, 3), "float16", stride=2, padding=6,
         output_padding=1, padding_mode="symmetric",
@@ -78,8 +98,27 @@ CASES |= {
         "input", (1, 2, 2, 3, 2, 4), (2, 2, 1, 2, 1, 2), padding=1, padding_mode="symmetric"
     ),
 }  # fmt: skip
+CASES |= {
+    "placed, by FFT": convolution(
+        "conv2d", (2, 2, 5, 6), (2, 2, 3, 2), padding=((2, 1), (0, 3)), stride=(2, 1), method="fft"
+    ),
+    "apart, by FFT": convolution(
+        "conv_transpose3d", (1, 2, 2, 3, 4), (2, 1, 2, 2, 3), stride=(1, 2, 3), method="fft"
+    ),
+}
 LANES = CASES["lanes"]
 CASES["reversed lanes"] = LANES.with_arrays(input=np.flip(LANES["input"]).copy()[..., ::-1])
+
+
+def check_calls(backend: NumpyBackend, case: Case) -> None:
+    """Check a call: by FFT beside sums over taps, all others as the direct kernel's."""
+    if case.options.get("method") != "fft":
+        check(backend, case)
+        return
+    direct = {**case.options, "method": "direct"}
+    expected = NumpyBackend().call(case.function, **case.arrays, **direct)
+    np.testing.assert_allclose(backend.compute(case), expected, atol=1e-4)
+
 
 SUITE = Suite(
     "borders",
@@ -87,5 +126,5 @@ SUITE = Suite(
     MUTANTS,
     CASES,
     files=(BORDERS, MODES),
-    check=check,
+    check=check_calls,
 )

@@ -125,20 +125,15 @@ MUTANTS = {
     "borders before the copies are there": Mutant(
         "special = __syncthreads_or(special);", "", case="odd borders",
     ),
-    "borders in one line of a warp": Mutant(
-        "int(p.channels) * depth * height; line += WARPS", "WARPS; line += WARPS",
-        case="odd borders",
-    ),
-    "borders in the first lanes alone": Mutant(
-        "x < width; x += 32) {\n            const int in_x",
-        "x < width; x += 64) {\n            const int in_x",
+    "borders of one element a thread": Mutant(
+        "if (first + u * THREADS < count) memory", "if (u == 0 && first < count) memory",
         case="borders of whole lines",
     ),
     "borders at the ends of lines alone": Mutant(
-        "if (!inside || in_x != first_x + x)", "if (in_x != first_x + x)", case="odd borders",
+        "in_line ? y.outside() : y.within()", "y.within()", case="odd borders",
     ),
     "borders of the first channel": Mutant(
-        "(tile.channel + channel) * p.input_group", "tile.channel * p.input_group",
+        "origin[rest * p.input_group", "origin[0 * p.input_group",
         case="borders of many channels",
     ),
     "tiles that reach out at their begin alone": Mutant(

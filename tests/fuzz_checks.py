@@ -28,6 +28,7 @@ from cupyconv._kernels.launches import Launch
 from emulator.device import EmulatedDevice
 from fuzz_definitions import Result, largest, sums, weight_sums
 from gradients import Gradient
+from norm_bounds import check_by_fft
 from reference import Array, Sums
 from strategies import FUSED, Case, Convolution, floating, lay_out, poison
 
@@ -38,6 +39,7 @@ class Wrong(AssertionError):
 
 # A definition that takes longer is not worth it on each call.
 _MOST_TAPS = 1500
+_BY_FFT = 0.1  # share of convolutions and gradients that run by FFT, too
 
 
 class Checks:
@@ -85,10 +87,10 @@ class Checks:
 
 def check_value(checks: Checks, case: Case, arrays: dict[str, Result], result: Result) -> None:
     """The result of a call on `arrays`, the case's arrays on the backend's device."""
-    if isinstance(case, Convolution):
-        _check_convolution(checks, case, arrays, result)
-    elif isinstance(case, Gradient):
-        _check_gradient(checks, case, arrays, result)
+    if isinstance(case, (Convolution, Gradient)):
+        defined = _defined(case, arrays)
+        if defined is not None:
+            _check_sums(checks, case, *defined, result)
     elif case.function == "max_pool2d":
         expected = largest(arrays["input"], result.shape, **case.options)
         checks.equal_bits(result + 0, expected + 0, "pooling")
@@ -98,35 +100,27 @@ def check_value(checks: Checks, case: Case, arrays: dict[str, Result], result: R
         assert_normalized(host, expected, error, dtype)
 
 
-def _check_convolution(
-    checks: Checks, case: Convolution, arrays: dict[str, Result], result: Result
-) -> None:
-    if math.prod(case["weight"].shape[2:]) > _MOST_TAPS:
-        return
-    x, w, b = (arrays[name] for name in ("input", "weight", "bias"))
-    unbatched = x.ndim == w.ndim - 1
-    x = x[None] if unbatched else x
-    with np.errstate(all="ignore"):
-        found = sums(x, w, b, case.axes, case.groups, case.transposed, case.padding_mode)
-    _check_sums(checks, case, found, unbatched, result)
-
-
-def _check_gradient(
-    checks: Checks, case: Gradient, arrays: dict[str, Result], result: Result
-) -> None:
-    axes, groups, y = case.axes, case.options["groups"], arrays["grad_output"]
-    mode = case.padding_mode
+def _defined(case: Convolution | Gradient, arrays: dict[str, Result]) -> tuple[Sums, bool] | None:
+    """The sums of a call, and whether the first one counts alone; None for very many taps."""
+    axes, mode = case.axes, case.padding_mode
     if math.prod(axis.kernel for axis in axes) > _MOST_TAPS:
-        return
-    unbatched = y.ndim == len(axes) + 1
-    y = y[None] if unbatched else y
+        return None
+    batches = {
+        name: a[None] if a is not None and name in BATCHED and a.ndim == len(axes) + 1 else a
+        for name, a in arrays.items()
+    }
+    unbatched = any(batches[name] is not a for name, a in arrays.items())
     with np.errstate(all="ignore"):
+        if isinstance(case, Convolution):
+            x, w, b = (batches[name] for name in ("input", "weight", "bias"))
+            return sums(x, w, b, axes, case.groups, case.transposed, mode), unbatched
+        y, groups = batches["grad_output"], case.options["groups"]
         if case.kind == "input":
-            found = sums(y, arrays["weight"], None, axes, groups, True, mode)
-        else:
-            x = arrays["input"]
-            found = weight_sums(x[None] if unbatched else x, y, axes, groups, mode)
-    _check_sums(checks, case, found, unbatched and case.kind == "input", result)
+            return sums(y, batches["weight"], None, axes, groups, True, mode), unbatched
+        return weight_sums(batches["input"], y, axes, groups, mode), False
+
+
+BATCHED = ("input", "grad_output")
 
 
 def _check_sums(
@@ -301,6 +295,7 @@ class Checker:
         self.guard = Guard() if self.on_gpu else None
         self.stream = _cupy().cuda.Stream(non_blocking=True) if self.on_gpu else None
         self.calls: Counter[str] = Counter()
+        self.by_fft = 0  # calls that were compared by FFT, too
         self.launches: list[Launch] = []
         self.seen: Counter[str] = Counter()
         device = {"emulator": EmulatedDevice, "cupy": _device.CupyDevice}.get(name)
@@ -362,6 +357,8 @@ class Checker:
             self._check_out(call, result, rng, example.layouts["out"])
         if self.stream is not None:
             self._check_stream(call, result)
+        if isinstance(case, (Convolution, Gradient)) and rng.random() < _BY_FFT:
+            self._check_fft(case, arrays, call)
         for name, memory in before.items():
             what = f"{name}, or what lies between its elements,"
             self.checks.unchanged(memory_of(there[name]), memory, what)
@@ -420,6 +417,20 @@ class Checker:
             other = call()
         cupy.cuda.get_current_stream().wait_event(self.stream.record())
         self.checks.equal_bits(other, result, "on another stream")
+
+    def _check_fft(
+        self, case: Convolution | Gradient, arrays: dict[str, Result], call: Callable[..., Result]
+    ) -> None:
+        """The same call by FFT keeps to its bound, and has the same bits once more."""
+        defined = _defined(case, arrays)
+        if case.dtype.kind in "iu" or len(case.axes) > 3 or defined is None:
+            return
+        found, unbatched = defined
+        result = call(method="fft")
+        self.by_fft += 1
+        self.checks.equal_bits(call(method="fft"), result, "once more by FFT")
+        value = _host(found.value[0] if unbatched else found.value)
+        check_by_fft(case, _host(result), value)
 
     def _chain(self, example: fuzz_cases.Example) -> None:
         """Calls one by one, each checked, then without a pause in two buffers that they share."""

@@ -21,6 +21,7 @@ import fuzz
 import fuzz_cases
 import reference
 from bounds import assert_close, assert_same_bits
+from cupyconv import _numpy_fft
 from cupyconv._kernels.choice import KERNELS
 from cupyconv._kernels.launches import Processor
 from emulator.device import EmulatedDevice
@@ -88,6 +89,19 @@ def test_definition_tap_by_tap(number: int) -> None:
 @given(number=numbers)
 def test_numpy(number: int) -> None:
     Checker("numpy").run(fuzz_cases.example(0, number, ON_NUMPY), number)
+
+
+def test_calls_run_by_fft(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A share of them, in which a result that is wrong by a hundredth is found."""
+    checker = Checker("numpy")
+    for number in range(150):
+        checker.run(fuzz_cases.example(1, number, ON_NUMPY), number)
+    assert checker.by_fft > 3
+    inverse = _numpy_fft.inverse
+    monkeypatch.setattr(_numpy_fft, "inverse", lambda *arguments: inverse(*arguments) * 1.01)
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        for number in range(150):
+            checker.run(fuzz_cases.example(1, number, ON_NUMPY), number)
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,16 @@ import sys
 print(*sorted({"cupy", "cupyx", "cupy_backends", "scipy", "torch"} & set(sys.modules)))
 """
 
+BY_FFT = """
+import numpy, cupyconv
+
+x = numpy.ones((2, 4, 8, 8), numpy.float32)
+w = numpy.ones((4, 4, 3, 3), numpy.float32)
+assert numpy.allclose(cupyconv.conv2d(x, w, method="fft"), 36)
+assert numpy.allclose(cupyconv.conv2d(x, w, method="auto"), 36)
+assert numpy.allclose(cupyconv.grad.conv2d_weight(x, w.shape, x[..., 2:, 2:], method="fft"), 72)
+"""
+
 DRIVER = """
 print(*[line for line in open("/proc/self/maps") if "libcuda" in line or "libnvrtc" in line])
 """
@@ -71,3 +81,9 @@ def test_import_and_calls_touch_no_cuda_library():
 
 def test_numpy_arrays_work_without_cupy():
     assert python(WITHOUT_CUPY + CALLS) == ""
+
+
+def test_transforms_work_without_scipy():
+    """By NumPy; where SciPy is installed, it is loaded with the first of them, and CuPy is not."""
+    assert python(WITHOUT_CUPY + BY_FFT + LOADED) == ""
+    assert python(BY_FFT + LOADED) == "scipy"

@@ -330,7 +330,10 @@ class EmulatedDevice:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the arrays of launches whose result is a workspace, or was written before."""
+        """Hold the arrays of launches whose result is a workspace, or was written before.
+
+        Another workspace may lie later where one of them does.
+        """
         try:
             yield
         finally:

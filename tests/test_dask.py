@@ -29,7 +29,7 @@ import cupyconv.dask
 from backends import CupyBackend, NumpyBackend
 from benchmarks import cluster as benchmark
 from bounds import assert_by_fft, assert_convolution, assert_same_bits
-from cupyconv import _borders, _convolution, _windows
+from cupyconv import _borders, _convolution, _transposed_convolution, _windows
 from cupyconv._numpy_path import NumpyPath
 from cupyconv._windows import Axis
 from reference import Array
@@ -495,6 +495,11 @@ def test_transforms(backend: NumpyBackend, drawn: tuple[Convolution, Any]) -> No
     assert_by_fft(result, NUMPY.compute(case.map(wide)), [*case.arrays.values()], case.dtype)
 
 
+def module_of(function: str) -> Any:
+    """The module from which Dask's functions take a function on whole arrays."""
+    return _transposed_convolution if "transpose" in function else _convolution
+
+
 def settled(
     monkeypatch: pytest.MonkeyPatch, module: Any, name: str, gain: float, build: Any
 ) -> tuple[list[str], list[Any]]:
@@ -529,7 +534,7 @@ def test_the_whole_array_settles_the_method(
         w = np.ones((1, 1, 2), np.float32)
         return getattr(cupyconv.dask, function)(x, w, method="auto")
 
-    methods, asked = settled(monkeypatch, _convolution, function, gain, build)
+    methods, asked = settled(monkeypatch, module_of(function), function, gain, build)
     assert methods == [taken] * 3
     assert asked == [((8,), False)]
 
@@ -739,9 +744,10 @@ def test_the_precision_is_that_of_the_call(
         seen.append(precision)
         return real(*arrays, **options)
 
-    real = getattr(_convolution, function)
+    module = module_of(function)
+    real = getattr(module, function)
     spy.__name__ = function
-    monkeypatch.setattr(_convolution, function, spy)
+    monkeypatch.setattr(module, function, spy)
     x = da.ones((1, 1, 8), chunks=4, dtype=np.float32)
     with cupyconv.precision(around):
         y = getattr(cupyconv.dask, function)(x, np.ones((1, 1, 1), np.float32), precision=argument)

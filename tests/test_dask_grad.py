@@ -18,7 +18,7 @@ import cupyconv.dask
 import cupyconv.grad
 from backends import NumpyBackend
 from bounds import assert_by_fft, assert_convolution, assert_same_bits
-from cupyconv import _convolution, _weight_blocks
+from cupyconv import _transposed_convolution, _weight_blocks
 from gradients import Gradient, gradient, gradients
 from reference import Array
 from strategies import inner, rounded_pairs
@@ -223,7 +223,7 @@ def test_the_whole_arrays_settle_the_method(
 
     module, name = cupyconv.grad, "conv_weight"
     if kind == "input":
-        module, name = _convolution, "conv_transpose"
+        module, name = _transposed_convolution, "conv_transpose"
     methods, asked = settled(monkeypatch, module, name, gain, call)
     assert methods == [taken] * 3
     assert asked == [((9,), True) if kind == "weight" else ((8,), False)]

@@ -19,6 +19,12 @@ def mean_products(geometry: ConvGeometry) -> float:
     return geometry.channels * math.prod(axis.kernel / axis.phases for axis in geometry.axes)
 
 
+def multiply_adds(geometry: ConvGeometry) -> float:
+    """Return the multiply-adds of a convolution, including those with the padding."""
+    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in geometry.axes)
+    return geometry.batch * geometry.groups * geometry.rows * geometry.channels * taps
+
+
 def is_inside(axis: AxisTaps) -> bool:
     """Return whether all taps of all outputs have an input."""
     low, high = axis.offsets

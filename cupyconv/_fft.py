@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from . import _arguments
-from ._arrays import Array, Blueprint, Convolution, WeightGradient
+from ._arrays import Array, Blueprint, Convolution, WeightGradient, accumulator
 from ._geometry import ConvGeometry
+from ._padded_calls import with_batch
 from ._placement import Placement
 from ._shape_rules import Shape
 
@@ -40,11 +41,6 @@ Operands: TypeAlias = "tuple[Array, Array, Array | None]"
 
 LEAST_GAIN = 1.2  # with which method="auto" takes the FFT
 _SPARE_BYTES = 256 << 20  # that spectra may take beside twice the arrays
-
-
-def work_dtype(dtype: np.dtype) -> np.dtype:
-    """Return the dtype of the transformed arrays for a result of `dtype`."""
-    return np.dtype(np.float32) if dtype.itemsize == 2 else dtype
 
 
 def complex_dtype(dtype: np.dtype) -> np.dtype:
@@ -166,7 +162,7 @@ def tile_of(geometry: ConvGeometry, dtype: np.dtype, arrays: int) -> Tile:
     """Return the largest tile whose spectra fit beside arrays of so many bytes."""
     axes, most = axes_of(geometry), 2 * arrays + _SPARE_BYTES
     tile = Tile(geometry.batch, geometry.rows, tuple(axis.outputs for axis in axes))
-    while tile.workspace(geometry, axes, work_dtype(dtype)) > most or (
+    while tile.workspace(geometry, axes, accumulator(dtype)) > most or (
         math.prod(tile.lengths(axes)) >= 2**31
     ):
         smaller = tile.halved(axes)
@@ -206,7 +202,7 @@ class Work:
 
 def work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
     """Return the work of a convolution by FFT."""
-    axes, dtype = axes_of(geometry), work_dtype(dtype)
+    axes, dtype = axes_of(geometry), accumulator(dtype)
     tile = tile_of(geometry, dtype, _array_bytes(geometry, dtype))
     row_parts, parts = -(-geometry.rows // tile.rows), -(-geometry.batch // tile.samples)
     blocks = math.prod(
@@ -223,7 +219,7 @@ def work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
 
 def gradient_work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
     """Return the work of the gradient of a convolution with respect to its weight."""
-    dtype = work_dtype(dtype)
+    dtype = accumulator(dtype)
     groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
     lengths = tuple(axis.length(axis.outputs) for axis in _gradient_axes(geometry))
     arrays = _array_bytes(geometry, dtype)
@@ -297,23 +293,19 @@ def prepare(path: Path, geometry: ConvGeometry, operands: Operands, out: Array) 
     if not (geometry.transposed and geometry.padding_mode):
         return _prepare(path, geometry, operands, out)
     # A transposed convolution whose padded result is folded back.
-    shape, dtype = geometry.padded_shape, work_dtype(out.dtype)
+    shape, dtype = geometry.padded_shape, accumulator(out.dtype)
     data, weight, bias = operands
     inner = replace(geometry.padded, batched=True)
-    operands = _with_batch(geometry, data), weight, None
+    operands = with_batch(geometry, data), weight, None
     run = _prepare(path, inner, operands, Blueprint(shape, dtype))
-    fold = path.prepare_fold(geometry.placement, bias, _with_batch(geometry, out), 1)
+    fold = path.prepare_fold(geometry.placement, bias, with_batch(geometry, out), 1)
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
         wide = path.workspace(shape, dtype)
-        run(_with_batch(geometry, data), weight, None, wide)
-        fold(wide, bias, _with_batch(geometry, out))
+        run(with_batch(geometry, data), weight, None, wide)
+        fold(wide, bias, with_batch(geometry, out))
 
     return convolve
-
-
-def _with_batch(geometry: ConvGeometry, array: Array) -> Array:
-    return array if geometry.batched else array[None]
 
 
 class _Step(NamedTuple):
@@ -327,7 +319,7 @@ class _Step(NamedTuple):
 
 def _prepare(path: Path, geometry: ConvGeometry, operands: Operands, out: Array) -> Convolution:
     data, weight, _ = operands
-    dtype, axes = work_dtype(out.dtype), axes_of(geometry)
+    dtype, axes = accumulator(out.dtype), axes_of(geometry)
     tile = tile_of(geometry, dtype, data.nbytes + weight.nbytes + out.nbytes)
     lengths, frequencies = tile.lengths(axes), spectrum_lengths(tile.lengths(axes), dtype)
     scale = 1 / math.prod(lengths)
@@ -432,7 +424,7 @@ def prepare_weight_gradient(
     path: Path, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
 ) -> WeightGradient:
     """Return a function that writes a weight gradient by FFT, for arrays with these layouts."""
-    dtype, axes = work_dtype(out.dtype), _gradient_axes(geometry)
+    dtype, axes = accumulator(out.dtype), _gradient_axes(geometry)
     groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
     lengths = tuple(axis.length(axis.outputs) for axis in axes)
     nbytes = data.nbytes + grad_output.nbytes + out.nbytes

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from ._arrays import Array, Blueprint, Convolution, WeightGradient, partial_dtype
+from ._axes import multiply_adds
 from ._fft import passes
 from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._gradient_geometry import adjoint
@@ -19,7 +20,7 @@ from ._kernels.fused import FusedPlan
 from ._kernels.launches import Launch, Processor
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
-from ._kernels.question import Plan, Question, Refusal, multiply_adds
+from ._kernels.question import Plan, Question, Refusal
 from ._kernels.weight_gradient import WeightGradientPlan
 from ._launch import KernelPath
 from ._least_work import LeastWork, least_work, pooled_share

@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from . import _fft, _numpy_fft
 from ._arrays import Convolution, WeightGradient, accumulator
-from ._axes import METHODS_BATCH
+from ._axes import METHODS_BATCH, multiply_adds
 from ._borders import Segment, segments
 from ._fft import complex_dtype, spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
@@ -122,12 +122,6 @@ def _pooled(values: np.ndarray, axis: PoolAxis) -> np.ndarray:
         result[target] = np.where(seen[target[-1]] & ~larger, best, candidate)
         seen[target[-1]] = True
     return result
-
-
-def _multiply_adds(geometry: ConvGeometry) -> float:
-    """Return the multiply-adds of a convolution, including those with the padding."""
-    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in geometry.axes)
-    return geometry.batch * geometry.groups * geometry.rows * geometry.channels * taps
 
 
 # Borders ---------------------------------------------------------------------------------------
@@ -282,7 +276,7 @@ class NumpyPath:
         typical = replace(geometry, batch=METHODS_BATCH, padding_mode=None)
         work = _fft.gradient_work if gradient else _fft.work
         points = _PER_FILTERED if geometry.channels == 1 else _PER_MULTIPLIED
-        return points * _multiply_adds(typical) / work(typical, dtype).points
+        return points * multiply_adds(typical) / work(typical, dtype).points
 
     def note_method(self, method: str, gain: Callable[[], float]) -> None:
         """Do nothing."""

@@ -37,7 +37,7 @@ def prepare(
         return path.prepare(geometry, *operands, out, precision)
     prepare_chunk = _prepare_folded if geometry.transposed else _prepare_padded
     data, weight, bias = operands
-    data, out = _with_batch(geometry, data), _with_batch(geometry, out)
+    data, out = with_batch(geometry, data), with_batch(geometry, out)
     # A transposed convolution takes its input in the dtype of the padded result.
     dtype = partial_dtype(out.dtype) if geometry.transposed else out.dtype
     samples = chunks(geometry.batch, _copied_bytes(geometry, (data,), dtype))
@@ -54,7 +54,7 @@ def prepare(
     }
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        data, out = _with_batch(geometry, data), _with_batch(geometry, out)
+        data, out = with_batch(geometry, data), with_batch(geometry, out)
         for chunk in samples:
             runs[chunk.stop - chunk.start](data[chunk], weight, bias, out[chunk])
 
@@ -111,7 +111,7 @@ def prepare_weight_gradient(
     """Return a function that writes a weight gradient for arrays with these layouts."""
     if geometry.padding_mode is None:
         return path.prepare_weight_gradient(geometry, data, grad_output, out, precision)
-    data, grad_output = _with_batch(geometry, data), _with_batch(geometry, grad_output)
+    data, grad_output = with_batch(geometry, data), with_batch(geometry, grad_output)
     operands = data, grad_output
     samples = chunks(geometry.batch, _copied_bytes(geometry, operands, partial_dtype(out.dtype)))
     shape, dtype = weight_shape(geometry), partial_dtype(out.dtype)
@@ -128,13 +128,15 @@ def prepare_weight_gradient(
         )
         for size, times in _sizes(samples).items()
     }
+    if len(samples) == 1:
+        run = runs[geometry.batch]
+        return lambda data, grad_output, out: run(
+            with_batch(geometry, data), with_batch(geometry, grad_output), out
+        )
     add, finish = (path.prepare_sum(shape, result) for result in (partial, out))
 
     def gradient(data: Array, grad_output: Array, out: Array) -> None:
-        data, grad_output = _with_batch(geometry, data), _with_batch(geometry, grad_output)
-        if len(samples) == 1:
-            runs[geometry.batch](data, grad_output, out)
-            return
+        data, grad_output = with_batch(geometry, data), with_batch(geometry, grad_output)
         sums = path.workspace((2, *shape), dtype)
         for number, chunk in enumerate(samples):
             run = runs[chunk.stop - chunk.start]
@@ -170,7 +172,8 @@ def _of_chunk(geometry: ConvGeometry, size: int) -> ConvGeometry:
     return replace(geometry, batch=size, batched=True)
 
 
-def _with_batch(geometry: ConvGeometry, array: Array) -> Array:
+def with_batch(geometry: ConvGeometry, array: Array) -> Array:
+    """Return the samples of a convolution, or its one sample, with a batch axis."""
     return array if geometry.batched else array[None]
 
 

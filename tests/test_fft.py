@@ -208,7 +208,7 @@ def test_memory(geometry: Any, dtype: np.dtype[Any], arrays: int) -> None:
     """Twice the arrays and 256 MB, unless nothing smaller is left."""
     assume(_fft.suits(geometry, dtype))
     tile, axes = _fft.tile_of(geometry, dtype, arrays), _fft.axes_of(geometry)
-    work = _fft.work_dtype(dtype)
+    work = _fft.accumulator(dtype)
     needed = tile.workspace(geometry, axes, work)
     assert needed <= 2 * arrays + 2**28 or tile.halved(axes) is None
     assert math.prod(tile.lengths(axes)) < 2**31 or tile.halved(axes) is None
@@ -246,7 +246,7 @@ def test_workspaces_are_what_tiles_say(kind: str, monkeypatch: pytest.MonkeyPatc
 
     def noted(geometry: Any, dtype: np.dtype[Any], arrays: int) -> Any:
         tile = tile_of(geometry, dtype, arrays)
-        planned.append(tile.workspace(geometry, _fft.axes_of(geometry), _fft.work_dtype(dtype)))
+        planned.append(tile.workspace(geometry, _fft.axes_of(geometry), _fft.accumulator(dtype)))
         return tile
 
     def noted_samples(geometry: Any, lengths: Shape, dtype: np.dtype[Any], arrays: int) -> int:

@@ -175,12 +175,6 @@ def fits_32_bits(geometry: ConvGeometry) -> bool:
     return max(products, *map(reach, geometry.axes)) < INT32_LIMIT
 
 
-def multiply_adds(geometry: ConvGeometry) -> float:
-    """Return the multiply-adds of a convolution, including those with the padding."""
-    taps = math.prod(axis.size_out * axis.kernel / axis.phases for axis in geometry.axes)
-    return geometry.batch * geometry.groups * geometry.rows * geometry.channels * taps
-
-
 def not_multiplied(dtype: np.dtype) -> Refusal:
     """Return the refusal for a dtype that Tensor Cores do not multiply."""
     return f"Tensor Cores do not multiply {dtype}"

@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from . import _fft, _numpy_fft
 from ._arrays import Convolution, WeightGradient, accumulator
-from ._axes import METHODS_BATCH, multiply_adds
+from ._axes import COMPARED_BATCH, multiply_adds
 from ._borders import Segment, segments
 from ._fft import complex_dtype, spectrum_lengths
 from ._geometry import ConvGeometry, NormGeometry, PoolAxis, PoolGeometry
@@ -273,7 +273,7 @@ class NumpyPath:
         self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
     ) -> float:
         """Return how many times as long sums over taps should take as FFT, for a batch of 2."""
-        typical = replace(geometry, batch=METHODS_BATCH, padding_mode=None)
+        typical = replace(geometry, batch=COMPARED_BATCH, padding_mode=None)
         work = _fft.gradient_work if gradient else _fft.work
         points = _PER_FILTERED if geometry.channels == 1 else _PER_MULTIPLIED
         return points * multiply_adds(typical) / work(typical, dtype).points

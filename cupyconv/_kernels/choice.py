@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import _fft as fft
-from .._axes import COMPARED_BATCH, METHODS_BATCH, nominal
+from .._axes import COMPARED_BATCH, nominal
 from .._geometry import ConvGeometry
 from . import (
     borders,
@@ -304,7 +304,7 @@ def gain_by_fft(
     That is for the `gradient` with respect to the weight, or for the convolution. It does not
     depend on the batch.
     """
-    typical = replace(geometry, padding_mode=None, batch=METHODS_BATCH)
+    typical = replace(geometry, padding_mode=None, batch=COMPARED_BATCH)
     return _gain_by_fft(Question(typical, dtype, precision, processor), gradient)
 
 

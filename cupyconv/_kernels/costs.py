@@ -58,9 +58,9 @@ COSTS = {
     "portable": Cost(21.8, 1.74, 0.763),
     "hopper": Cost(19.3, 1.09, 0.81),
 }
-# Of a call by FFT, with the begin of each tile; fitted to 200 calls of an H200
+# Of a call by FFT, with the begin of each tile; fitted to 150 calls of an H100
 # (``python -m benchmarks.on_filters --random``).
-FFT = Cost(80.0, 0, 1.46)
+FFT = Cost(60.0, 0, 1.46)
 COPY = Cost(6.0, 0, 1.6)  # of an input with its borders
 
 

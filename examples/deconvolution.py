@@ -210,7 +210,7 @@ plt.show()
 
 # %%
 # Where nothing is said to be outside, the last plane has to shine for all that lies beyond it. The
-# light of the first planes leaves the stack, so there neither mode helps.
+# light of the first planes leaves the stack, so neither mode helps there.
 #
 # .. [1] W. H. Richardson, `Bayesian-based iterative method of image restoration
 #    <https://doi.org/10.1364/JOSA.62.000055>`__, Journal of the Optical Society of America 62,

@@ -10,8 +10,8 @@ undoes it with the convolution and its exact transpose.
 The stack of a whole brain takes terabytes. :func:`cupyconv.dask.conv3d` convolves an array chunk by
 chunk, where each chunk reads what it needs of its neighbours. Its transpose is
 :func:`cupyconv.dask.conv_transpose3d`, up to the borders of the array and across those of chunks.
-Both take an FFT here. The stack of this page is small, but nothing would change for a large one:
-Dask reads it from files, and writes each estimate to files.
+Both take an FFT here. The stack of this page is small, but the iteration is that of a large one: it
+reads the stack from files, slab by slab, and writes each estimate to files.
 
 *Data:* none of the packages that the examples need has a stack of fluorescence, so the specimen is
 synthetic. The point spread function follows from optics.

@@ -13,11 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import dask
+import dask.array as da
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import scipy.ndimage
 import scipy.signal
+import scipy.special
 from PIL import Image
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -312,6 +315,96 @@ def test_the_readme_shows_the_strip_that_the_script_draws(
     difference = np.subtract(*(np.asarray(image, float)[panels] for image in (committed, drawn)))
     assert abs(difference).mean() < 3
     assert make_strip.FILE.stat().st_size < 60_000
+
+
+# Deconvolution of a stack that is larger than memory -----------------------------------------
+
+
+def normal(page: SimpleNamespace, chunks: tuple, seed: int) -> da.Array:
+    random = da.random.default_rng(seed)
+    return random.normal(size=page.stack.shape, chunks=chunks).map_blocks(page.xp.asarray)
+
+
+SLABS, CUBES = (1, 16, 64, 96), (1, 16, 16, 16)
+
+
+def test_a_focus_in_water_is_an_airy_disc(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its intensity, squared. Deep in tissue it is dimmer, and leans to one side."""
+    page = run("deconvolution")
+    deep = page.point_spread()
+    monkeypatch.setitem(page.point_spread.__globals__, "DEPTH", 0.0)
+    water = page.point_spread()
+    across = 2 * np.pi / page.WAVELENGTH * page.APERTURE * page.VOXEL[2] * np.arange(1, 9)
+    disc = (2 * scipy.special.j1(across) / across) ** 4
+    middle = water[10, 8, 8]
+    np.testing.assert_allclose(water[10, 8, 9:] / middle, disc, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(water, water[::-1, ::-1, ::-1], rtol=0, atol=1e-12)
+    assert water.sum() == pytest.approx(1) and deep.sum() == pytest.approx(1)
+    assert deep.max() < 0.95 * middle
+    assert abs(deep - deep[::-1]).max() > 0.5 * deep.max()
+
+
+@pytest.mark.parametrize("chunks", [SLABS, CUBES], ids=["slabs", "cubes"])
+@pytest.mark.parametrize("mode", ["symmetric", "reflect", None])
+def test_the_adjoint_in_chunks(run: Run, mode: str | None, chunks: tuple) -> None:
+    page = run("deconvolution")
+    forward = functools.partial(page.see, mode=mode)
+    backward = functools.partial(page.spread_back, mode=mode)
+    assert adjoint_gap(forward, backward, *(normal(page, chunks, i) for i in (0, 1))) < 1e-12
+
+
+def test_slabs_give_what_the_undivided_stack_gives(run: Run) -> None:
+    page = run("deconvolution")
+    assert page.gap < 1e-6
+    photons, options = page.stack.compute(), dict(padding_mode="symmetric", **page.OPTIONS)
+    whole = page.cupyconv.conv_transpose3d(photons, page.psf, **options)
+    difference = page.spread_back(page.stack).compute() - whole
+    assert float(page.xp.linalg.norm(difference) / page.xp.linalg.norm(whole)) < 1e-6
+
+
+def test_what_dask_holds_does_not_grow_with_the_stack(run: Run) -> None:
+    page = run("deconvolution")
+    assert sorted(page.held) == [page.stack.nbytes * copies for copies in (1, 2, 4)]
+    assert len(set(page.held.values())) == 1
+    assert max(page.held) > 3 * page.held[max(page.held)]
+
+    def holds(chunks: tuple) -> int:
+        ones = da.ones((1, 160, 64, 96), dtype=np.float32, chunks=chunks)
+        with dask.config.set(scheduler="synchronous"), page.Held() as worker:
+            da.store(page.see(ones.map_blocks(page.xp.asarray)).map_blocks(page.to_host), Sink())
+        return worker.most
+
+    assert holds(CUBES) > 2 * holds(SLABS)
+
+
+class Sink:
+    """Throws away what is stored."""
+
+    def __setitem__(self, place: tuple[slice, ...], block: np.ndarray) -> None:
+        pass
+
+
+def test_deconvolution_keeps_the_photons_and_comes_nearer(run: Run) -> None:
+    page = run("deconvolution")
+    for mode in ("symmetric", None):
+        received = page.spread_back(page.xp.ones_like(page.stack), mode).compute()
+        for estimate in page.richardson_lucy(page.stack, 3, mode):
+            assert float((received * estimate.compute()).sum()) == pytest.approx(
+                float(page.stack.sum()), rel=1e-4
+            )
+        assert np.diff(page.errors[mode]).max() < 0
+    before = float(((page.stack - page.truth) ** 2).mean()) ** 0.5
+    assert page.errors["symmetric"][-1] < page.errors[None][-1] < before
+    assert page.errors["symmetric"][-1] < 0.6 * before
+
+
+def test_the_last_plane_shines_for_what_lies_beyond(run: Run) -> None:
+    page = run("deconvolution")
+    mirrored, absent = (page.last[mode] for mode in ("symmetric", None))
+    assert absent.argmax() == len(absent) - 1
+    assert absent[-1] > 2 * mirrored[-1]
+    assert absent[0] == pytest.approx(mirrored[0], rel=0.05)
+    assert mirrored.argmax() == 0
 
 
 # Sparse coding, layer by layer ---------------------------------------------------------------

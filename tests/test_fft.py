@@ -157,9 +157,15 @@ DIVIDED: dict[str, AnyCase] = {
     "a long line": convolution(
         "conv1d", (2, 3, 400), (4, 3, 7), bias=True, stride=2, padding=(9,), dilation=2
     ),
+    "polyphase components": convolution(
+        "conv2d", (3, 4, 41, 53), (6, 2, 3, 5), stride=(3, 2), dilation=(2, 2), groups=2
+    ),
     "both axes": convolution("conv2d", (2, 2, 40, 50), (3, 2, 3, 5), padding=2),
     "borders": convolution(
         "conv2d", (2, 2, 40, 50), (3, 2, 5, 3), padding=(9, 70), padding_mode="reflect"
+    ),
+    "edges": convolution(
+        "conv2d", (2, 2, 40, 50), (3, 2, 5, 3), padding=(9, 70), padding_mode="edge"
     ),
     "a transposed line": convolution(
         "conv_transpose1d", (2, 3, 100), (3, 4, 7), bias=True, stride=3, padding=2
@@ -194,7 +200,7 @@ def test_tiles(
     steer.replace(_fft, _SPARE_BYTES=-(2**30), _parts=noted)
     result = backend.compute(by_fft(case))
     assert any(most < count for count, most in asked)
-    if kind in ("a long line", "a transposed line", "both axes", "borders"):
+    if kind in ("a long line", "a transposed line", "both axes", "borders", "edges"):
         assert any(1 < most < count for count, most in asked), "blocks of outputs"
     check(case, result)
 

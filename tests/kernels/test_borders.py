@@ -66,14 +66,16 @@ def test_modes_are_those_of_the_kernels() -> None:
 @given(
     size=st.integers(1, 9),
     ends=st.tuples(st.integers(0, 40), st.integers(0, 40)),
-    left_out=st.integers(0, 60),
+    left_out=st.tuples(st.integers(0, 60), st.integers(0, 60)),
     mode=st.sampled_from(PADDING_MODES),
 )
-def test_segments(size: int, ends: tuple[int, int], left_out: int, mode: str) -> None:
+def test_segments(size: int, ends: tuple[int, int], left_out: tuple[int, int], mode: str) -> None:
     """They show what numpy.pad shows, as far as the padded axis is taken."""
     shown = np.pad(np.arange(size), ends, mode)  # type: ignore[call-overload]
-    shown = shown[: max(1, len(shown) - left_out)]
-    found = segments(size, ends[0], len(shown), mode)
+    shown = shown[: max(1, len(shown) - left_out[1])]
+    start = min(left_out[0], len(shown) - 1)
+    shown = shown[start:]
+    found = segments(size, ends[0] - start, len(shown), mode)
     assert [one.start for one in found[1:]] == [one.stop for one in found[:-1]]
     elements = [one.first + one.step * np.arange(one.stop - one.start) for one in found]
     np.testing.assert_array_equal(np.concatenate(elements), shown)

@@ -42,7 +42,7 @@ def instances(target: str) -> Iterator[Instance]:
 
 def _pad_launch(placement: Placement, dtype: np.dtype) -> Launch:
     name = dtype.name if dtype.kind == "c" else _BITS[dtype.itemsize]
-    return _launch(_instance("pad", name), placement.padded)
+    return _launch(_instance("pad", name), placement.padded, math.prod(placement.components))
 
 
 def _lanes(width: int) -> int:
@@ -56,22 +56,22 @@ def _parts(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*others, -(-height // ROWS), -(-width // (COLUMNS * _lanes(width))))
 
 
-def _launch(instance: Instance, result: tuple[int, ...]) -> Launch:
-    blocks = -(-math.prod(_parts(result)) * _lanes(result[-1]) // THREADS)
+def _launch(instance: Instance, result: tuple[int, ...], count: int = 1) -> Launch:
+    blocks = -(-count * math.prod(_parts(result)) * _lanes(result[-1]) // THREADS)
     return Launch(instance, min(blocks, MAX_GRID), THREADS)
 
 
 def _reach(placement: Placement) -> int:
     """Return a bound of the positions that a kernel computes on an axis."""
-    axes = zip(placement.sizes, placement.padded, placement.before, placement.steps, strict=True)
-    return max(2 * (size * step + padded + abs(before)) for size, padded, before, step in axes)
+    axes = zip(placement.sizes, placement.whole, placement.before, placement.steps, strict=True)
+    return max(2 * (size * step + whole + abs(before)) for size, whole, before, step in axes)
 
 
 def _template(
     placement: Placement, array: Array, bias: Array | None, result: tuple[int, ...]
 ) -> Template:
     """Return the arguments for an array; a call puts in both addresses and that of the bias."""
-    parts = _parts(result)
+    parts = *_parts(result), math.prod(placement.components)
     members: Members = {
         "array": CALL,
         "wide": CALL,
@@ -85,6 +85,10 @@ def _template(
         "wide_size": zero_padded(placement.padded, MAX_AXES),
         "before": zero_padded(placement.before, MAX_AXES),
         "step": zero_padded(placement.steps, MAX_AXES),
+        "elements": math.prod(placement.padded),
+        "wide_step": zero_padded(placement.strides, MAX_AXES),
+        "components": zero_padded(placement.components, MAX_AXES),
+        "shift": zero_padded(placement.shifts, MAX_AXES),
         "stride": zero_padded(strides_of(array), MAX_AXES),
         "wide_stride": zero_padded(c_strides(placement.padded), MAX_AXES),
         "parts": zero_padded(parts, MAX_AXES),

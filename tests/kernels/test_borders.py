@@ -25,12 +25,15 @@ from cupyconv._borders import segments
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import borders, depthwise_tiles, members
 from cupyconv._kernels.launches import Instance
+from cupyconv._placement import Placement
 from gradients import gradient
 from planning import Steering, constant, conv, conv_transpose
 from reference import Array, Axis, Shape
 from running import Recorder, dtype_of, instances_of, on_the_emulator
 from strategies import (
+    COMPLEX,
     DTYPES,
+    FLOATS,
     LAYOUTS,
     PADDING_MODES,
     Case,
@@ -178,6 +181,59 @@ def test_pad(
     rng = np.random.default_rng(seed)
     data = values(rng, (*geometry.padded_shape[:2], *geometry.bordered_sizes), dtype)
     check_pad(backend, geometry, axes, lay_out(rng, data, layout))
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> Placement:
+    """Components of up to three axes, whose elements lie apart if there is no mode."""
+    rank, mode = draw(st.integers(1, 3)), draw(st.sampled_from([None, *PADDING_MODES]))
+    columns = [
+        (
+            draw(st.integers(1, 9)),
+            draw(st.integers(1, 40 if axis == rank - 1 else 11)),
+            draw(st.integers(-5, 9)),
+            1 if mode else draw(st.integers(1, 3)),
+            draw(st.integers(1, 4)),
+            draw(st.integers(1, 3)),
+            draw(st.integers(1, 4)),
+        )
+        for axis in range(rank)
+    ]
+    lead = [(size, size, 0, 1, 1, 1, 1) for size in (draw(st.integers(1, 3)), 2)]
+    return Placement(*zip(*lead, *columns, strict=True), mode=mode)  # type: ignore[misc, arg-type]
+
+
+@every_backend
+@given(placement=placements(), dtype=st.sampled_from(FLOATS + COMPLEX))
+def test_polyphase_components(
+    backend: NumpyBackend, placement: Placement, dtype: np.dtype[Any]
+) -> None:
+    """Of each axis, the elements that lie at the places of all positions of all components."""
+    data = values(np.random.default_rng(0), placement.sizes, dtype)
+    axes = zip(
+        *(placement.sizes, placement.padded, placement.before, placement.steps),
+        *(placement.strides, placement.components, placement.shifts),
+        strict=True,
+    )
+    shown = []  # by component and position; a zero follows the elements
+    for size, padded, before, step, stride, count, shift in axes:
+        place = shift * np.arange(count)[:, None] + stride * np.arange(padded) - before
+        if placement.mode:
+            periods = np.pad(np.arange(size), 300, placement.mode)  # type: ignore[call-overload]
+            shown.append(periods[place + 300])
+        else:
+            there = (place >= 0) & (place < size * step) & (place % step == 0)
+            shown.append(np.where(there, place // step, size))
+    elements = np.pad(data, [(0, 1)] * data.ndim)
+    expected = [
+        elements[np.ix_(*(axis[m] for axis, m in zip(shown, component, strict=True)))]
+        for component in np.ndindex(*placement.components)
+    ]
+    first, *others = placement.padded
+    wide = backend.poisoned((len(expected) * first, *others), data.dtype)
+    x = backend.asarray(data)
+    path_of(backend, x).prepare_pad(placement, x, 1)(x, wide)
+    assert_same_bits(backend.to_numpy(wide), np.concatenate(expected))
 
 
 @every_backend

@@ -23,7 +23,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,7 +31,7 @@ import numpy as np
 from . import _arguments
 from ._arrays import Array, Blueprint, Convolution, WeightGradient, accumulator
 from ._geometry import ConvGeometry
-from ._padded_calls import with_batch
+from ._padded_calls import prepare_folded
 from ._placement import Placement
 from ._shape_rules import Shape
 
@@ -304,20 +304,9 @@ def prepare(path: Path, geometry: ConvGeometry, operands: Operands, out: Array) 
     """Return a function that convolves arrays with the layouts of these by FFT."""
     if not (geometry.transposed and geometry.padding_mode):
         return _prepare(path, geometry, operands, out)
-    # A transposed convolution whose padded result is folded back.
-    shape, dtype = geometry.padded_shape, accumulator(out.dtype)
     data, weight, bias = operands
-    inner = replace(geometry.padded, batched=True)
-    operands = with_batch(geometry, data), weight, None
-    run = _prepare(path, inner, operands, Blueprint(shape, dtype))
-    fold = path.prepare_fold(geometry.placement, bias, with_batch(geometry, out), 1)
-
-    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        wide = path.workspace(shape, dtype)
-        run(with_batch(geometry, data), weight, None, wide)
-        fold(wide, bias, with_batch(geometry, out))
-
-    return convolve
+    prepare_wide = partial(_prepare, path, geometry.padded, (data, weight, None))
+    return prepare_folded(path, geometry, prepare_wide, bias, out)
 
 
 class _Step(NamedTuple):

@@ -24,7 +24,7 @@ THREADS = 256
 ROWS, COLUMNS = 8, 8  # lines of a task, and elements of each of its threads along a line
 _LANES = 32  # threads that share a line at the most
 
-# What `pad` moves for elements of a size; complex numbers may lie at addresses of their parts.
+# What copies move for elements of a size; complex numbers may lie at addresses of their parts.
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
@@ -36,13 +36,16 @@ def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that calls can ask for on a target."""
     for name in (*_BITS.values(), "complex64", "complex128"):
         yield _instance("pad", name)
+    for name in ("uint32", "uint64", "complex64", "complex128"):  # that are transformed
+        yield _instance("components", name)
     for name in ELEMENTS:
         yield _instance("fold", name)
 
 
 def _pad_launch(placement: Placement, dtype: np.dtype) -> Launch:
     name = dtype.name if dtype.kind == "c" else _BITS[dtype.itemsize]
-    return _launch(_instance("pad", name), placement.padded, math.prod(placement.components))
+    function = "pad" if placement.whole == placement.padded else "components"
+    return _launch(_instance(function, name), placement.padded, math.prod(placement.components))
 
 
 def _lanes(width: int) -> int:

@@ -49,11 +49,11 @@ MUTANTS = {
         case="apart, by FFT",
     ),
     "the first component of an axis for all": Mutant(
-        "return Int(own * p.shift[axis] - p.before[axis]);", "return -Int(p.before[axis]);",
+        "return Int(own * p.shift[axis]);", "return 0;",
         case="components, by FFT",
     ),
     "all places of a component": Mutant(
-        "place += position * Int(p.wide_step[axis]);", "place += position;",
+        "COMPONENTS ? position * Int(p.wide_step[axis]) : position", "position",
         case="placed, by FFT",
     ),
     "elements beyond the last one": Mutant(

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ._paths import Path
 
 _MOST_AXES = 3  # of cuFFT's transforms
-_FACTORS = 2, 3, 5, 7  # of lengths whose transforms are fast
+_ODD_FACTORS = 3, 5, 7  # beside 2, of lengths whose transforms are fast
 Operands: TypeAlias = "tuple[Array, Array, Array | None]"
 
 LEAST_GAIN = 1.2  # with which method="auto" takes the FFT
@@ -54,15 +54,12 @@ def complex_dtype(dtype: np.dtype) -> np.dtype:
 @lru_cache(maxsize=4096)
 def fast_length(least: int) -> int:
     """Return the smallest even number from `least` on that has no factor above 7."""
-    length = max(2, least + least % 2)
-    while True:
-        rest = length
-        for factor in _FACTORS:
-            while rest % factor == 0:
-                rest //= factor
-        if rest == 1:
-            return length
-        length += 2
+    odds = [1]
+    for factor in _ODD_FACTORS:
+        for odd in odds:  # those that are appended, too
+            if odd * factor < least:
+                odds.append(odd * factor)
+    return min(odd << max(1, (-(-least // odd) - 1).bit_length()) for odd in odds)
 
 
 @dataclass(frozen=True)

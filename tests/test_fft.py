@@ -201,6 +201,15 @@ def test_scipy(dtype: np.dtype[Any], shapes: tuple[Shape, Shape]) -> None:
 
 # Tiles and memory ----------------------------------------------------------------------------
 
+
+@given(least=st.one_of(st.integers(1, 5000), st.integers(1, 2**26)))
+def test_fast_lengths(least: int) -> None:
+    """Even numbers of no factor above 7, and none that is smaller."""
+    found = _fft.fast_length(least)
+    suitable = [n for n in range(max(least, 2), found + 1) if 210**26 % n == 0 and n % 2 == 0]
+    assert suitable == [found]
+
+
 DIVIDED: dict[str, AnyCase] = {
     "samples and rows": convolution(
         "conv2d", (5, 4, 9, 8), (6, 2, 3, 2), bias=True, padding=1, groups=2

@@ -73,9 +73,12 @@ class Segment(NamedTuple):
 
 
 def segments(size: int, before: int, padded: int, mode: str) -> list[Segment]:
-    """Return the segments of `padded` positions, which begin `before` ahead of `size` elements."""
+    """Return the segments of `padded` positions, which begin `before` ahead of `size` elements.
+
+    A negative `before` begins that far inside the elements, or beyond them.
+    """
     if mode == "edge" or size == 1:
-        ends = sorted({0, *(min(end, padded) for end in (before, before + size)), padded})
+        ends = sorted({0, *(min(max(end, 0), padded) for end in (before, before + size)), padded})
         firsts = [min(max(start - before, 0), size - 1) for start in ends[:-1]]
         return [
             Segment(start, stop, first, int(before <= start < before + size))

@@ -5,13 +5,16 @@ the convolution is a transposed one. In both directions a dense result is a corr
 
     z[p] = sum over k of v[p + k*dilation] * w[k]
 
-of which a strided convolution takes every ``stride``-th value. The spectrum of ``z`` is the product
-of the one of ``v`` and the conjugate one of ``w``, summed over input channels. Where spectra of the
-whole array would take too much memory, samples, output channels and then the axes are divided
-(overlap-save): a block of outputs needs the inputs of the block and of the taps beyond it.
+of which a strided convolution takes every ``stride``-th value. Its taps ``m + i*period``, where
+``period = stride / gcd(stride, dilation)``, read every ``stride``-th place from ``m*dilation`` on:
+polyphase components of ``v`` and ``w`` for each ``m`` are correlated without a stride, and added
+like input channels. So the spectrum of the result is the product of the ones of ``v`` and the
+conjugate ones of ``w``, summed over components and input channels. Where spectra of the whole array
+would take too much memory, samples, output channels and then the axes are divided (overlap-save):
+a block of outputs needs the inputs of the block and of the taps beyond it.
 
 The gradient with respect to the weight is the correlation of the input with ``grad_output``, summed
-over the samples, at the places of the taps.
+over the samples, at the places of the taps. The dilation is its stride.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,7 +31,7 @@ import numpy as np
 from . import _arguments
 from ._arrays import Array, Blueprint, Convolution, WeightGradient, accumulator
 from ._geometry import ConvGeometry
-from ._padded_calls import with_batch
+from ._padded_calls import prepare_folded
 from ._placement import Placement
 from ._shape_rules import Shape
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from ._paths import Path
 
 _MOST_AXES = 3  # of cuFFT's transforms
-_FACTORS = 2, 3, 5, 7  # of lengths whose transforms are fast
+_ODD_FACTORS = 3, 5, 7  # beside 2, of lengths whose transforms are fast
 Operands: TypeAlias = "tuple[Array, Array, Array | None]"
 
 LEAST_GAIN = 1.2  # with which method="auto" takes the FFT
@@ -51,15 +54,12 @@ def complex_dtype(dtype: np.dtype) -> np.dtype:
 @lru_cache(maxsize=4096)
 def fast_length(least: int) -> int:
     """Return the smallest even number from `least` on that has no factor above 7."""
-    length = max(2, least + least % 2)
-    while True:
-        rest = length
-        for factor in _FACTORS:
-            while rest % factor == 0:
-                rest //= factor
-        if rest == 1:
-            return length
-        length += 2
+    odds = [1]
+    for factor in _ODD_FACTORS:
+        for odd in odds:  # those that are appended, too
+            if odd * factor < least:
+                odds.append(odd * factor)
+    return min(odd << max(1, (-(-least // odd) - 1).bit_length()) for odd in odds)
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,19 @@ class Axis:
     stride: int
 
     @property
+    def components(self) -> int:
+        """Polyphase components that taps read."""
+        return min(self.kernel, self.stride // math.gcd(self.stride, self.dilation))
+
+    @property
     def reach(self) -> int:
-        """Places from the first to the last tap, both included."""
-        return (self.kernel - 1) * self.dilation + 1
+        """Places of a component from the first to the last tap, both included."""
+        common = math.gcd(self.stride, self.dilation)
+        return (self.kernel - 1) // (self.stride // common) * (self.dilation // common) + 1
 
     def length(self, outputs: int) -> int:
         """Return the length of the transform for a block of so many outputs."""
-        return fast_length((outputs - 1) * self.stride + self.reach)
+        return fast_length(outputs - 1 + self.reach)
 
 
 def axes_of(geometry: ConvGeometry) -> tuple[Axis, ...]:
@@ -107,6 +113,10 @@ def axes_of(geometry: ConvGeometry) -> tuple[Axis, ...]:
             before, apart, every = pad, 1, stride
         found.append(Axis(axis.size_in, before, apart, axis.kernel, dilation, axis.size_out, every))
     return tuple(found)
+
+
+def _components(axes: Sequence[Axis]) -> int:
+    return math.prod(axis.components for axis in axes)
 
 
 def spectrum_lengths(lengths: Sequence[int], dtype: np.dtype) -> Shape:
@@ -135,8 +145,8 @@ class Tile:
     def workspace(self, geometry: ConvGeometry, axes: Sequence[Axis], dtype: np.dtype) -> int:
         """Return the bytes of three spectra, and of as much for each kind of transform."""
         one = _spectrum_bytes(self.lengths(axes), dtype)
-        weights = geometry.groups * self.rows * geometry.channels
-        inputs = geometry.groups * self.samples * geometry.channels
+        channels = geometry.groups * geometry.channels * _components(axes)
+        weights, inputs = self.rows * channels, self.samples * channels
         results = geometry.groups * self.samples * self.rows
         return one * (weights + inputs + 2 * results + sum({weights, inputs}))
 
@@ -146,9 +156,7 @@ class Tile:
             if self.samples >= self.rows:
                 return replace(self, samples=-(-self.samples // 2))
             return replace(self, rows=-(-self.rows // 2))
-        sizes = [
-            count * axis.stride / axis.reach for axis, count in zip(axes, self.outputs, strict=True)
-        ]
+        sizes = [count / axis.reach for axis, count in zip(axes, self.outputs, strict=True)]
         longest = max(range(len(sizes)), key=sizes.__getitem__)
         if sizes[longest] <= 1 or self.outputs[longest] == 1:
             return None
@@ -208,10 +216,10 @@ def work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
     blocks = math.prod(
         -(-axis.outputs // count) for axis, count in zip(axes, tile.outputs, strict=True)
     )
-    groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
-    weights, inputs = groups * rows * channels, groups * geometry.batch * channels
+    channels = geometry.groups * geometry.channels * _components(axes)
+    weights, inputs = geometry.rows * channels, geometry.batch * channels
     inputs *= row_parts * blocks
-    results = groups * geometry.batch * rows * blocks
+    results = geometry.groups * geometry.batch * geometry.rows * blocks
     read = weights * parts * blocks + inputs
     tiles = row_parts * parts * blocks
     return _work(tile.lengths(axes), dtype, weights + inputs, read, results, tiles)
@@ -221,10 +229,11 @@ def gradient_work(geometry: ConvGeometry, dtype: np.dtype) -> Work:
     """Return the work of the gradient of a convolution with respect to its weight."""
     dtype = accumulator(dtype)
     groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
-    lengths = tuple(axis.length(axis.outputs) for axis in _gradient_axes(geometry))
-    arrays = _array_bytes(geometry, dtype)
-    tiles = -(-geometry.batch // _samples_at_a_time(geometry, lengths, dtype, arrays))
-    inputs, results = groups * geometry.batch * (channels + rows), groups * rows * channels
+    axes, arrays = _gradient_axes(geometry), _array_bytes(geometry, dtype)
+    lengths = tuple(axis.length(axis.outputs) for axis in axes)
+    tiles = -(-geometry.batch // _samples_at_a_time(geometry, axes, dtype, arrays))
+    inputs = groups * geometry.batch * (channels + rows) * _components(axes)
+    results = groups * rows * channels
     read = inputs + 2 * results * (tiles - 1)
     return _work(lengths, dtype, inputs, read, results, tiles)
 
@@ -292,20 +301,9 @@ def prepare(path: Path, geometry: ConvGeometry, operands: Operands, out: Array) 
     """Return a function that convolves arrays with the layouts of these by FFT."""
     if not (geometry.transposed and geometry.padding_mode):
         return _prepare(path, geometry, operands, out)
-    # A transposed convolution whose padded result is folded back.
-    shape, dtype = geometry.padded_shape, accumulator(out.dtype)
     data, weight, bias = operands
-    inner = replace(geometry.padded, batched=True)
-    operands = with_batch(geometry, data), weight, None
-    run = _prepare(path, inner, operands, Blueprint(shape, dtype))
-    fold = path.prepare_fold(geometry.placement, bias, with_batch(geometry, out), 1)
-
-    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        wide = path.workspace(shape, dtype)
-        run(with_batch(geometry, data), weight, None, wide)
-        fold(wide, bias, with_batch(geometry, out))
-
-    return convolve
+    prepare_wide = partial(_prepare, path, geometry.padded, (data, weight, None))
+    return prepare_folded(path, geometry, prepare_wide, bias, out)
 
 
 class _Step(NamedTuple):
@@ -323,20 +321,20 @@ def _prepare(path: Path, geometry: ConvGeometry, operands: Operands, out: Array)
     tile = tile_of(geometry, dtype, data.nbytes + weight.nbytes + out.nbytes)
     lengths, frequencies = tile.lengths(axes), spectrum_lengths(tile.lengths(axes), dtype)
     scale = 1 / math.prod(lengths)
-    by_group = _in_groups(geometry, data, geometry.channels)
-    rows_of_weight = _in_rows(geometry, weight)
+    values, taps = _by_channel(geometry, data, weight)
+    channels = geometry.channels * _components(axes)
 
     def spectra(*lead: int) -> Blueprint:
         return Blueprint((*lead, *frequencies), complex_dtype(dtype))
 
     def step(row: slice, sample: slice, block: Sequence[slice]) -> _Step:
         rows, samples = row.stop - row.start, sample.stop - sample.start
-        source = by_group[sample]
+        source = values[:, :, sample]
         placement = _inputs(axes, source, lengths, block, geometry.padding_mode)
         inputs = path.prepare_spectrum(source, placement, dtype, False)
         factors = (
-            spectra(geometry.groups, rows, geometry.channels),
-            spectra(samples, geometry.groups, geometry.channels).swapaxes(0, 1).swapaxes(1, 2),
+            spectra(channels, geometry.groups, rows).swapaxes(0, 1).swapaxes(1, 2),
+            spectra(channels, geometry.groups, samples).swapaxes(0, 1),
             spectra(samples, geometry.groups, rows).swapaxes(0, 1).swapaxes(1, 2),
         )
         box = sample, slice(None), row, *block
@@ -350,27 +348,26 @@ def _prepare(path: Path, geometry: ConvGeometry, operands: Operands, out: Array)
     samples = _parts(geometry.batch, tile.samples)
     runs = []
     for row in _parts(geometry.rows, tile.rows):
-        part = rows_of_weight[:, row]
+        part = taps[:, :, row]
         weights = path.prepare_spectrum(part, _taps(axes, part, lengths), dtype, True)
         steps = [step(row, sample, block) for sample in samples for block in blocks]
         runs.append((row, weights, steps))
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        data = _in_groups(geometry, data, geometry.channels)
+        data, weight = _by_channel(geometry, data, weight)
         out = _in_groups(geometry, out, geometry.rows)
-        weight = _in_rows(geometry, weight)
         if bias is not None:
             bias = bias.reshape(geometry.groups, geometry.rows, *(1,) * geometry.rank)
         for row, spectrum_of, steps in runs:
-            weights, term = spectrum_of(weight[:, row]), None if bias is None else bias[:, row]
+            weights, term = spectrum_of(weight[:, :, row]), None if bias is None else bias[:, row]
             for sample, box, inputs_of, multiply in steps:
                 target = out[box]
-                inputs = inputs_of(data[sample])
+                inputs = inputs_of(data[:, :, sample])
                 product = path.spectra((*target.shape[:3], *lengths), dtype)
                 multiply(weights, inputs, product)
                 del inputs  # its memory is free for the transform
                 values = path.values(product, lengths, dtype)
-                path.write(values[_outputs(axes, target)], term, target)
+                path.write(values[_outputs(target)], term, target)
 
     return convolve
 
@@ -381,40 +378,48 @@ def _in_groups(geometry: ConvGeometry, array: Array, channels: int) -> Array:
     return array.reshape(geometry.batch, geometry.groups, channels, *shape)
 
 
-def _in_rows(geometry: ConvGeometry, weight: Array) -> Array:
-    """Return the weight by group, output channel, input channel and taps in ascending order."""
-    kernel = weight.shape[2:]
+def _by_channel(geometry: ConvGeometry, data: Array, weight: Array) -> tuple[Array, Array]:
+    """Return views by input channel and group: samples, and output channels with ascending taps."""
+    values = _in_groups(geometry, data, geometry.channels).swapaxes(0, 2)
+    lead, kernel = (geometry.groups, geometry.rows, geometry.channels), weight.shape[2:]
     if not geometry.transposed:
-        return weight.reshape(geometry.groups, geometry.rows, geometry.channels, *kernel)
-    weight = weight.reshape(geometry.groups, geometry.channels, geometry.rows, *kernel)
+        return values, weight.reshape(*lead, *kernel).swapaxes(0, 2).swapaxes(1, 2)
     backwards = ..., *(slice(None, None, -1),) * geometry.rank
-    return weight.swapaxes(1, 2)[backwards]
+    weight = weight.reshape(lead[0], lead[2], lead[1], *kernel)[backwards]
+    return values, weight.swapaxes(0, 1)
 
 
 def _taps(axes: Sequence[Axis], weight: Array, lengths: Shape) -> Placement:
     """Return how the weight lies in the arrays that are transformed."""
-    lead = weight.shape[:3]
-    none = (0,) * weight.ndim
-    steps = (1, 1, 1, *(axis.dilation for axis in axes))
-    return Placement(weight.shape, (*lead, *lengths), none, steps)
+    return _placement(axes, weight, [(0, axis.dilation) for axis in axes], lengths, None)
 
 
 def _inputs(
     axes: Sequence[Axis], data: Array, lengths: Shape, block: Sequence[slice], mode: str | None
 ) -> Placement:
     """Return how the inputs of a block of outputs lie in the arrays that are transformed."""
-    before = (
-        axis.before - outputs.start * axis.stride for axis, outputs in zip(axes, block, strict=True)
+    sides = zip(axes, block, strict=True)
+    places = [(axis.before - part.start * axis.stride, axis.step) for axis, part in sides]
+    return _placement(axes, data, places, lengths, mode)
+
+
+def _placement(
+    axes: Sequence[Axis], array: Array, places: Sequence[Shape], lengths: Shape, mode: str | None
+) -> Placement:
+    """Return how an array lies, with the place of the first element and the step of each axis."""
+    described = (
+        (*place, axis.stride, axis.components, axis.dilation)
+        for axis, place in zip(axes, places, strict=True)
     )
-    steps = (1, 1, 1, *(axis.step for axis in axes))
-    return Placement(data.shape, (*data.shape[:3], *lengths), (0, 0, 0, *before), steps, mode)
+    columns = zip(*[(0, 1, 1, 1, 1)] * 3, *described, strict=True)
+    before, steps, strides, components, shifts = columns
+    padded = *array.shape[:3], *lengths
+    return Placement(array.shape, padded, before, steps, strides, components, shifts, mode)
 
 
-def _outputs(axes: Sequence[Axis], out: Array) -> tuple[Any, ...]:
+def _outputs(out: Array) -> tuple[Any, ...]:
     """Return the places of a block's outputs in a result."""
-    sizes = zip(axes, out.shape[3:], strict=True)
-    slices = (slice(0, (count - 1) * axis.stride + 1, axis.stride) for axis, count in sizes)
-    return (..., *slices)
+    return (..., *(slice(count) for count in out.shape[3:]))
 
 
 # Gradients with respect to the weight ----------------------------------------------------------
@@ -428,7 +433,7 @@ def prepare_weight_gradient(
     groups, channels, rows = geometry.groups, geometry.channels, geometry.rows
     lengths = tuple(axis.length(axis.outputs) for axis in axes)
     nbytes = data.nbytes + grad_output.nbytes + out.nbytes
-    most = _samples_at_a_time(geometry, lengths, dtype, nbytes)
+    most = _samples_at_a_time(geometry, axes, dtype, nbytes)
     frequencies, kind = spectrum_lengths(lengths, dtype), complex_dtype(dtype)
     first = [slice(0, 1)] * geometry.rank
     values = _in_groups(geometry, data, channels)
@@ -437,9 +442,10 @@ def prepare_weight_gradient(
     for sample in _parts(geometry.batch, most):
         source, grad = values[sample], grads[sample]
         placement = _inputs(axes, source, lengths, first, geometry.padding_mode)
+        terms = len(source) * _components(axes)
         factors = (
-            Blueprint((*grad.shape[:3], *frequencies), kind).swapaxes(0, 1).swapaxes(1, 2),
-            Blueprint((*source.shape[:3], *frequencies), kind).swapaxes(0, 1),
+            Blueprint((terms, groups, rows, *frequencies), kind).swapaxes(0, 1).swapaxes(1, 2),
+            Blueprint((terms, groups, channels, *frequencies), kind).swapaxes(0, 1),
             Blueprint((groups, rows, channels, *frequencies), kind),
         )
         scale, adds = 1 / math.prod(lengths), sample.start > 0
@@ -460,7 +466,7 @@ def prepare_weight_gradient(
         for sample, spectrum_of, spectrum_of_grad, multiply in steps:
             multiply(spectrum_of_grad(grads[sample]), spectrum_of(values[sample]), product)
         result = path.values(product, lengths, dtype)
-        path.write(result[_outputs(axes, target)], None, target)
+        path.write(result[_outputs(target)], None, target)
 
     return gradient
 
@@ -479,9 +485,11 @@ def _gradient_axes(geometry: ConvGeometry) -> list[Axis]:
     ]
 
 
-def _samples_at_a_time(geometry: ConvGeometry, lengths: Shape, dtype: np.dtype, arrays: int) -> int:
-    one = _spectrum_bytes(lengths, dtype)
+def _samples_at_a_time(
+    geometry: ConvGeometry, axes: Sequence[Axis], dtype: np.dtype, arrays: int
+) -> int:
+    one = _spectrum_bytes([axis.length(axis.outputs) for axis in axes], dtype)
     results = 2 * geometry.rows * geometry.channels
-    each = 2 * (geometry.rows + geometry.channels)
+    each = 2 * (geometry.rows + geometry.channels) * _components(axes)
     most = (2 * arrays + _SPARE_BYTES) // (one * geometry.groups) - results
     return min(max(most // each, 1), geometry.batch)

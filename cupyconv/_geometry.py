@@ -98,12 +98,15 @@ class ConvGeometry:
     @property
     def placement(self) -> Placement:
         """How that array lies in the padded one."""
-        lead, none = self.padded_shape[:2], (0, 0)
+        lead, none, ones = self.padded_shape[:2], (0, 0), (1,) * (2 + self.rank)
         return Placement(
             sizes=(*lead, *self.bordered_sizes),
             padded=self.padded_shape,
             before=(*none, *self.pads_before),
-            steps=(1,) * (2 + self.rank),
+            steps=ones,
+            strides=ones,
+            components=ones,
+            shifts=ones,
             mode=self.padding_mode,
         )
 

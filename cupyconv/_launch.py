@@ -119,10 +119,12 @@ class KernelPath:
         A larger array is transformed in its own memory, where lines of real numbers have room for
         the last frequency.
         """
-        device, shape = self.device, placement.padded
+        device, (first, *others) = self.device, placement.padded
+        shape = math.prod(placement.components) * first, *others
         conjugate &= dtype.kind == "c"
         source = Blueprint(array.shape, dtype) if conjugate or array.dtype != dtype else array
-        lines = Blueprint((*shape[:3], *spectrum_lengths(shape[3:], dtype)), complex_dtype(dtype))
+        frequencies = spectrum_lengths(shape[3:], dtype)
+        lines = Blueprint((*placement.padded[:3], *frequencies), complex_dtype(dtype))
         placement = replace(placement, padded=lines.view(dtype).shape)
         place = borders.bind_pad(placement, source, device)
 

@@ -141,7 +141,7 @@ def _inside(size: int, padded: int, before: int, step: int) -> tuple[slice, slic
     return slice(first, end), slice(start, start + (end - first) * step, step)
 
 
-def _pad(placement: Placement, data: np.ndarray, wide: np.ndarray) -> None:
+def _place(placement: Placement, data: np.ndarray, wide: np.ndarray) -> None:
     if placement.mode is None:
         wide[...] = 0
         axes = placement.sizes, placement.padded, placement.before, placement.steps
@@ -152,6 +152,17 @@ def _pad(placement: Placement, data: np.ndarray, wide: np.ndarray) -> None:
         steps = [one.first + one.step * np.arange(one.stop - one.start) for one in found]
         data = np.take(data, np.concatenate(steps), axis)
     wide[...] = data
+
+
+def _pad(placement: Placement, data: np.ndarray, wide: np.ndarray) -> None:
+    if placement.whole == placement.padded:
+        return _place(placement, data, wide)
+    whole = np.empty(placement.whole, data.dtype)
+    _place(replace(placement, padded=whole.shape), data, whole)
+    shape = *placement.components, *placement.padded
+    steps = (*placement.shifts, *placement.strides)
+    strides = tuple(step * stride for step, stride in zip(steps, 2 * whole.strides, strict=True))
+    wide.reshape(shape)[...] = as_strided(whole, shape, strides)
 
 
 @quiet
@@ -285,10 +296,12 @@ class NumpyPath:
         self, array: np.ndarray, placement: Placement, dtype: np.dtype, conjugate: bool
     ) -> Callable[[np.ndarray], np.ndarray]:
         """Return a function that gives the spectra of arrays, or of conjugates, in larger ones."""
+        first, *others = placement.padded
+        shape = math.prod(placement.components) * first, *others
 
         def spectrum(array: np.ndarray) -> np.ndarray:
             array = self.cast(array, dtype)
-            wide = np.empty(placement.padded, dtype)
+            wide = np.empty(shape, dtype)
             _pad(placement, array.conj() if conjugate else array, wide)
             return _numpy_fft.forward(wide, wide.ndim - 3, dtype)
 

@@ -87,20 +87,38 @@ def _prepare_folded(
 ) -> Convolution:
     """Return the transposed convolution whose padded result is folded back.
 
-    The padded result has the dtype of partial sums, because a sum is rounded once. Products of
-    16-bit floats are exact in TF32.
+    Products of 16-bit floats are exact in TF32.
     """
     data, weight, bias = operands
+    precision = precision if partial_dtype(out.dtype) == out.dtype else "tf32"
+
+    def prepare_wide(wide: Array) -> Convolution:
+        return path.prepare(geometry.padded, data, weight, None, wide, precision, times)
+
+    return prepare_folded(path, geometry, prepare_wide, bias, out, times)
+
+
+def prepare_folded(
+    path: Path,
+    geometry: ConvGeometry,
+    prepare_wide: Callable[[Array], Convolution],
+    bias: Array | None,
+    out: Array,
+    times: int = 1,
+) -> Convolution:
+    """Return a function that folds the padded result of another one, and adds the bias.
+
+    `prepare_wide` returns that one for the layout of the padded result, which has the dtype of
+    partial sums, because a sum is rounded once.
+    """
     shape, dtype = geometry.padded_shape, partial_dtype(out.dtype)
-    wide = Blueprint(shape, dtype)
-    precision = precision if dtype == out.dtype else "tf32"
-    run = path.prepare(geometry.padded, data, weight, None, wide, precision, times)
-    fold = path.prepare_fold(geometry.placement, bias, out, times)
+    run = prepare_wide(Blueprint(shape, dtype))
+    fold = path.prepare_fold(geometry.placement, bias, with_batch(geometry, out), times)
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
         wide = path.workspace(shape, dtype)
         run(data, weight, None, wide)
-        fold(wide, bias, out)
+        fold(wide, bias, with_batch(geometry, out))
 
     return convolve
 

@@ -69,7 +69,8 @@ class Path(Protocol):
     ) -> Callable[[Array], Array]:
         """Return a function that gives the spectra of arrays, or of conjugates, in larger ones.
 
-        The first three axes are not transformed. Real arrays have half of a spectrum.
+        The first three axes are not transformed, and polyphase components follow each other on
+        the first one. Real arrays have half of a spectrum.
         """
 
     def spectra(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:

@@ -4,7 +4,11 @@
 //     fold    array[n, c, i] = bias[c] + sum over all j with i(j) = i of wide[n, c, j]
 //
 // where i(j) is the element that a border mode shows at position j of a padded axis (border_modes.cuh); each axis has
-// pads of its own. Without a mode, `pad` puts elements `step` apart and zeros everywhere else. A sum runs over z, y and x in ascending order, and is rounded once.
+// pads of its own. Without a mode, `pad` puts elements `step` apart and zeros everywhere else. A sum runs over z, y and
+// x in ascending order, and is rounded once.
+//
+// `components` does as `pad` and writes polyphase components, one contiguous array after the other: position j of
+// component m of an axis is position j * wide_step + m * shift of the padded axis. Components are counted in C order.
 //
 //               before                        after
 //     wide    | 2   1 | 0   1   2   3   4   | 3   2 |      reflect
@@ -15,7 +19,7 @@
 // the pad does: a convolution does not read on. The other array has any strides.
 //
 // Macros (set by cupyconv/_kernels/borders.py):
-//     ELEMENT   type of the array's elements (scalar.cuh); for `pad` any type of their size
+//     ELEMENT   type of the array's elements (scalar.cuh); for `pad` and `components` any type of their size
 //
 // Launch: THREADS threads, any number of blocks. `lanes` neighbouring threads share a task: ROWS lines of COLUMNS times
 // as many elements of the result; tasks are taken in turn.
@@ -39,8 +43,11 @@ struct Arguments {
     int64 axes, tasks, lanes;
     int64 far;  // 1 if a position may exceed 32 bits
     int64 size[MAX_AXES], wide_size[MAX_AXES], before[MAX_AXES], step[MAX_AXES];
+    int64 elements;  // of a component
+    int64 wide_step[MAX_AXES], components[MAX_AXES], shift[MAX_AXES];
     int64 stride[MAX_AXES], wide_stride[MAX_AXES];  // in elements
-    // Of the result: tasks along an axis, which are positions but on y and x, and their long reciprocals.
+    // Of the result: tasks along an axis, which are positions but on y and x, and their long reciprocals. The
+    // components have a number of parts after the last axis.
     int64 parts[MAX_AXES], reciprocal[MAX_AXES];
 };
 
@@ -62,36 +69,51 @@ struct Tasks {
     }
 };
 
-// The element at a position of the padded array. Positions are of the type Int.
-template <typename Int>
-__device__ inline Int element_at(const Arguments& p, int axis, Int position) {
-    return placed_index(Int(position - Int(p.before[axis])), Int(p.size[axis]), Int(p.step[axis]), p.mode);
+// Takes an axis, the last one first, off the number of a polyphase component; returns the place of position 0 on the
+// padded axis. Places are of the type Int.
+template <typename Int, bool COMPONENTS>
+__device__ inline Int take_place(int64& component, const Arguments& p, int axis) {
+    if (!COMPONENTS || p.components[axis] == 1) return 0;
+    const int64 next = component / p.components[axis], own = component - next * p.components[axis];
+    component = next;
+    return Int(own * p.shift[axis]);
 }
 
-template <typename Int>
+// The element at a position, where position 0 is at `place`.
+template <typename Int, bool COMPONENTS>
+__device__ inline Int element_at(const Arguments& p, int axis, Int place, Int position) {
+    place += COMPONENTS ? position * Int(p.wide_step[axis]) : position;
+    return placed_index(Int(place - Int(p.before[axis])), Int(p.size[axis]), Int(p.step[axis]), p.mode);
+}
+
+template <typename Int, bool COMPONENTS>
 __device__ inline void pad_array(const Arguments& p) {
     const int x_axis = int(p.axes) - 1, y_axis = x_axis - 1;
     const Int width = Int(p.wide_size[x_axis]), height = Int(p.wide_size[y_axis]), apart = Int(p.lanes);
     const Tasks tasks(p);
     for (int64 task = tasks.first; task < p.tasks; task += tasks.step) {
-        int64 rest = task;
+        int64 rest = task, component = COMPONENTS ? take_part(rest, p, x_axis + 1) : 0;
         const Int first_x = Int(take_part(rest, p, x_axis)) * COLUMNS * apart + Int(tasks.lane);
         const Int first_y = Int(take_part(rest, p, y_axis)) * ROWS;
-        Element* const to = (Element*)p.wide + (rest * height + first_y) * width;
+        Element* const to = (Element*)p.wide + component * p.elements + (rest * height + first_y) * width;
+        const Int place_x = take_place<Int, COMPONENTS>(component, p, x_axis);
+        const Int place_y = take_place<Int, COMPONENTS>(component, p, y_axis);
         const Element* from = (const Element*)p.array;
         bool present = true;
         for (int a = y_axis - 1; a >= 0; --a) {
-            const Int index = element_at(p, a, Int(take_part(rest, p, a)));
+            const Int place = take_place<Int, COMPONENTS>(component, p, a);
+            const Int index = element_at<Int, COMPONENTS>(p, a, place, Int(take_part(rest, p, a)));
             present &= index >= 0;
             from += index * p.stride[a];
         }
         for (Int x = first_x; x < width && x - first_x < COLUMNS * apart; x += apart) {
-            const Int column = element_at(p, x_axis, x);
+            const Int column = element_at<Int, COMPONENTS>(p, x_axis, place_x, x);
             Element values[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
                 values[r] = Element();
-                const Int line = present && column >= 0 && first_y + r < height ? element_at(p, y_axis, first_y + r) : -1;
+                const bool inside = present && column >= 0 && first_y + r < height;
+                const Int line = inside ? element_at<Int, COMPONENTS>(p, y_axis, place_y, first_y + r) : -1;
                 if (line >= 0) values[r] = from[line * p.stride[y_axis] + column * p.stride[x_axis]];
             }
 #pragma unroll
@@ -103,9 +125,16 @@ __device__ inline void pad_array(const Arguments& p) {
 
 extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant__ Arguments p) {
     if (p.far)
-        pad_array<int64>(p);
+        pad_array<int64, false>(p);
     else
-        pad_array<int>(p);
+        pad_array<int, false>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) components(const __grid_constant__ Arguments p) {
+    if (p.far)
+        pad_array<int64, true>(p);
+    else
+        pad_array<int, true>(p);
 }
 
 // The places on all axes but y and x whose planes an element gathers, in row-major order.

@@ -3,8 +3,9 @@
 //     out[g, i, j, f] = scale * sum over k of conj(a[g, i, k, f]) * b[g, k, j, f]
 //
 // For a convolution a has weights, b samples, and k runs over input channels; for the gradient with respect to a
-// weight a has gradients of the output, and k runs over samples. The spectra stay as the transforms left them: the
-// frequencies f are neighbours, and the other axes have any strides.
+// weight a has gradients of the output, and k runs over samples. Each polyphase component of a strided convolution has
+// values of k of its own. The spectra stay as the transforms left them: the frequencies f are neighbours, and the other
+// axes have any strides.
 //
 //     thread f:      b[k, j ... j + TILE - 1]
 //                    |

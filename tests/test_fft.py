@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy import signal
 
@@ -18,9 +18,10 @@ from cupyconv import _fft
 from cupyconv._kernels import choice
 from gradients import KINDS, Gradient, gradient, gradients
 from norm_bounds import AnyCase, C, check_by_fft, products_of_norms
-from planning import HOPPER, Steering, conv_geometries
+from planning import HOPPER, Steering, conv, conv_geometries
 from reference import Array, Shape
 from strategies import (
+    BORDERS,
     COMPLEX,
     DTYPES,
     FLOATS,
@@ -83,6 +84,56 @@ def test_out(backend: NumpyBackend, case: AnyCase, layout: str, seed: int) -> No
     base = backend.to_numpy(out.base if out.base is not None else out)
     if base.dtype == case.dtype:
         assert np.isnan(base.astype(np.complex128)).all()
+
+
+@st.composite
+def strided(draw: st.DrawFn) -> AnyCase:
+    """Strides and dilations with a common factor or without one; few taps or many on each axis."""
+    rank = draw(st.integers(1, 2))
+    axes = [[draw(st.integers(1, most)) for most in (7, 6, 6, 9)] for _ in range(rank)]
+    kernel, stride, dilation, _ = zip(*axes, strict=True)
+    before = tuple(draw(st.integers(0, 5)) for _ in range(rank))
+    sizes = tuple(
+        max((n - 1) * s + (k - 1) * d + 1 - pad + draw(st.integers(0, s - 1)), pad + 1)
+        for k, s, d, n, pad in zip(*zip(*axes, strict=True), before, strict=True)
+    )
+    options: dict[str, Any] = {
+        "stride": stride,
+        "dilation": dilation,
+        "padding": tuple((pad, 0) for pad in before),
+        "groups": 2,
+        **draw(BORDERS),
+    }
+    shapes = (2, 4, *sizes), (2, 2, *kernel)
+    dtype, seed = draw(st.sampled_from(FLOATS + COMPLEX)), draw(st.integers(0, 2**32 - 1))
+    if draw(st.booleans()):
+        return gradient("weight", *shapes, dtype, seed=seed, **options)
+    return convolution("conv", *shapes, dtype, bias=True, seed=seed, **options)
+
+
+def of_line(taps: int, stride: int, dilation: int, **options: Any) -> dict[str, AnyCase]:
+    shapes = (2, 3, 60), (4, 3, taps)
+    options |= {"stride": stride, "dilation": dilation, "padding": 3}
+    return {
+        "conv": convolution("conv1d", *shapes, **options),
+        "gradient": gradient("weight", *shapes, **options),
+    }
+
+
+@every_backend
+@given(case=strided())
+@example(case=of_line(7, 2, 1)["conv"])
+@example(case=of_line(7, 3, 2)["conv"])  # coprime
+@example(case=of_line(7, 4, 6)["conv"])  # a common factor, and a longer period
+@example(case=of_line(7, 3, 3)["conv"])  # one component
+@example(case=of_line(3, 5, 1)["conv"])  # fewer taps than components
+@example(case=of_line(1, 4, 1)["conv"])
+@example(case=of_line(7, 3, 2, padding_mode="reflect")["conv"])
+@example(case=of_line(7, 2, 3)["gradient"])
+@example(case=of_line(7, 6, 4, padding_mode="wrap")["gradient"])
+def test_polyphase(backend: NumpyBackend, case: AnyCase) -> None:
+    """Components that taps read, and no other ones, are input channels of transforms."""
+    check(case, backend.compute(by_fft(case)))
 
 
 # Two groups, so that a bound per group can be told from a bound of the whole sample.
@@ -150,6 +201,15 @@ def test_scipy(dtype: np.dtype[Any], shapes: tuple[Shape, Shape]) -> None:
 
 # Tiles and memory ----------------------------------------------------------------------------
 
+
+@given(least=st.one_of(st.integers(1, 5000), st.integers(1, 2**26)))
+def test_fast_lengths(least: int) -> None:
+    """Even numbers of no factor above 7, and none that is smaller."""
+    found = _fft.fast_length(least)
+    suitable = [n for n in range(max(least, 2), found + 1) if 210**26 % n == 0 and n % 2 == 0]
+    assert suitable == [found]
+
+
 DIVIDED: dict[str, AnyCase] = {
     "samples and rows": convolution(
         "conv2d", (5, 4, 9, 8), (6, 2, 3, 2), bias=True, padding=1, groups=2
@@ -157,9 +217,15 @@ DIVIDED: dict[str, AnyCase] = {
     "a long line": convolution(
         "conv1d", (2, 3, 400), (4, 3, 7), bias=True, stride=2, padding=(9,), dilation=2
     ),
+    "polyphase components": convolution(
+        "conv2d", (3, 4, 41, 53), (6, 2, 3, 5), stride=(3, 2), dilation=(2, 2), groups=2
+    ),
     "both axes": convolution("conv2d", (2, 2, 40, 50), (3, 2, 3, 5), padding=2),
     "borders": convolution(
         "conv2d", (2, 2, 40, 50), (3, 2, 5, 3), padding=(9, 70), padding_mode="reflect"
+    ),
+    "edges": convolution(
+        "conv2d", (2, 2, 40, 50), (3, 2, 5, 3), padding=(9, 70), padding_mode="edge"
     ),
     "a transposed line": convolution(
         "conv_transpose1d", (2, 3, 100), (3, 4, 7), bias=True, stride=3, padding=2
@@ -172,6 +238,7 @@ DIVIDED: dict[str, AnyCase] = {
     ),
     "gradient of an input": gradient("input", (4, 2, 20, 25), (3, 2, 3, 5), padding=1),
     "gradient of a weight": gradient("weight", (5, 2, 20, 25), (3, 2, 3, 5), padding=1),
+    "gradient of a dilated weight": gradient("weight", (5, 2, 20, 25), (3, 2, 3, 5), dilation=2),
 }
 
 
@@ -194,7 +261,7 @@ def test_tiles(
     steer.replace(_fft, _SPARE_BYTES=-(2**30), _parts=noted)
     result = backend.compute(by_fft(case))
     assert any(most < count for count, most in asked)
-    if kind in ("a long line", "a transposed line", "both axes", "borders"):
+    if kind in ("a long line", "a transposed line", "both axes", "borders", "edges"):
         assert any(1 < most < count for count, most in asked), "blocks of outputs"
     check(case, result)
 
@@ -217,6 +284,30 @@ def test_memory(geometry: Any, dtype: np.dtype[Any], arrays: int) -> None:
     fits = whole.workspace(geometry, axes, work) <= 2 * arrays + 2**28
     if fits and math.prod(whole.lengths(axes)) < 2**31:
         assert tile == whole
+
+
+@given(
+    geometry=conv_geometries(),
+    dtype=st.sampled_from(FLOATS + COMPLEX),
+    arrays=st.integers(0, 2**34),
+)
+@example(conv((1000, 8, 9000), (8, 8, 3), dilation=2), np.dtype(np.float32), 0)
+def test_memory_of_weight_gradients(geometry: Any, dtype: np.dtype[Any], arrays: int) -> None:
+    """The same, for spectra of as many samples as fit."""
+    assume(_fft.suits(geometry, dtype) and not geometry.transposed)
+    axes, work = _fft._gradient_axes(geometry), _fft.accumulator(dtype)
+    samples = _fft._samples_at_a_time(geometry, axes, work, arrays)
+    needed = bytes_of_gradient(geometry, axes, work, samples)
+    assert needed <= 2 * arrays + 2**28 or samples == 1
+    assert 1 <= samples <= geometry.batch
+
+
+def bytes_of_gradient(geometry: Any, axes: Any, dtype: np.dtype[Any], samples: int) -> int:
+    """Bytes of the spectra of both operands and of the result, and of as much for transforms."""
+    inputs = samples * (geometry.rows + geometry.channels)
+    inputs *= math.prod(axis.components for axis in axes)
+    one = _fft._spectrum_bytes([axis.length(axis.outputs) for axis in axes], dtype)
+    return 2 * one * geometry.groups * (inputs + geometry.rows * geometry.channels)
 
 
 class Accountant(EmulatorBackend):
@@ -249,12 +340,9 @@ def test_workspaces_are_what_tiles_say(kind: str, monkeypatch: pytest.MonkeyPatc
         planned.append(tile.workspace(geometry, _fft.axes_of(geometry), _fft.accumulator(dtype)))
         return tile
 
-    def noted_samples(geometry: Any, lengths: Shape, dtype: np.dtype[Any], arrays: int) -> int:
-        samples = most_samples(geometry, lengths, dtype, arrays)
-        results = 2 * geometry.rows * geometry.channels
-        each = 2 * samples * (geometry.rows + geometry.channels)
-        one = _fft._spectrum_bytes(lengths, dtype)
-        planned.append(one * geometry.groups * (results + each))
+    def noted_samples(geometry: Any, axes: Any, dtype: np.dtype[Any], arrays: int) -> int:
+        samples = most_samples(geometry, axes, dtype, arrays)
+        planned.append(bytes_of_gradient(geometry, axes, dtype, samples))
         return samples
 
     monkeypatch.setattr(_fft, "tile_of", noted)

@@ -24,7 +24,7 @@ THREADS = 256
 ROWS, COLUMNS = 8, 8  # lines of a task, and elements of each of its threads along a line
 _LANES = 32  # threads that share a line at the most
 
-# What `pad` moves for elements of a size; complex numbers may lie at addresses of their parts.
+# What copies move for elements of a size; complex numbers may lie at addresses of their parts.
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
@@ -36,13 +36,16 @@ def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that calls can ask for on a target."""
     for name in (*_BITS.values(), "complex64", "complex128"):
         yield _instance("pad", name)
+    for name in ("uint32", "uint64", "complex64", "complex128"):  # that are transformed
+        yield _instance("components", name)
     for name in ELEMENTS:
         yield _instance("fold", name)
 
 
 def _pad_launch(placement: Placement, dtype: np.dtype) -> Launch:
     name = dtype.name if dtype.kind == "c" else _BITS[dtype.itemsize]
-    return _launch(_instance("pad", name), placement.padded)
+    function = "pad" if placement.whole == placement.padded else "components"
+    return _launch(_instance(function, name), placement.padded, math.prod(placement.components))
 
 
 def _lanes(width: int) -> int:
@@ -56,22 +59,22 @@ def _parts(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*others, -(-height // ROWS), -(-width // (COLUMNS * _lanes(width))))
 
 
-def _launch(instance: Instance, result: tuple[int, ...]) -> Launch:
-    blocks = -(-math.prod(_parts(result)) * _lanes(result[-1]) // THREADS)
+def _launch(instance: Instance, result: tuple[int, ...], count: int = 1) -> Launch:
+    blocks = -(-count * math.prod(_parts(result)) * _lanes(result[-1]) // THREADS)
     return Launch(instance, min(blocks, MAX_GRID), THREADS)
 
 
 def _reach(placement: Placement) -> int:
     """Return a bound of the positions that a kernel computes on an axis."""
-    axes = zip(placement.sizes, placement.padded, placement.before, placement.steps, strict=True)
-    return max(2 * (size * step + padded + abs(before)) for size, padded, before, step in axes)
+    axes = zip(placement.sizes, placement.whole, placement.before, placement.steps, strict=True)
+    return max(2 * (size * step + whole + abs(before)) for size, whole, before, step in axes)
 
 
 def _template(
     placement: Placement, array: Array, bias: Array | None, result: tuple[int, ...]
 ) -> Template:
     """Return the arguments for an array; a call puts in both addresses and that of the bias."""
-    parts = _parts(result)
+    parts = *_parts(result), math.prod(placement.components)
     members: Members = {
         "array": CALL,
         "wide": CALL,
@@ -85,6 +88,10 @@ def _template(
         "wide_size": zero_padded(placement.padded, MAX_AXES),
         "before": zero_padded(placement.before, MAX_AXES),
         "step": zero_padded(placement.steps, MAX_AXES),
+        "elements": math.prod(placement.padded),
+        "wide_step": zero_padded(placement.strides, MAX_AXES),
+        "components": zero_padded(placement.components, MAX_AXES),
+        "shift": zero_padded(placement.shifts, MAX_AXES),
         "stride": zero_padded(strides_of(array), MAX_AXES),
         "wide_stride": zero_padded(c_strides(placement.padded), MAX_AXES),
         "parts": zero_padded(parts, MAX_AXES),

@@ -159,7 +159,8 @@ def choose(geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: P
 
     With a padding mode, all kernels but the depthwise one get a padded copy of the input.
     """
-    kernel = "direct" if _is_empty(geometry) else forced_kernel()
+    # Other kernels divide by the sizes of the input, or load from where it would lie.
+    kernel = "direct" if geometry.is_empty else forced_kernel()
     return _choose(
         Question(geometry, dtype, precision, processor, forced=kernel is not None), kernel
     )
@@ -285,14 +286,6 @@ def _with_times(
     return {name: text for name in _PLANS if (text := (refused | slower).get(name))}
 
 
-def _is_empty(geometry: ConvGeometry) -> bool:
-    """Return whether the samples of the input have no elements, so that outputs are the bias.
-
-    Other kernels than the direct one divide by its sizes, or load from where it would lie.
-    """
-    return 0 in (geometry.channels, *(axis.size_in for axis in geometry.axes))
-
-
 # FFT -------------------------------------------------------------------------------------------
 
 
@@ -378,7 +371,7 @@ def _plan_fused(
         return not_multiplied(dtype)
     if kernel not in (None, "portable", "hopper"):
         return f"the {kernel} kernel does not pool"
-    if _is_empty(convolution):
+    if convolution.is_empty:
         return "its input has no elements"
     if kernel is None:
         taker = _choose(question, None).kernel
@@ -419,7 +412,7 @@ def refuse_parts(geometry: ConvGeometry, dtype: np.dtype, processor: Processor) 
     """
     if dtype.name != "complex64":
         return f"Tensor Cores do not multiply the parts of {dtype}"
-    if _is_empty(geometry):
+    if geometry.is_empty:
         return "its input has no elements"
     typical = _typical(Question(geometry, dtype, "float32", processor))
     return _refuse_parts(typical, forced_kernel())

@@ -25,12 +25,15 @@ from cupyconv._borders import segments
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import borders, depthwise_tiles, members
 from cupyconv._kernels.launches import Instance
+from cupyconv._placement import Placement
 from gradients import gradient
 from planning import Steering, constant, conv, conv_transpose
 from reference import Array, Axis, Shape
 from running import Recorder, dtype_of, instances_of, on_the_emulator
 from strategies import (
+    COMPLEX,
     DTYPES,
+    FLOATS,
     LAYOUTS,
     PADDING_MODES,
     Case,
@@ -66,14 +69,16 @@ def test_modes_are_those_of_the_kernels() -> None:
 @given(
     size=st.integers(1, 9),
     ends=st.tuples(st.integers(0, 40), st.integers(0, 40)),
-    left_out=st.integers(0, 60),
+    left_out=st.tuples(st.integers(0, 60), st.integers(0, 60)),
     mode=st.sampled_from(PADDING_MODES),
 )
-def test_segments(size: int, ends: tuple[int, int], left_out: int, mode: str) -> None:
+def test_segments(size: int, ends: tuple[int, int], left_out: tuple[int, int], mode: str) -> None:
     """They show what numpy.pad shows, as far as the padded axis is taken."""
     shown = np.pad(np.arange(size), ends, mode)  # type: ignore[call-overload]
-    shown = shown[: max(1, len(shown) - left_out)]
-    found = segments(size, ends[0], len(shown), mode)
+    shown = shown[: max(1, len(shown) - left_out[1])]
+    start = min(left_out[0], len(shown) - 1)
+    shown = shown[start:]
+    found = segments(size, ends[0] - start, len(shown), mode)
     assert [one.start for one in found[1:]] == [one.stop for one in found[:-1]]
     elements = [one.first + one.step * np.arange(one.stop - one.start) for one in found]
     np.testing.assert_array_equal(np.concatenate(elements), shown)
@@ -178,6 +183,66 @@ def test_pad(
     check_pad(backend, geometry, axes, lay_out(rng, data, layout))
 
 
+@st.composite
+def placements(draw: st.DrawFn) -> Placement:
+    """Components of up to three axes, whose elements lie apart if there is no mode."""
+    rank, mode = draw(st.integers(1, 3)), draw(st.sampled_from([None, *PADDING_MODES]))
+    columns = [
+        (
+            draw(st.integers(1, 9)),
+            draw(st.integers(1, 40 if axis == rank - 1 else 11)),
+            draw(st.integers(-5, 9)),
+            1 if mode else draw(st.integers(1, 3)),
+            draw(st.integers(1, 4)),
+            draw(st.integers(1, 3)),
+            draw(st.integers(1, 4)),
+        )
+        for axis in range(rank)
+    ]
+    lead = [(size, size, 0, 1, 1, 1, 1) for size in (draw(st.integers(1, 3)), 2)]
+    return Placement(*zip(*lead, *columns, strict=True), mode=mode)  # type: ignore[misc, arg-type]
+
+
+@every_backend
+@given(
+    placement=placements(),
+    dtype=st.sampled_from(FLOATS + COMPLEX).filter(lambda dtype: dtype.itemsize >= 4),
+)
+def test_polyphase_components(
+    backend: NumpyBackend, placement: Placement, dtype: np.dtype[Any]
+) -> None:
+    """Of each axis, the elements that lie at the places of all positions of all components."""
+    check_components(backend, placement, values(np.random.default_rng(0), placement.sizes, dtype))
+
+
+def check_components(backend: NumpyBackend, placement: Placement, data: Array) -> None:
+    """The components of a placed array, element by element."""
+    axes = zip(
+        *(placement.sizes, placement.padded, placement.before, placement.steps),
+        *(placement.strides, placement.components, placement.shifts),
+        strict=True,
+    )
+    shown = []  # by component and position; a zero follows the elements
+    for size, padded, before, step, stride, count, shift in axes:
+        place = shift * np.arange(count)[:, None] + stride * np.arange(padded) - before
+        if placement.mode:
+            periods = np.pad(np.arange(size), 300, placement.mode)  # type: ignore[call-overload]
+            shown.append(periods[place + 300])
+        else:
+            there = (place >= 0) & (place < size * step) & (place % step == 0)
+            shown.append(np.where(there, place // step, size))
+    elements = np.pad(data, [(0, 1)] * data.ndim)
+    expected = [
+        elements[np.ix_(*(axis[m] for axis, m in zip(shown, component, strict=True)))]
+        for component in np.ndindex(*placement.components)
+    ]
+    first, *others = placement.padded
+    wide = backend.poisoned((len(expected) * first, *others), data.dtype)
+    x = backend.asarray(data)
+    path_of(backend, x).prepare_pad(placement, x, 1)(x, wide)
+    assert_same_bits(backend.to_numpy(wide), np.concatenate(expected))
+
+
 @every_backend
 @given(
     drawn=bordered(transposed=True),
@@ -237,7 +302,11 @@ def test_borders_instance(instance: Instance, mode: str) -> None:
         options = {"padding": padding, "padding_mode": mode}
         axes = reference.conv_axes(sizes, (1, 1), 1, padding)
         backend = Recorder()
-        if instance.function == "pad":
+        if instance.function == "components":
+            columns = ((2, 2, 0, 1, 1, 1, 1), (9, 30, 1, 1, 2, 3, 1), (70, 90, 5, 1, 3, 2, 2))
+            placement = Placement(*zip(*columns, strict=True), mode=mode)  # type: ignore[misc, arg-type]
+            check_components(backend, placement, values(rng, placement.sizes, dtype))
+        elif instance.function == "pad":
             geometry = conv((2, 5, *sizes), (1, 5, 1, 1), **options)
             check_pad(backend, geometry, axes, values(rng, (2, 5, *sizes), dtype))
         else:

@@ -48,6 +48,14 @@ MUTANTS = {
         "index < size && index * step == position ? index", "index < size ? index",
         case="apart, by FFT",
     ),
+    "the first component of an axis for all": Mutant(
+        "return Int(own * p.shift[axis]);", "return 0;",
+        case="components, by FFT",
+    ),
+    "all places of a component": Mutant(
+        "COMPONENTS ? position * Int(p.wide_step[axis]) : position", "position",
+        case="placed, by FFT",
+    ),
     "elements beyond the last one": Mutant(
         "return position < size ? position : -1;", "return position;", case="placed, by FFT",
     ),
@@ -101,6 +109,24 @@ CASES |= {
 CASES |= {
     "placed, by FFT": convolution(
         "conv2d", (2, 2, 5, 6), (2, 2, 3, 2), padding=((2, 1), (0, 3)), stride=(2, 1), method="fft"
+    ),
+    "components, by FFT": convolution(
+        "conv3d",
+        (2, 2, 7, 9, 8),
+        (2, 2, 3, 4, 3),
+        stride=(2, 3, 4),
+        dilation=(1, 2, 3),
+        padding=(1, 0, 2),
+        method="fft",
+    ),
+    "components with borders, by FFT": convolution(
+        "conv2d",
+        (2, 2, 4, 5),
+        (2, 2, 3, 4),
+        stride=(2, 3),
+        padding=7,
+        padding_mode="reflect",
+        method="fft",
     ),
     "apart, by FFT": convolution(
         "conv_transpose3d", (1, 2, 2, 3, 4), (2, 1, 2, 2, 3), stride=(1, 2, 3), method="fft"

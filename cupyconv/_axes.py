@@ -8,7 +8,7 @@ from dataclasses import replace
 from ._geometry import ConvGeometry
 from ._taps import NO_AXIS, AxisTaps
 
-# The batches for which sums, and kernels and methods, are compared: none may depend on a call's own.
+# The batches for which sums, and kernels and methods, are compared; a call's own never counts.
 NOMINAL_BATCH, COMPARED_BATCH = 64, 8
 _MOST_JOINED = 2**30  # positions of an axis that two were joined to
 _FAR_APART = 3  # a stride with which neighbouring rows of outputs have few rows of inputs in common

@@ -25,14 +25,13 @@ from ._kernels import (
     normalize,
     spectra,
     sum_splits,
-    weight_gradient,
 )
+from ._kernels.choice import Choice
 from ._kernels.fused import FusedPlan
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal
 from ._kernels.views import placed
-from ._kernels.weight_gradient import WeightGradientPlan
 from ._packing import strides_of
 from ._placement import Placement
 from ._strides import ConvStrides, arranged, conv_strides
@@ -170,15 +169,17 @@ class KernelPath:
 
         It takes any input, gradient of the output and result with such shapes, strides and dtypes.
         """
-        convolution = weight_gradient.as_convolution(geometry)
-        strides = weight_gradient.strides_for(geometry, convolution, data, grad_output, out)
-        question = Question(convolution, out.dtype, precision, self.device.processor())
-        plan = self._plan_weight_gradient(question)
-        self.device.load(plan.launches)
-        return weight_gradient.bind(plan, question, strides, self.device)
+        question = Question(geometry, out.dtype, precision, self.device.processor())
+        chosen = self._choose_weight_gradient(question)
+        self.device.load(chosen.plan.launches)
+        kernel = choice.GRADIENTS[chosen.kernel]
+        bound: WeightGradient = kernel.bind(
+            chosen.plan, question, data, grad_output, out, self.device
+        )
+        return bound
 
-    def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:
-        return choice.plan_weight_gradient(question)
+    def _choose_weight_gradient(self, question: Question) -> Choice:
+        return choice.choose_weight_gradient(question)
 
     def _refuse_parts(self, geometry: ConvGeometry, dtype: np.dtype) -> Refusal | None:
         return choice.refuse_parts(geometry, dtype, self.device.processor())

@@ -15,13 +15,13 @@ from ._geometry import ConvGeometry, NormGeometry, PoolGeometry
 from ._gradient_geometry import adjoint
 from ._kernels import choice
 from ._kernels.chips import Chip
+from ._kernels.choice import Choice
 from ._kernels.costs import FFT
 from ._kernels.fused import FusedPlan
 from ._kernels.launches import Launch, Processor
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal
-from ._kernels.weight_gradient import WeightGradientPlan
 from ._launch import KernelPath
 from ._least_work import LeastWork, least_work, pooled_share
 from ._packing import Arguments
@@ -110,8 +110,10 @@ class NotingPath(KernelPath):
         self.seconds += self.times * seconds
 
     def _note_convolution(self, kernel: str, plan: Plan, question: Question) -> None:
-        time = choice.time_of(kernel, plan, question, self.chip)
-        self._note(kernel, plan.tiles, 1e-6 * time)
+        self._note_plan(kernel, plan, choice.time_of(kernel, plan, question, self.chip))
+
+    def _note_plan(self, kernel: str, plan: Plan, microseconds: float) -> None:
+        self._note(kernel, plan.tiles, 1e-6 * microseconds)
         self.timed += self.times * len(plan.launches)
 
     def _moved(self, nbytes: float) -> float:
@@ -254,11 +256,13 @@ class NotingPath(KernelPath):
             self.plans.append(f"{placement.mode or 'zero'} borders of {placement.sizes[2:]}")
         self.seconds += times * self._moved(nbytes)
 
-    def _plan_weight_gradient(self, question: Question) -> WeightGradientPlan:
+    def _choose_weight_gradient(self, question: Question) -> Choice:
         """Note the plan of a gradient with respect to the weight."""
-        plan = super()._plan_weight_gradient(question)
-        self._note_convolution("direct", plan, question)
-        return plan
+        chosen = super()._choose_weight_gradient(question)
+        time = choice.time_of_gradient(chosen.plan, question, self.chip)
+        self._note_plan(chosen.kernel, chosen.plan, time)
+        self.refused |= chosen.refused
+        return chosen
 
     def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:
         """Note the plan of a convolution, and why other kernels have none."""

@@ -106,15 +106,24 @@ __device__ inline void pad_array(const Arguments& p) {
             present &= index >= 0;
             from += index * p.stride[a];
         }
+        const auto line_at = [&](int r) {
+            const bool inside = present && first_y + r < height;
+            return inside ? element_at<Int, COMPONENTS>(p, y_axis, place_y, first_y + r) : Int(-1);
+        };
+        // The lines of a task are found once. Where positions are long, registers would not hold them.
+        constexpr bool HELD = sizeof(Int) == 4;
+        Int lines[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) lines[r] = HELD ? line_at(r) : Int(-1);
         for (Int x = first_x; x < width && x - first_x < COLUMNS * apart; x += apart) {
             const Int column = element_at<Int, COMPONENTS>(p, x_axis, place_x, x);
+            const Element* const at = from + column * p.stride[x_axis];
             Element values[ROWS];
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
                 values[r] = Element();
-                const bool inside = present && column >= 0 && first_y + r < height;
-                const Int line = inside ? element_at<Int, COMPONENTS>(p, y_axis, place_y, first_y + r) : -1;
-                if (line >= 0) values[r] = from[line * p.stride[y_axis] + column * p.stride[x_axis]];
+                const Int line = HELD ? lines[r] : line_at(r);
+                if (line >= 0 && column >= 0) values[r] = at[line * p.stride[y_axis]];
             }
 #pragma unroll
             for (int r = 0; r < ROWS; ++r)

@@ -36,6 +36,7 @@
 #pragma once
 #include "division.cuh"
 #include "taps.cuh"
+#include "tf32.cuh"
 #include "windows.cuh"
 
 #ifdef OPERAND
@@ -94,18 +95,6 @@ struct Channels {  // 16-bit numbers as they are
             slots[0].words[i] = byte_select(values[2 * i], values[2 * i + 1], pixel ? 0x7632 : 0x5410);
     }
 };
-// The parts of a float: the nearest TF32 number, and the first 11 bits of the rest, which has at most 12. Tensor Cores
-// of compute capability 9.0 ignore further bits, as a test shows; PTX does not say so.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
-constexpr unsigned TF32_BITS = 0xffffe000u;
-#else
-constexpr unsigned TF32_BITS = 0xffffffffu;
-#endif
-__device__ inline unsigned tf32_part(unsigned bits, int part) {
-    const float value = __uint_as_float(bits);
-    const unsigned high = tf32_from_float(value);
-    return part == 0 ? high : __float_as_uint(value - __uint_as_float(high)) & TF32_BITS;
-}
 template <>
 struct Channels<float, float> {
     template <int SWEEP, typename Loads>

@@ -21,7 +21,15 @@ MODULES = {name: importlib.import_module(f"cupyconv._kernels.{name}") for name i
 # A kernel's module names its sources; what several of them use names none.
 KERNELS = {name for name, module in MODULES.items() if hasattr(module, "SOURCES")}
 # Modules that know several kernels; the direct kernel's ranges of sums are added by another one.
-COMPOSED = {"choice", "direct_conv", "fused", "row_blocks", "unfolded", "weight_gradient"}
+COMPOSED = {
+    "choice",
+    "direct_conv",
+    "fused",
+    "matrix_gradient",
+    "row_blocks",
+    "unfolded",
+    "weight_gradient",
+}
 
 
 def first_word(name: str) -> str:

@@ -36,7 +36,7 @@ def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that calls can ask for on a target."""
     for name in (*_BITS.values(), "complex64", "complex128"):
         yield _instance("pad", name)
-    for name in ("uint32", "uint64", "complex64", "complex128"):  # that are transformed
+    for name in ("uint16", "uint32", "uint64", "complex64", "complex128"):
         yield _instance("components", name)
     for name in ELEMENTS:
         yield _instance("fold", name)

@@ -27,6 +27,7 @@ from . import (
     fused,
     gather_conv,
     matrix_conv,
+    matrix_gradient,
     max_pool2d,
     modes,
     normalize,
@@ -44,10 +45,10 @@ from .costs import COPY, COSTS, FFT, elements, terms
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_conv import MatrixPlan
+from .matrix_gradient import MatrixGradientPlan
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
 from .row_blocks import RowBlocksPlan, bytes_in_any_batch
 from .unfolded import UnfoldedPlan
-from .weight_gradient import WeightGradientPlan
 from .workspace import most_workspace
 
 if TYPE_CHECKING:
@@ -62,7 +63,15 @@ CONVOLUTIONS: tuple[Any, ...] = (
     streaming_conv,
     matrix_conv,
 )
-OTHERS: tuple[Any, ...] = (fused, normalize, max_pool2d, sum_splits, borders, spectra)
+OTHERS: tuple[Any, ...] = (
+    matrix_gradient,
+    fused,
+    normalize,
+    max_pool2d,
+    sum_splits,
+    borders,
+    spectra,
+)
 
 # Kernels that multiply channels, by the names for the unfolded form, in which taps are channels.
 UNFOLDED: dict[str, tuple[Any, str]] = {
@@ -120,10 +129,37 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
     return plan
 
 
+# Kernels for the gradient of a weight, by their names.
+GRADIENTS: dict[str, Any] = {"direct": weight_gradient, "matrix": matrix_gradient}
+
+
+def choose_weight_gradient(question: Question) -> Choice:
+    """Return which of `GRADIENTS` runs the gradient of the weight of a convolution, and its plan.
+
+    Where a kernel is `forced`, "direct" is that one, and any other name the one on Tensor Cores.
+    """
+    return _choose_weight_gradient(question, forced_kernel())
+
+
 @lru_cache(maxsize=4096)
-def plan_weight_gradient(question: Question) -> WeightGradientPlan:
-    """Return how the gradient of a weight runs, as the convolution `question`."""
-    return weight_gradient.plan(question)
+def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
+    direct, matrix = weight_gradient.plan(question), matrix_gradient.plan(question)
+    if isinstance(matrix, str):
+        return Choice("direct", direct, {"matrix": matrix})
+    factor = time_of_gradient(matrix, question) / time_of_gradient(direct, question)
+    if kernel == "direct" or (kernel is None and factor >= 1):
+        return Choice("direct", direct, {"matrix": f"it would take {factor:.2f} times as long"})
+    return Choice("matrix", matrix, {"direct": f"it would take {1 / factor:.2f} times as long"})
+
+
+def time_of_gradient(plan: Plan, question: Question, chip: Chip | None = None) -> float:
+    """Return the microseconds that the gradient of a weight should take, as `time_of` does."""
+    if not isinstance(plan, MatrixGradientPlan):
+        geometry = weight_gradient.as_convolution(question.geometry)
+        return time_of("direct", plan, replace(question, geometry=geometry), chip)
+    chip = chip or CHIPS[question.processor.target]
+    parts = terms("gradient", plan, question, matrix_gradient.UNIT, chip)
+    return COSTS["gradient"].time(*parts)
 
 
 # Convolutions ----------------------------------------------------------------------------------
@@ -305,8 +341,8 @@ def gain_by_fft(
 def _gain_by_fft(question: Question, gradient: bool) -> float:
     geometry, dtype = question.geometry, question.dtype
     if gradient:
-        direct = replace(question, geometry=weight_gradient.as_convolution(geometry))
-        time = time_of("direct", plan_weight_gradient(direct), direct)
+        plan = _choose_weight_gradient(question, None).plan
+        time = time_of_gradient(plan, question)
         return time / _time_by_fft(fft.gradient_work(geometry, dtype), question)
     return _time_of_sums(question) / _time_by_fft(fft.work(geometry, dtype), question)
 

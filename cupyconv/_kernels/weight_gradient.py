@@ -73,7 +73,7 @@ def as_convolution(forward: ConvGeometry) -> ConvGeometry:
     )
 
 
-def strides_for(
+def _strides(
     forward: ConvGeometry, convolution: ConvGeometry, data: Array, grad_output: Array, out: Array
 ) -> ConvStrides:
     """Return the strides of that `convolution`: input channels are samples, samples channels."""
@@ -95,14 +95,27 @@ def strides_for(
 # Plan and launch ------------------------------------------------------------------------------
 
 WeightGradientPlan = DirectPlan
-plan = direct_conv.plan_weight_gradient
+
+
+def plan(question: Question) -> WeightGradientPlan:
+    """Return how the gradient runs as a convolution; none is refused."""
+    geometry = as_convolution(question.geometry)
+    return direct_conv.plan_weight_gradient(replace(question, geometry=geometry))
 
 
 def bind(
-    plan: WeightGradientPlan, question: Question, strides: ConvStrides, device: Device
+    plan: WeightGradientPlan,
+    question: Question,
+    data: Array,
+    grad_output: Array,
+    out: Array,
+    device: Device,
 ) -> WeightGradient:
-    """Return the gradient of a plan for all arrays of such strides."""
-    convolve = direct_conv.bind(plan, question, strides, None, device)
+    """Return the gradient of a plan for all arrays with the layouts of these."""
+    convolution = as_convolution(question.geometry)
+    strides = _strides(question.geometry, convolution, data, grad_output, out)
+    asked = replace(question, geometry=convolution)
+    convolve = direct_conv.bind(plan, asked, strides, None, device)
     cast, dtype = device.cast, question.dtype
 
     def gradient(data: Array, grad_output: Array, out: Array) -> None:

@@ -45,7 +45,7 @@ def test_split_plans(forward: ConvGeometry, dtype: np.dtype[Any], processor: Pro
     geometry = weight_gradient.as_convolution(forward)
     assert geometry.out_shape[:2] == (forward.channels, forward.groups * forward.rows)
     assume(0 not in geometry.out_shape)
-    question = Question(geometry, dtype, "float32", processor)
+    question = Question(forward, dtype, "float32", processor)
     plan = checked(partial(weight_gradient.plan, question), processor)
     layout, steps = (
         plan.layout,
@@ -69,9 +69,7 @@ def test_split_plans(forward: ConvGeometry, dtype: np.dtype[Any], processor: Pro
 def test_a_long_sum_fills_the_gpu() -> None:
     """A layer of ResNet-50: its gradient has fewer tiles than a GPU has multiprocessors."""
     forward = conv((32, 64, 56, 56), (64, 64, 3, 3), padding=1)
-    question = Question(
-        weight_gradient.as_convolution(forward), np.dtype(np.float32), "float32", HOPPER
-    )
+    question = Question(forward, np.dtype(np.float32), "float32", HOPPER)
     plan = weight_gradient.plan(question)
     assert 1.5 * HOPPER.multiprocessors < plan.launch.grid <= 2 * HOPPER.multiprocessors
 

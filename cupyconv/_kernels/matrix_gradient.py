@@ -1,0 +1,596 @@
+"""The gradient of a weight on Tensor Cores: a matrix product whose sum runs over all outputs.
+
+Its rows are output channels, its columns are input channels with their taps. Both arrays are copied
+first, by channel, with zeros between lines and between samples: then a tap is a shift along memory
+(`_Grid`). Inputs that taps reach in steps have planes of their own, one for each residue of a
+stride, and so have the odd places of 16-bit numbers, of which Tensor Cores read pairs.
+
+The order of a sum follows from the geometry, the batch included, and from the number of
+multiprocessors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from .._arrays import Array, Blueprint, WeightGradient
+from .._chunks import chunks
+from .._geometry import ConvGeometry
+from .._packing import reciprocal, strides_of
+from .._placement import Placement
+from .._strides import cast_strides
+from .._taps import AxisTaps, on_three_axes
+from . import borders
+from .launches import ELEMENTS, MAX_GRID, RESERVED, Instance, Launch
+from .members import CALL, Members, Template, byte_words
+from .memory import along_three_axes
+from .modes import Mode, unscaled_mode
+from .question import LARGE, MANY_AXES, Question, Refusal, fits_32_bits, not_multiplied
+from .views import merged_axes, view
+
+if TYPE_CHECKING:
+    from .._device import Device
+
+PRODUCTS, SUMS = "matrix_gradient.cu", "gradient_sum.cu"
+SOURCES = (PRODUCTS, SUMS)
+UNIT = "Tensor Core"
+
+THREADS = 128
+WORDS, CHUNK = 32, 4  # of a step, and of a copy: words of 32 bits
+PITCH, STAGES = WORDS + 4, 3
+MOST_TAPS, MOST_CLASSES = 64, 32
+RESIDENT = 2  # blocks of a multiprocessor, by registers
+_BANKS = 32  # of shared memory, a word wide each
+_PLACE = 16  # bytes of a line's description
+_MOST_SHIFT = WORDS  # words between taps of a class, beside its first chunk
+_MOST_PARTIAL = 32 << 20  # bytes of the partial sums of a call
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The tile of a block: macros of matrix_gradient.cu."""
+
+    row_tiles: int
+    column_tiles: int
+    warps_down: int
+
+    @property
+    def rows(self) -> int:
+        """Output channels of a tile."""
+        return self.warps_down * self.row_tiles * 16
+
+    @property
+    def columns(self) -> int:
+        """Input channels times taps of a tile."""
+        return THREADS // 32 // self.warps_down * self.column_tiles * 8
+
+
+# By the parts of a number: with two, totals take as many registers as sums.
+_SHAPES = {
+    1: (Shape(4, 8, 2), Shape(4, 8, 1), Shape(2, 8, 1)),
+    2: (Shape(4, 4, 2), Shape(4, 4, 1), Shape(2, 8, 1)),
+}
+
+
+# Copies ---------------------------------------------------------------------------------------
+
+
+class _Tap(NamedTuple):
+    """Where a tap of an axis finds its inputs: in a plane, so many places further."""
+
+    plane: int
+    shift: int
+
+
+@dataclass(frozen=True)
+class _Line:
+    """An axis of the copies.
+
+    Attributes
+    ----------
+    pitch : int
+        Places along the axis: outputs, and zeros where taps leave the input.
+    planes, apart : int
+        Planes of inputs, and inputs from the first one of a plane to that of the next.
+    taps : tuple of _Tap
+        The taps.
+    """
+
+    pitch: int
+    planes: int
+    apart: int
+    taps: tuple[_Tap, ...]
+
+
+def _line(axis: AxisTaps, whole: int) -> _Line:
+    """Return an axis of the copies, whose places are a multiple of `whole`."""
+    apart = math.gcd(axis.dilation, axis.step)
+    steps = [divmod(tap * axis.dilation, axis.step) for tap in range(axis.kernel)]
+    taps = tuple(_Tap(residue // apart, shift) for shift, residue in steps)
+    pitch = axis.size_out
+    for shift, residue in steps:
+        # Inputs begin and end at these places of the tap's plane. What lies past the last place is
+        # the first place of the next line, and must be zero, too.
+        first = max(0, -((residue + axis.origin) // axis.step))
+        end = -((residue + axis.origin - axis.size_in) // axis.step)
+        reach = axis.size_out + shift
+        pitch = max(pitch, min(end, reach), reach - first)
+    planes = 1 + max(tap.plane for tap in taps)
+    return _Line(-(-pitch // whole) * whole, planes, apart, taps)
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The copies of both arrays, whose numbers lie as words of 32 bits.
+
+    Attributes
+    ----------
+    axes : tuple of _Line
+        z, y and x.
+    packed : int
+        Numbers of a word.
+    parities : int
+        Planes of inputs for each of those of the axes: 2 if taps reach odd places of pairs.
+    """
+
+    axes: tuple[_Line, ...]
+    packed: int
+    parities: int
+
+    @property
+    def planes(self) -> int:
+        """Planes of inputs: those along z, y and x, and of these first the even ones."""
+        return math.prod(axis.planes for axis in self.axes) * self.parities
+
+    def words(self, batch: int) -> int:
+        """Return the words of a channel."""
+        return batch * math.prod(axis.pitch for axis in self.axes) // self.packed
+
+
+def _grid(geometry: ConvGeometry, itemsize: int) -> _Grid:
+    packed = 4 // itemsize
+    z, y, x = on_three_axes(geometry.axes)
+    axes = [_line(z, 1), _line(y, 1), _line(x, CHUNK * packed)]
+    odd = packed > 1 and any(tap.shift % packed for tap in axes[2].taps)
+    if odd:  # an odd plane is one place ahead, in the order of components as far as a stride
+        axes[2] = replace(axes[2], planes=x.step // axes[2].apart)
+    return _Grid(tuple(axes), packed, 2 if odd else 1)
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """The taps along x by what they share: a plane, and a line of words.
+
+    `firsts` has of each class its plane and its first word, `of` and `shifts` of each tap its class
+    and the words from there.
+    """
+
+    firsts: tuple[tuple[int, int], ...]
+    of: tuple[int, ...]
+    shifts: tuple[int, ...]
+
+    @cached_property
+    def chunks(self) -> int:
+        """Copies of a line of inputs: the fewest that lead to few bank conflicts."""
+        needed = -(-(WORDS + max(self.shifts)) // CHUNK)
+        return min(range(needed, needed + _BANKS // CHUNK), key=self._conflicts)
+
+    def _conflicts(self, chunks: int) -> int:
+        """Return how often warps wait for banks to load the words of eight columns."""
+        lines, turns = len(self.firsts), 0
+        for first in range(len(self.of)):
+            words: set[int] = set()
+            for column in range(first, first + 8):
+                row, tap = divmod(column, len(self.of))
+                start = (row * lines + self.of[tap]) * chunks * CHUNK + self.shifts[tap]
+                words |= {start + place for place in range(CHUNK)}
+            turns += max(Counter(word % _BANKS for word in words).values())
+        return turns
+
+
+@lru_cache(maxsize=4096)
+def _classes(grid: _Grid) -> _Classes:
+    places = []  # plane and word of each tap
+    for tap in grid.axes[2].taps:
+        word, parity = divmod(tap.shift, grid.packed)
+        places.append((parity * grid.axes[2].planes + tap.plane, word))
+    firsts: list[tuple[int, int]] = []
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for plane, word in sorted(places):
+        if not firsts or firsts[-1][0] != plane or word - firsts[-1][1] > _MOST_SHIFT:
+            firsts.append((plane, word // CHUNK * CHUNK))
+        found[plane, word] = len(firsts) - 1, word - firsts[-1][1]
+    of, shifts = zip(*(found[place] for place in places), strict=True)
+    return _Classes(tuple(firsts), of, shifts)
+
+
+# Plan -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the gradient is divided into tiles, and its sums into chunks of samples and ranges.
+
+    Attributes
+    ----------
+    shape : Shape
+        Rows and columns of a tile.
+    grid : _Grid
+        The copies.
+    row_tiles, column_tiles : int
+        Tiles of a group.
+    lines : int
+        Most lines of inputs of a tile.
+    samples : tuple of int
+        Samples of each chunk.
+    splits : int
+        Ranges of a chunk.
+    cycles : float
+        The model's time.
+    """
+
+    shape: Shape
+    grid: _Grid
+    row_tiles: int
+    column_tiles: int
+    lines: int
+    samples: tuple[int, ...]
+    splits: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.row_tiles} x {self.column_tiles} tiles of {self.shape.rows} x "
+            f"{self.shape.columns}, {self.splits} ranges of {len(self.samples)} chunks of samples"
+        )
+
+
+@dataclass(frozen=True)
+class MatrixGradientPlan:
+    """How the gradient of a weight runs by matrix_gradient.cu."""
+
+    launch: Launch
+    add: Launch
+    layout: Layout
+    partial: int
+    copies: int
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order, beside those that copy; the first one is for each chunk."""
+        return self.launch, self.add
+
+    @property
+    def cycles(self) -> float:
+        """The cycles of a multiprocessor that the model gives it."""
+        return self.layout.cycles
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of the copies and of the partial sums."""
+        return self.partial + self.copies
+
+    @property
+    def tiles(self) -> str:
+        """How the gradient is divided, in words."""
+        return str(self.layout)
+
+    def __str__(self) -> str:
+        return f"{self.launch}: {self.layout}; {self.add}"
+
+
+PLAN = MatrixGradientPlan
+
+
+def _instance(mode: Mode, shape: Shape) -> Instance:
+    defines = (
+        ("ELEMENT", mode.element),
+        ("PARTS", str(mode.parts)),
+        ("ROW_TILES", str(shape.row_tiles)),
+        ("COLUMN_TILES", str(shape.column_tiles)),
+        ("WARPS_DOWN", str(shape.warps_down)),
+    )
+    return Instance(PRODUCTS, "matrix_gradient", defines)
+
+
+def _sum_instance(dtype: str) -> Instance:
+    return Instance(SUMS, "gradient_sum", (("ELEMENT", ELEMENTS[dtype]),))
+
+
+# What Tensor Cores multiply, by dtype and precision.
+_CALLS = (("float32", "float32"), ("float32", "tf32"), ("float16", ""), ("bfloat16", ""))
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that plans can ask for on a target."""
+    if target == "sm_75":
+        return
+    for dtype, precision in _CALLS:
+        mode = unscaled_mode(dtype, precision)
+        assert mode is not None
+        for shape in _SHAPES[mode.parts]:
+            yield _instance(mode, shape)
+        yield _sum_instance(dtype)
+
+
+def plan(question: Question) -> MatrixGradientPlan | Refusal:
+    """Return the plan of a gradient, or why there is none; `question` has the convolution."""
+    geometry, processor = question.geometry, question.processor
+    mode = unscaled_mode(question.dtype.name, question.precision)
+    if mode is None or processor.target == "sm_75":
+        return not_multiplied(question.dtype)
+    if geometry.is_empty or 0 in geometry.out_shape:
+        return "its sums have no products"
+    if geometry.rank > 3:
+        return MANY_AXES
+    if not fits_32_bits(geometry):
+        return LARGE
+    if max(axis.kernel for axis in geometry.axes) > MOST_TAPS:
+        return f"its kernel has more than {MOST_TAPS} taps along an axis"
+    grid = _grid(geometry, mode.itemsize)
+    if len(_classes(grid).firsts) > MOST_CLASSES:
+        return f"its taps need more than {MOST_CLASSES} lines of inputs"
+    layouts = (_layout(question, mode, grid, shape) for shape in _SHAPES[mode.parts])
+    found = [layout for layout in layouts if layout is not None]
+    if not found:
+        return "no tile fits shared memory"
+    layout = min(found, key=lambda layout: layout.cycles)
+    elements = geometry.groups * geometry.rows * _columns(geometry)
+    blocks = geometry.groups * layout.row_tiles * layout.column_tiles * layout.splits
+    copies = _sample_bytes(geometry, grid) * layout.samples[0]
+    if max(blocks, elements) > MAX_GRID:
+        return LARGE
+    launch = Launch(_instance(mode, layout.shape), blocks, THREADS, _shared(layout), blocks)
+    add = Launch(_sum_instance(question.dtype.name), -(-elements // THREADS), THREADS)
+    return MatrixGradientPlan(launch, add, layout, 4 * elements * layout.splits, copies)
+
+
+def _columns(geometry: ConvGeometry) -> int:
+    return geometry.channels * math.prod(axis.kernel for axis in geometry.axes)
+
+
+def _sample_bytes(geometry: ConvGeometry, grid: _Grid) -> int:
+    """Return the bytes of the copies of a sample."""
+    channels = geometry.rows + geometry.channels * grid.planes
+    return 4 * geometry.groups * channels * grid.words(1)
+
+
+def _shared(layout: Layout) -> int:
+    chunks = _classes(layout.grid).chunks
+    stage = layout.shape.rows * PITCH + layout.lines * chunks * CHUNK
+    return 4 * STAGES * stage + _PLACE * layout.lines
+
+
+# Cycles of a multiprocessor for 16 x 8 products of 8 words, and for a copy of 16 bytes to shared
+# memory; steps in whose time a block begins and ends, and cycles of a launch.
+_PRODUCT, _COPY, _ENDS, _LAUNCH = 1.45, 0.6, 10, 6000
+_ADDED_BYTES = 20  # of partial sums that a multiprocessor writes or reads in a cycle
+
+
+def _layout(question: Question, mode: Mode, grid: _Grid, shape: Shape) -> Layout | None:
+    """Return the layout with tiles of a shape; None where they do not fit shared memory."""
+    geometry, multiprocessors = question.geometry, question.processor.multiprocessors
+    columns, classes, x = _columns(geometry), _classes(grid), geometry.axes[-1].kernel
+    groups = min(-(-(shape.columns - 1) // x) + 1, columns // x)
+    lines = groups * len(classes.firsts)
+    row_tiles, column_tiles = -(-geometry.rows // shape.rows), -(-columns // shape.columns)
+    tiles = geometry.groups * row_tiles * column_tiles
+    parts = chunks(geometry.batch, _sample_bytes(geometry, grid))
+    samples = tuple(part.stop - part.start for part in parts)
+    steps = -(-grid.words(max(samples)) // WORDS)
+    products = 3 if mode.parts == 2 else 1
+    step = shape.rows // 16 * shape.columns // 8 * (WORDS // 8) * products * _PRODUCT
+    step += (shape.rows * WORDS // CHUNK + lines * classes.chunks) * _COPY
+    elements = geometry.groups * geometry.rows * columns
+    most = min(steps, max(1, _MOST_PARTIAL // (4 * elements)))
+    resident = RESIDENT * multiprocessors
+
+    def cycles(splits: int) -> float:
+        waves = -(-tiles * splits // resident)
+        busy = waves * RESIDENT * (-(-steps // splits) + _ENDS) * step + 3 * _LAUNCH
+        added = 8 * elements * splits / (_ADDED_BYTES * multiprocessors)
+        return len(samples) * (busy + added)
+
+    counts = {min(most, max(1, waves * resident // tiles)) for waves in range(1, 9)}
+    splits = min(sorted(counts), key=cycles)
+    layout = Layout(shape, grid, row_tiles, column_tiles, lines, samples, splits, cycles(splits))
+    return layout if _shared(layout) + RESERVED <= question.processor.shared else None
+
+
+# Arguments ------------------------------------------------------------------------------------
+
+
+def bind(
+    plan: MatrixGradientPlan,
+    question: Question,
+    data: Array,
+    grad_output: Array,
+    out: Array,
+    device: Device,
+) -> WeightGradient:
+    """Return the gradient of a plan for all arrays with the layouts of these."""
+    geometry, layout, dtype = question.geometry, plan.layout, question.dtype
+    add, cast, address = device.launcher(plan.add), device.cast, device.address
+    channels = geometry.groups * geometry.channels, geometry.groups * geometry.rows
+    shapes = [array.shape[-geometry.rank :] for array in (data, grad_output)]
+
+    def by_channel(array: Array, number: int) -> Array:
+        """Return a view by channel, sample and place."""
+        array = array.reshape(geometry.batch, channels[number], *shapes[number])
+        return array.swapaxes(0, 1)
+
+    like = [_cast_blueprint(array, dtype) for array in (data, grad_output)]
+    views = [by_channel(array, number) for number, array in enumerate(like)]
+    # Chunks of as many samples have the same launches.
+    prepared = {
+        count: _Chunk(count, geometry, layout, views, plan.launch, device)
+        for count in {*layout.samples}
+    }
+    starts = [*itertools.accumulate(layout.samples, initial=0)]
+    parts = [(slice(*ends), ends[0] > 0) for ends in itertools.pairwise(starts)]
+    sums = Template(SUMS, _sum_arguments(layout, geometry, data, grad_output, out))
+
+    def gradient(data: Array, grad_output: Array, out: Array) -> None:
+        data, grad_output = cast(data, dtype), cast(grad_output, dtype)
+        inputs, grads = by_channel(data, 0), by_channel(grad_output, 1)
+        partial = device.workspace((plan.partial,), np.dtype(np.uint8))
+        for part, adds in parts:
+            chunk = prepared[part.stop - part.start]
+            chunk.multiply(inputs[:, part], grads[:, part], address(partial), adds)
+        add(sums.fill(address(data), address(grad_output), address(partial), address(out)))
+
+    return gradient
+
+
+def _cast_blueprint(array: Array, dtype: np.dtype) -> Array:
+    """Return an array that lies as what a device casts `array` to."""
+    return array if array.dtype == dtype else Blueprint(array.shape, dtype)
+
+
+class _Chunk:
+    """The copies of a number of samples, and the arguments of their products."""
+
+    def __init__(
+        self,
+        count: int,
+        geometry: ConvGeometry,
+        layout: Layout,
+        views: list[Array],
+        launch: Launch,
+        device: Device,
+    ) -> None:
+        self.device, grid = device, layout.grid
+        inputs, grads = (view[:, :count] for view in views)
+        self.dtype, axes = inputs.dtype, grid.axes[-geometry.rank :]
+        pitches = tuple(axis.pitch for axis in axes)
+        self.grad_shape = (grads.shape[0], count, *pitches)
+        self.input_shape = (grid.planes, inputs.shape[0], count, *pitches)
+        ones, none = (1,) * grads.ndim, (0,) * grads.ndim
+        of_grads = Placement(grads.shape, self.grad_shape, none, ones, ones, ones, none)
+        planes = [axis.planes for axis in axes]
+        planes[-1] *= grid.parities
+        of_inputs = Placement(
+            inputs.shape,
+            self.input_shape[1:],
+            (0, 0, *(-axis.origin for axis in geometry.axes)),
+            ones,
+            (1, 1, *(axis.step for axis in geometry.axes)),
+            (1, 1, *planes),
+            (0, 0, *(axis.apart for axis in axes)),
+        )
+        self.place_grads = borders.bind_pad(of_grads, grads, device)
+        self.place_inputs = borders.bind_pad(of_inputs, inputs, device)
+        self.template = Template(PRODUCTS, _arguments(layout, geometry, count))
+        self.run = device.launcher(launch)
+
+    def multiply(self, inputs: Array, grads: Array, partial: int, adds: bool) -> None:
+        """Copy the arrays of a chunk, and write or add the sums of their products."""
+        device = self.device
+        grad = device.workspace(self.grad_shape, self.dtype)
+        self.place_grads(grads, grad)
+        planes = device.workspace(self.input_shape, self.dtype)
+        self.place_inputs(inputs, planes)
+        addresses = device.address(grad), device.address(planes)
+        self.run(self.template.fill(*addresses, partial, int(adds)))
+
+
+def _arguments(layout: Layout, geometry: ConvGeometry, samples: int) -> Members:
+    """Return the members of ``struct Arguments`` of matrix_gradient.cu."""
+    grid, classes = layout.grid, _classes(layout.grid)
+    words, channels = grid.words(samples), geometry.groups * geometry.channels
+    z, y, x = grid.axes
+    of_plane = channels * words
+    planes_x = x.planes * grid.parities
+    planes_y = y.planes * planes_x
+
+    def places(line: _Line, planes: int, apart: int) -> list[Members]:
+        found = [
+            _place(tap.plane * planes * of_plane, tap.shift * apart // grid.packed)
+            for tap in line.taps
+        ]
+        return found + [_place(0, 0)] * (MOST_TAPS - len(found))
+
+    firsts = [_place(plane * of_plane, word) for plane, word in classes.firsts]
+    return {
+        "grad": CALL,
+        "input": CALL,
+        "partial": CALL,
+        "adds": CALL,
+        "rows": geometry.rows,
+        "channels": geometry.channels,
+        "columns": _columns(geometry),
+        "groups": geometry.groups,
+        "words": words,
+        "row_tiles": layout.row_tiles,
+        "column_tiles": layout.column_tiles,
+        "splits": layout.splits,
+        "kernel": [len(axis.taps) for axis in grid.axes],
+        "tap_z": places(z, planes_y, y.pitch * x.pitch),
+        "tap_y": places(y, planes_x, x.pitch),
+        "class_x": firsts + [_place(0, 0)] * (MOST_CLASSES - len(firsts)),
+        "classes": len(firsts),
+        "class_of": byte_words(classes.of, MOST_TAPS),
+        "shift_of": byte_words(classes.shifts, MOST_TAPS),
+        "line_chunks": classes.chunks,
+        "per_line_chunks": reciprocal(classes.chunks),
+        "lines": layout.lines,
+    }
+
+
+def _place(plane: int, shift: int) -> Members:
+    """Return a ``struct Place``."""
+    return {"plane": plane, "shift": shift}
+
+
+def _sum_arguments(
+    layout: Layout, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
+) -> Members:
+    """Return the members of ``struct Arguments`` of gradient_sum.cu."""
+    lead: tuple[int, ...] = () if geometry.batched else (0,)
+    data_batch, data_channel, *data_axes = (*lead, *cast_strides(data, out.dtype))
+    grad_batch, grad_row, *grad_axes = (*lead, *cast_strides(grad_output, out.dtype))
+    axes = zip(
+        on_three_axes(geometry.axes),
+        along_three_axes(data_axes),
+        along_three_axes(grad_axes),
+        strict=True,
+    )
+    return {
+        "input": CALL,
+        "grad": CALL,
+        "partial": CALL,
+        "out": CALL,
+        "splits": layout.splits,
+        "groups": geometry.groups,
+        "rows": geometry.rows,
+        "columns": _columns(geometry),
+        "batch": geometry.batch,
+        "input_batch": data_batch,
+        "input_group": geometry.channels * data_channel,
+        "input_channel": data_channel,
+        "grad_batch": grad_batch,
+        "grad_group": geometry.rows * grad_row,
+        "grad_row": grad_row,
+        "axis": [
+            {
+                "size_in": axis.size_in,
+                "size_out": axis.size_out,
+                "kernel": axis.kernel,
+                "step": axis.step,
+                "dilation": axis.dilation,
+                "pad": -axis.origin,
+                "input": of_data,
+                "grad": of_grad,
+            }
+            for axis, of_data, of_grad in axes
+        ],
+        "view": view(merged_axes(out.shape, strides_of(out))),
+    }

@@ -1,0 +1,86 @@
+// The gradient of a weight from the partial sums of matrix_gradient.cu, which are added in order and rounded once.
+//
+//     gradient[i] = sum over range of partial[range][i]
+//
+// A sum that is not finite is computed again, exactly. Zeros that stand for absent inputs make NaN of infinity, and
+// infinity splits into parts that are NaN; neither is lost in a sum, so no other sum is concerned.
+//
+// Macros (set by cupyconv/_kernels/matrix_gradient.py):
+//     ELEMENT   type of the arrays (scalar.cuh)
+//
+// Launch: THREADS threads, any number of blocks; threads take elements in turn.
+
+#include "view.cuh"
+
+constexpr int THREADS = 128;
+
+typedef ELEMENT Element;
+
+struct Axis {
+    int64 size_in, size_out;
+    int64 kernel, step, dilation, pad;
+    int64 input, grad;  // elements from one to the next
+};
+
+struct Arguments {
+    const Element* input;
+    const Element* grad;
+    const float* partial;
+    Element* out;
+    int64 splits;
+    int64 groups, rows, columns;  // of a group; columns are channels times taps
+    int64 batch;
+    int64 input_batch, input_group, input_channel;
+    int64 grad_batch, grad_group, grad_row;
+    Axis axis[3];
+    View<1> view;  // of the output, in elements
+};
+
+// An element of the gradient as it is defined, by a warp. NaN stays NaN, so there it may end.
+__device__ __noinline__ float exact_sum(const Arguments& p, int64 element) {
+    const int64 row = element / p.columns, group = row / p.rows;
+    int64 column = element - row * p.columns, origin[3];
+    for (int a = 2; a >= 0; --a) {
+        const Axis& axis = p.axis[a];
+        origin[a] = column % axis.kernel * axis.dilation - axis.pad;
+        column /= axis.kernel;
+    }
+    const Element* const input = p.input + group * p.input_group + column * p.input_channel;
+    const Element* const grad = p.grad + group * p.grad_group + (row - group * p.rows) * p.grad_row;
+    const int64 outputs = p.batch * p.axis[0].size_out * p.axis[1].size_out * p.axis[2].size_out;
+    float sum = 0;
+    for (int64 i = threadIdx.x % 32; __any_sync(~0u, i < outputs) && !__any_sync(~0u, sum != sum); i += 32) {
+        int64 sample = i, from = 0, of = 0;
+        bool present = i < outputs;
+        for (int a = 2; a >= 0; --a) {
+            const Axis& axis = p.axis[a];
+            const int64 next = sample / axis.size_out, o = sample - next * axis.size_out;
+            const int64 at = o * axis.step + origin[a];
+            present &= at >= 0 && at < axis.size_in;
+            from += at * axis.input, of += o * axis.grad, sample = next;
+        }
+        if (present)
+            sum = fmaf(widen<float>(grad[of + sample * p.grad_batch]),
+                       widen<float>(input[from + sample * p.input_batch]), sum);
+    }
+    for (int apart = 1; apart < 32; apart *= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) gradient_sum(const __grid_constant__ Arguments p) {
+    const int64 elements = p.groups * p.rows * p.columns, apart = int64(gridDim.x) * THREADS;
+    for (int64 i = int64(blockIdx.x) * THREADS + threadIdx.x; __any_sync(~0u, i < elements); i += apart) {
+        float total = 0;
+        if (i < elements) {
+#pragma unroll 8
+            for (int64 split = 0; split < p.splits; ++split) total += p.partial[split * elements + i];
+        }
+        const unsigned special = __ballot_sync(~0u, is_special(total));
+        for (int lane = 0; special && lane < 32; ++lane) {
+            if (!(special >> lane & 1u)) continue;
+            const float sum = exact_sum(p, __shfl_sync(~0u, i, lane));
+            if (int(threadIdx.x % 32) == lane) total = sum;
+        }
+        if (i < elements) p.out[locate(p.view, i).offset[0]] = narrow<Element>(total);
+    }
+}

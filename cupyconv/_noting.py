@@ -259,7 +259,7 @@ class NotingPath(KernelPath):
     def _choose_weight_gradient(self, question: Question) -> Choice:
         """Note the plan of a gradient with respect to the weight."""
         chosen = super()._choose_weight_gradient(question)
-        time = choice.time_of_gradient(chosen.plan, question, self.chip)
+        time = choice.time_of_gradient(chosen.kernel, chosen.plan, question, self.chip)
         self._note_plan(chosen.kernel, chosen.plan, time)
         self.refused |= chosen.refused
         return chosen

@@ -1,11 +1,11 @@
-// The gradient of a weight from the partial sums of matrix_gradient.cu, which are added in order and rounded once.
+// The gradient of a weight from the partial sums of another kernel, which are added in order and rounded once.
 //
 //     gradient[i] = sum over range of partial[range][i]
 //
 // A sum that is not finite is computed again, exactly. Zeros that stand for absent inputs make NaN of infinity, and
 // infinity splits into parts that are NaN; neither is lost in a sum, so no other sum is concerned.
 //
-// Macros (set by cupyconv/_kernels/matrix_gradient.py):
+// Macros (set by cupyconv/_kernels/gradient_sum.py):
 //     ELEMENT   type of the arrays (scalar.cuh)
 //
 // Launch: THREADS threads, any number of blocks; threads take elements in turn.
@@ -15,6 +15,7 @@
 constexpr int THREADS = 128;
 
 typedef ELEMENT Element;
+typedef accumulator_of<Element>::type Accumulator;
 
 struct Axis {
     int64 size_in, size_out;
@@ -25,7 +26,7 @@ struct Axis {
 struct Arguments {
     const Element* input;
     const Element* grad;
-    const float* partial;
+    const Accumulator* partial;
     Element* out;
     int64 splits;
     int64 groups, rows, columns;  // of a group; columns are channels times taps
@@ -37,7 +38,7 @@ struct Arguments {
 };
 
 // An element of the gradient as it is defined, by a warp. NaN stays NaN, so there it may end.
-__device__ __noinline__ float exact_sum(const Arguments& p, int64 element) {
+__device__ __noinline__ Accumulator exact_sum(const Arguments& p, int64 element) {
     const int64 row = element / p.columns, group = row / p.rows;
     int64 column = element - row * p.columns, origin[3];
     for (int a = 2; a >= 0; --a) {
@@ -48,7 +49,7 @@ __device__ __noinline__ float exact_sum(const Arguments& p, int64 element) {
     const Element* const input = p.input + group * p.input_group + column * p.input_channel;
     const Element* const grad = p.grad + group * p.grad_group + (row - group * p.rows) * p.grad_row;
     const int64 outputs = p.batch * p.axis[0].size_out * p.axis[1].size_out * p.axis[2].size_out;
-    float sum = 0;
+    Accumulator sum = 0;
     for (int64 i = threadIdx.x % 32; __any_sync(~0u, i < outputs) && !__any_sync(~0u, sum != sum); i += 32) {
         int64 sample = i, from = 0, of = 0;
         bool present = i < outputs;
@@ -60,8 +61,8 @@ __device__ __noinline__ float exact_sum(const Arguments& p, int64 element) {
             from += at * axis.input, of += o * axis.grad, sample = next;
         }
         if (present)
-            sum = fmaf(widen<float>(grad[of + sample * p.grad_batch]),
-                       widen<float>(input[from + sample * p.input_batch]), sum);
+            sum = multiply_add(widen<Accumulator>(grad[of + sample * p.grad_batch]),
+                               widen<Accumulator>(input[from + sample * p.input_batch]), sum);
     }
     for (int apart = 1; apart < 32; apart *= 2) sum += __shfl_xor_sync(~0u, sum, apart);
     return sum;
@@ -70,7 +71,7 @@ __device__ __noinline__ float exact_sum(const Arguments& p, int64 element) {
 extern "C" __global__ void __launch_bounds__(THREADS) gradient_sum(const __grid_constant__ Arguments p) {
     const int64 elements = p.groups * p.rows * p.columns, apart = int64(gridDim.x) * THREADS;
     for (int64 i = int64(blockIdx.x) * THREADS + threadIdx.x; __any_sync(~0u, i < elements); i += apart) {
-        float total = 0;
+        Accumulator total = 0;
         if (i < elements) {
 #pragma unroll 8
             for (int64 split = 0; split < p.splits; ++split) total += p.partial[split * elements + i];
@@ -78,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gradient_sum(const __grid_
         const unsigned special = __ballot_sync(~0u, is_special(total));
         for (int lane = 0; special && lane < 32; ++lane) {
             if (!(special >> lane & 1u)) continue;
-            const float sum = exact_sum(p, __shfl_sync(~0u, i, lane));
+            const Accumulator sum = exact_sum(p, __shfl_sync(~0u, i, lane));
             if (int(threadIdx.x % 32) == lane) total = sum;
         }
         if (i < elements) p.out[locate(p.view, i).offset[0]] = narrow<Element>(total);

@@ -1,5 +1,5 @@
 // Products of the gradient of a weight on Tensor Cores, for float32 (by three TF32 products or by one), float16 and
-// bfloat16. Both arrays have been copied before, so that the sum over samples and outputs runs along memory.
+// bfloat16. Both arrays have been copied before, so that the sum over outputs runs along memory.
 //
 //     partial[range, g, r, (c, k)] = sum over the words i of a range of grad[g, r, i] * input[plane(k), g, c, i + shift(k)]
 //
@@ -14,6 +14,7 @@
 // The copies have all samples of a channel in one line, with zeros between lines of outputs and between samples, so
 // that a tap is a shift: where it leaves the input it meets zeros, and where it leaves the outputs it is multiplied by
 // zeros. Inputs that taps reach in steps (a stride), or at odd places of 16-bit numbers, have planes of their own.
+// A pointwise convolution needs no copies where channels lie without gaps.
 //
 // For each step a block copies the words of its rows, and lines of inputs that taps share along x: the taps of a class
 // have one plane and lie near each other. Four warps multiply a tile of ROWS x COLUMNS. Tensor Cores round sums towards
@@ -55,13 +56,15 @@ struct Place {
 };
 
 struct Arguments {
-    const unsigned* grad;   // [group, row, word]
-    const unsigned* input;  // [plane, group, channel, word]
+    const unsigned* grad;
+    const unsigned* input;
     float* partial;
     int64 adds;  // whether sums are added to those in memory
     int64 rows, channels, columns;  // of a group; columns are channels times taps
     int64 groups;
-    int64 words;  // of a channel, all samples included
+    int64 samples;  // of a channel; copies have all of them in one
+    int64 words;    // of a sample
+    int64 grad_sample, grad_row, input_sample, input_channel;  // words from one to the next
     int64 row_tiles, column_tiles, splits;
     int64 kernel[3];
     Place tap_z[MOST_TAPS], tap_y[MOST_TAPS], class_x[MOST_CLASSES];
@@ -69,6 +72,17 @@ struct Arguments {
     unsigned char class_of[MOST_TAPS], shift_of[MOST_TAPS];  // of taps along x: words from the class's first one
     int64 line_chunks, per_line_chunks;  // copies of a line of inputs, and the reciprocal
     int64 lines;  // room for the lines of a step
+};
+
+// Where a step begins.
+struct Step {
+    int64 sample, word;
+
+    __device__ void advance(const Arguments& p) {
+        word += WORDS;
+        if (word < p.words) return;
+        word = 0, ++sample;
+    }
 };
 
 // ---- products ----
@@ -138,7 +152,8 @@ struct Worker {
             int rest = (first_line + i) / int(p.classes);
             const int own = first_line + i - rest * int(p.classes);
             const int y = take(rest, int(p.kernel[1])), z = take(rest, int(p.kernel[0]));
-            table()[i] = {(group * p.channels + rest) * p.words + p.tap_z[z].plane + p.tap_y[y].plane + p.class_x[own].plane,
+            table()[i] = {(group * p.channels + rest) * p.input_channel + p.tap_z[z].plane + p.tap_y[y].plane +
+                              p.class_x[own].plane,
                           p.tap_z[z].shift + p.tap_y[y].shift + p.class_x[own].shift};
         }
     }
@@ -148,25 +163,28 @@ struct Worker {
         return rest;
     }
 
-    // Begins to copy the words of a step from `begin` on. Beyond the end of a channel words are zero.
-    __device__ __forceinline__ void bring(int64 begin, unsigned* to) const {
+    // Begins to copy the words of a step. Beyond the end of a sample words are zero.
+    __device__ __forceinline__ void bring(const Step& step, unsigned* to) const {
         constexpr int CHUNKS = WORDS / CHUNK;
+        const int64 begin = step.word;
         const int place = threadIdx.x % CHUNKS * CHUNK, row = threadIdx.x / CHUNKS;
         const bool present = begin + place < p.words;
-        const unsigned* const from = p.grad + (group * p.rows + first_row) * p.words + (present ? begin + place : 0);
+        const unsigned* const from = p.grad + step.sample * p.grad_sample + (group * p.rows + first_row) * p.grad_row +
+                                     (present ? begin + place : 0);
         const int rows = least(ROWS, int(p.rows) - first_row);
 #pragma unroll
         for (int r = 0; r < ROWS; r += THREADS / CHUNKS) {
             const int own = least(row + r, rows - 1);  // sums of other rows are not stored
-            copy_async<16>(to + (row + r) * PITCH + place, from + own * p.words, present ? 16 : 0);
+            copy_async<16>(to + (row + r) * PITCH + place, from + own * p.grad_row, present ? 16 : 0);
         }
         unsigned* const inputs = to + ROWS * PITCH;
+        const unsigned* const sample = p.input + step.sample * p.input_sample;
         for (int i = threadIdx.x; i < lines * int(p.line_chunks); i += THREADS) {
             const int line = quotient(i, p.per_line_chunks);
             const Place& own = table()[line];
             const int64 at = own.shift + begin + (i - line * int(p.line_chunks)) * CHUNK;
             const bool exists = at < p.words;
-            copy_async<16>(inputs + i * CHUNK, p.input + own.plane + (exists ? at : 0), exists ? 16 : 0);
+            copy_async<16>(inputs + i * CHUNK, sample + own.plane + (exists ? at : 0), exists ? 16 : 0);
         }
         copy_async_commit();
     }
@@ -183,11 +201,12 @@ struct Worker {
         }
 
         Sums totals = {}, sums = {};
-        const int64 steps = (p.words + WORDS - 1) / WORDS;
+        const int64 of_sample = (p.words + WORDS - 1) / WORDS, steps = p.samples * of_sample;
         const int64 begin = split * steps / p.splits, end = (split + 1) * steps / p.splits;
-        for (int i = 0; i < STAGES - 1; ++i)
+        Step next = {begin / of_sample, begin % of_sample * WORDS};
+        for (int i = 0; i < STAGES - 1; ++i, next.advance(p))
             if (begin + i < end)
-                bring((begin + i) * WORDS, stage(i));
+                bring(next, stage(i));
             else
                 copy_async_commit();
         int at = 0;
@@ -195,7 +214,7 @@ struct Worker {
             copy_async_wait<STAGES - 2>();
             __syncthreads();  // the step is there, and nobody reads the one before any more
             if (i + STAGES - 1 < end)
-                bring((i + STAGES - 1) * WORDS, stage(at == 0 ? STAGES - 1 : at - 1));
+                bring(next, stage(at == 0 ? STAGES - 1 : at - 1)), next.advance(p);
             else
                 copy_async_commit();
             const unsigned* const rows = stage(at) + (warp_row + g) * PITCH + t;

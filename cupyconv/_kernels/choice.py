@@ -23,9 +23,11 @@ from .._geometry import ConvGeometry
 from . import (
     borders,
     depthwise_conv,
+    depthwise_gradient,
     direct_conv,
     fused,
     gather_conv,
+    gradient_sum,
     matrix_conv,
     matrix_gradient,
     max_pool2d,
@@ -45,7 +47,6 @@ from .costs import COPY, COSTS, FFT, elements, terms
 from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_conv import MatrixPlan
-from .matrix_gradient import MatrixGradientPlan
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
 from .row_blocks import RowBlocksPlan, bytes_in_any_batch
 from .unfolded import UnfoldedPlan
@@ -65,6 +66,8 @@ CONVOLUTIONS: tuple[Any, ...] = (
 )
 OTHERS: tuple[Any, ...] = (
     matrix_gradient,
+    depthwise_gradient,
+    gradient_sum,
     fused,
     normalize,
     max_pool2d,
@@ -130,36 +133,53 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
 
 
 # Kernels for the gradient of a weight, by their names.
-GRADIENTS: dict[str, Any] = {"direct": weight_gradient, "matrix": matrix_gradient}
+GRADIENTS: dict[str, Any] = {
+    "direct": weight_gradient,
+    "matrix": matrix_gradient,
+    "depthwise": depthwise_gradient,
+}
 
 
 def choose_weight_gradient(question: Question) -> Choice:
     """Return which of `GRADIENTS` runs the gradient of the weight of a convolution, and its plan.
 
-    Where a kernel is `forced`, "direct" is that one, and any other name the one on Tensor Cores.
+    Where a kernel is `forced`, the gradient runs by the one of this name, or by the one on Tensor
+    Cores if there is none.
     """
     return _choose_weight_gradient(question, forced_kernel())
 
 
 @lru_cache(maxsize=4096)
 def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
-    direct, matrix = weight_gradient.plan(question), matrix_gradient.plan(question)
-    if isinstance(matrix, str):
-        return Choice("direct", direct, {"matrix": matrix})
-    factor = time_of_gradient(matrix, question) / time_of_gradient(direct, question)
-    if kernel == "direct" or (kernel is None and factor >= 1):
-        return Choice("direct", direct, {"matrix": f"it would take {factor:.2f} times as long"})
-    return Choice("matrix", matrix, {"direct": f"it would take {1 / factor:.2f} times as long"})
+    plans: dict[str, Plan] = {}
+    refused: dict[str, Refusal] = {}
+    for name, module in GRADIENTS.items():
+        plan = module.plan(question)
+        if isinstance(plan, str):
+            refused[name] = plan
+        else:
+            plans[name] = plan
+    times = {name: time_of_gradient(name, plan, question) for name, plan in plans.items()}
+    taken = min(times, key=times.__getitem__)
+    if kernel is not None:
+        asked = kernel if kernel in GRADIENTS else "matrix"
+        taken = asked if asked in plans else "direct"
+    for name, time in times.items():
+        if name != taken:
+            refused[name] = f"it would take {time / times[taken]:.2f} times as long"
+    return Choice(taken, plans[taken], refused)
 
 
-def time_of_gradient(plan: Plan, question: Question, chip: Chip | None = None) -> float:
+def time_of_gradient(
+    kernel: str, plan: Plan, question: Question, chip: Chip | None = None
+) -> float:
     """Return the microseconds that the gradient of a weight should take, as `time_of` does."""
-    if not isinstance(plan, MatrixGradientPlan):
+    if kernel == "direct":
         geometry = weight_gradient.as_convolution(question.geometry)
         return time_of("direct", plan, replace(question, geometry=geometry), chip)
     chip = chip or CHIPS[question.processor.target]
-    parts = terms("gradient", plan, question, matrix_gradient.UNIT, chip)
-    return COSTS["gradient"].time(*parts)
+    name = f"{kernel} gradient"
+    return COSTS[name].time(*terms(name, plan, question, GRADIENTS[kernel].UNIT, chip))
 
 
 # Convolutions ----------------------------------------------------------------------------------
@@ -341,8 +361,8 @@ def gain_by_fft(
 def _gain_by_fft(question: Question, gradient: bool) -> float:
     geometry, dtype = question.geometry, question.dtype
     if gradient:
-        plan = _choose_weight_gradient(question, None).plan
-        time = time_of_gradient(plan, question)
+        taken = _choose_weight_gradient(question, None)
+        time = time_of_gradient(taken.kernel, taken.plan, question)
         return time / _time_by_fft(fft.gradient_work(geometry, dtype), question)
     return _time_of_sums(question) / _time_by_fft(fft.work(geometry, dtype), question)
 

@@ -22,25 +22,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from .._arrays import Array, Blueprint, WeightGradient
+from .._axes import is_pointwise
 from .._chunks import chunks
 from .._geometry import ConvGeometry
 from .._packing import reciprocal, strides_of
 from .._placement import Placement
-from .._strides import cast_strides
+from .._shape_rules import Shape as Sizes
 from .._taps import AxisTaps, on_three_axes
-from . import borders
-from .launches import ELEMENTS, MAX_GRID, RESERVED, Instance, Launch
+from . import borders, gradient_sum
+from .launches import MAX_GRID, RESERVED, Instance, Launch
 from .members import CALL, Members, Template, byte_words
-from .memory import along_three_axes
+from .memory import lie_without_gaps
 from .modes import Mode, unscaled_mode
 from .question import LARGE, MANY_AXES, Question, Refusal, fits_32_bits, not_multiplied
-from .views import merged_axes, view
 
 if TYPE_CHECKING:
     from .._device import Device
 
-PRODUCTS, SUMS = "matrix_gradient.cu", "gradient_sum.cu"
-SOURCES = (PRODUCTS, SUMS)
+SOURCES = ("matrix_gradient.cu",)
 UNIT = "Tensor Core"
 
 THREADS = 128
@@ -51,7 +50,6 @@ RESIDENT = 2  # blocks of a multiprocessor, by registers
 _BANKS = 32  # of shared memory, a word wide each
 _PLACE = 16  # bytes of a line's description
 _MOST_SHIFT = WORDS  # words between taps of a class, beside its first chunk
-_MOST_PARTIAL = 32 << 20  # bytes of the partial sums of a call
 
 
 @dataclass(frozen=True)
@@ -137,12 +135,15 @@ class _Grid:
         z, y and x.
     packed : int
         Numbers of a word.
+    flat : bool
+        Whether the places of a sample lie as in arrays without gaps, which need no copies.
     parities : int
         Planes of inputs for each of those of the axes: 2 if taps reach odd places of pairs.
     """
 
     axes: tuple[_Line, ...]
     packed: int
+    flat: bool
     parities: int
 
     @property
@@ -154,15 +155,27 @@ class _Grid:
         """Return the words of a channel."""
         return batch * math.prod(axis.pitch for axis in self.axes) // self.packed
 
+    def samples(self, batch: int) -> int:
+        """Return how many parts of a channel have steps of their own."""
+        return batch if self.flat else 1
+
+    def steps(self, batch: int) -> int:
+        """Return the steps of a channel."""
+        samples = self.samples(batch)
+        return samples * -(-self.words(batch) // (samples * WORDS))
+
 
 def _grid(geometry: ConvGeometry, itemsize: int) -> _Grid:
     packed = 4 // itemsize
     z, y, x = on_three_axes(geometry.axes)
+    places = math.prod(axis.size_out for axis in geometry.axes)
+    if all(map(is_pointwise, geometry.axes)) and places % (CHUNK * packed) == 0:
+        return _Grid((_line(z, 1), _line(y, 1), _line(x, 1)), packed, True, 1)
     axes = [_line(z, 1), _line(y, 1), _line(x, CHUNK * packed)]
     odd = packed > 1 and any(tap.shift % packed for tap in axes[2].taps)
     if odd:  # an odd plane is one place ahead, in the order of components as far as a stride
         axes[2] = replace(axes[2], planes=x.step // axes[2].apart)
-    return _Grid(tuple(axes), packed, 2 if odd else 1)
+    return _Grid(tuple(axes), packed, False, 2 if odd else 1)
 
 
 @dataclass(frozen=True)
@@ -298,11 +311,7 @@ def _instance(mode: Mode, shape: Shape) -> Instance:
         ("COLUMN_TILES", str(shape.column_tiles)),
         ("WARPS_DOWN", str(shape.warps_down)),
     )
-    return Instance(PRODUCTS, "matrix_gradient", defines)
-
-
-def _sum_instance(dtype: str) -> Instance:
-    return Instance(SUMS, "gradient_sum", (("ELEMENT", ELEMENTS[dtype]),))
+    return Instance(SOURCES[0], "matrix_gradient", defines)
 
 
 # What Tensor Cores multiply, by dtype and precision.
@@ -318,7 +327,6 @@ def instances(target: str) -> Iterator[Instance]:
         assert mode is not None
         for shape in _SHAPES[mode.parts]:
             yield _instance(mode, shape)
-        yield _sum_instance(dtype)
 
 
 def plan(question: Question) -> MatrixGradientPlan | Refusal:
@@ -343,18 +351,14 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
     if not found:
         return "no tile fits shared memory"
     layout = min(found, key=lambda layout: layout.cycles)
-    elements = geometry.groups * geometry.rows * _columns(geometry)
+    elements = gradient_sum.elements(geometry)
     blocks = geometry.groups * layout.row_tiles * layout.column_tiles * layout.splits
     copies = _sample_bytes(geometry, grid) * layout.samples[0]
     if max(blocks, elements) > MAX_GRID:
         return LARGE
     launch = Launch(_instance(mode, layout.shape), blocks, THREADS, _shared(layout), blocks)
-    add = Launch(_sum_instance(question.dtype.name), -(-elements // THREADS), THREADS)
+    add = gradient_sum.launch(question.dtype, geometry)
     return MatrixGradientPlan(launch, add, layout, 4 * elements * layout.splits, copies)
-
-
-def _columns(geometry: ConvGeometry) -> int:
-    return geometry.channels * math.prod(axis.kernel for axis in geometry.axes)
 
 
 def _sample_bytes(geometry: ConvGeometry, grid: _Grid) -> int:
@@ -378,19 +382,19 @@ _ADDED_BYTES = 20  # of partial sums that a multiprocessor writes or reads in a 
 def _layout(question: Question, mode: Mode, grid: _Grid, shape: Shape) -> Layout | None:
     """Return the layout with tiles of a shape; None where they do not fit shared memory."""
     geometry, multiprocessors = question.geometry, question.processor.multiprocessors
-    columns, classes, x = _columns(geometry), _classes(grid), geometry.axes[-1].kernel
+    columns, classes, x = gradient_sum.columns(geometry), _classes(grid), geometry.axes[-1].kernel
     groups = min(-(-(shape.columns - 1) // x) + 1, columns // x)
     lines = groups * len(classes.firsts)
     row_tiles, column_tiles = -(-geometry.rows // shape.rows), -(-columns // shape.columns)
     tiles = geometry.groups * row_tiles * column_tiles
     parts = chunks(geometry.batch, _sample_bytes(geometry, grid))
     samples = tuple(part.stop - part.start for part in parts)
-    steps = -(-grid.words(max(samples)) // WORDS)
+    steps = grid.steps(max(samples))
     products = 3 if mode.parts == 2 else 1
     step = shape.rows // 16 * shape.columns // 8 * (WORDS // 8) * products * _PRODUCT
     step += (shape.rows * WORDS // CHUNK + lines * classes.chunks) * _COPY
-    elements = geometry.groups * geometry.rows * columns
-    most = min(steps, max(1, _MOST_PARTIAL // (4 * elements)))
+    elements = gradient_sum.elements(geometry)
+    most = min(steps, max(1, gradient_sum.MOST_PARTIAL // (4 * elements)))
     resident = RESIDENT * multiprocessors
 
     def cycles(splits: int) -> float:
@@ -436,7 +440,7 @@ def bind(
     }
     starts = [*itertools.accumulate(layout.samples, initial=0)]
     parts = [(slice(*ends), ends[0] > 0) for ends in itertools.pairwise(starts)]
-    sums = Template(SUMS, _sum_arguments(layout, geometry, data, grad_output, out))
+    sums = gradient_sum.template(layout.splits, geometry, data, grad_output, out)
 
     def gradient(data: Array, grad_output: Array, out: Array) -> None:
         data, grad_output = cast(data, dtype), cast(grad_output, dtype)
@@ -469,37 +473,70 @@ class _Chunk:
     ) -> None:
         self.device, grid = device, layout.grid
         inputs, grads = (view[:, :count] for view in views)
-        self.dtype, axes = inputs.dtype, grid.axes[-geometry.rank :]
+        axes = grid.axes[-geometry.rank :]
         pitches = tuple(axis.pitch for axis in axes)
-        self.grad_shape = (grads.shape[0], count, *pitches)
-        self.input_shape = (grid.planes, inputs.shape[0], count, *pitches)
+        self.shapes = (
+            (grads.shape[0], count, *pitches),
+            (grid.planes, inputs.shape[0], count, *pitches),
+        )
         ones, none = (1,) * grads.ndim, (0,) * grads.ndim
-        of_grads = Placement(grads.shape, self.grad_shape, none, ones, ones, ones, none)
+        of_grads = Placement(grads.shape, self.shapes[0], none, ones, ones, ones, none)
         planes = [axis.planes for axis in axes]
         planes[-1] *= grid.parities
         of_inputs = Placement(
             inputs.shape,
-            self.input_shape[1:],
+            self.shapes[1][1:],
             (0, 0, *(-axis.origin for axis in geometry.axes)),
             ones,
             (1, 1, *(axis.step for axis in geometry.axes)),
             (1, 1, *planes),
             (0, 0, *(axis.apart for axis in axes)),
         )
-        self.place_grads = borders.bind_pad(of_grads, grads, device)
-        self.place_inputs = borders.bind_pad(of_inputs, inputs, device)
-        self.template = Template(PRODUCTS, _arguments(layout, geometry, count))
+        self.copies = [
+            _Copy(array, placement, self.shapes[number], grid, device)
+            for number, (array, placement) in enumerate([(grads, of_grads), (inputs, of_inputs)])
+        ]
+        self.template = Template(SOURCES[0], _arguments(layout, geometry, count))
         self.run = device.launcher(launch)
 
     def multiply(self, inputs: Array, grads: Array, partial: int, adds: bool) -> None:
         """Copy the arrays of a chunk, and write or add the sums of their products."""
-        device = self.device
-        grad = device.workspace(self.grad_shape, self.dtype)
-        self.place_grads(grads, grad)
-        planes = device.workspace(self.input_shape, self.dtype)
-        self.place_inputs(inputs, planes)
-        addresses = device.address(grad), device.address(planes)
-        self.run(self.template.fill(*addresses, partial, int(adds)))
+        pairs = zip(self.copies, (grads, inputs), strict=True)
+        read = [copy(array) for copy, array in pairs]
+        addresses = [self.device.address(array) for array, *_ in read]
+        strides = itertools.chain(*(strides for _, *strides in read))
+        self.run(self.template.fill(*addresses, partial, int(adds), *strides))
+
+
+class _Copy:
+    """What the products read in the place of an array by channel, sample and place.
+
+    That is the array itself where places lie without gaps, in whole chunks.
+    """
+
+    def __init__(
+        self, array: Array, placement: Placement, shape: Sizes, grid: _Grid, device: Device
+    ) -> None:
+        self.device, self.shape, self.dtype = device, shape, array.dtype
+        channels, samples, *places = strides_of(array)
+        whole = CHUNK * grid.packed
+        self.in_place = (
+            grid.flat
+            and lie_without_gaps(array.shape[2:], places)
+            and not (channels % whole or samples % whole)
+        )
+        self.strides = samples // grid.packed, channels // grid.packed
+        words = grid.words(1)
+        self.of_copy = words, array.shape[1] * words
+        self.place = borders.bind_pad(placement, array, device)
+
+    def __call__(self, array: Array) -> tuple[Array, int, int]:
+        """Return an array, and its words from one sample and from one channel to the next."""
+        if self.in_place and self.device.address(array) % (4 * CHUNK) == 0:
+            return array, *self.strides
+        copy = self.device.workspace(self.shape, self.dtype)
+        self.place(array, copy)
+        return copy, *self.of_copy
 
 
 def _arguments(layout: Layout, geometry: ConvGeometry, samples: int) -> Members:
@@ -526,9 +563,14 @@ def _arguments(layout: Layout, geometry: ConvGeometry, samples: int) -> Members:
         "adds": CALL,
         "rows": geometry.rows,
         "channels": geometry.channels,
-        "columns": _columns(geometry),
+        "columns": gradient_sum.columns(geometry),
         "groups": geometry.groups,
-        "words": words,
+        "samples": grid.samples(samples),
+        "words": words // grid.samples(samples),
+        "grad_sample": CALL,
+        "grad_row": CALL,
+        "input_sample": CALL,
+        "input_channel": CALL,
         "row_tiles": layout.row_tiles,
         "column_tiles": layout.column_tiles,
         "splits": layout.splits,
@@ -548,49 +590,3 @@ def _arguments(layout: Layout, geometry: ConvGeometry, samples: int) -> Members:
 def _place(plane: int, shift: int) -> Members:
     """Return a ``struct Place``."""
     return {"plane": plane, "shift": shift}
-
-
-def _sum_arguments(
-    layout: Layout, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
-) -> Members:
-    """Return the members of ``struct Arguments`` of gradient_sum.cu."""
-    lead: tuple[int, ...] = () if geometry.batched else (0,)
-    data_batch, data_channel, *data_axes = (*lead, *cast_strides(data, out.dtype))
-    grad_batch, grad_row, *grad_axes = (*lead, *cast_strides(grad_output, out.dtype))
-    axes = zip(
-        on_three_axes(geometry.axes),
-        along_three_axes(data_axes),
-        along_three_axes(grad_axes),
-        strict=True,
-    )
-    return {
-        "input": CALL,
-        "grad": CALL,
-        "partial": CALL,
-        "out": CALL,
-        "splits": layout.splits,
-        "groups": geometry.groups,
-        "rows": geometry.rows,
-        "columns": _columns(geometry),
-        "batch": geometry.batch,
-        "input_batch": data_batch,
-        "input_group": geometry.channels * data_channel,
-        "input_channel": data_channel,
-        "grad_batch": grad_batch,
-        "grad_group": geometry.rows * grad_row,
-        "grad_row": grad_row,
-        "axis": [
-            {
-                "size_in": axis.size_in,
-                "size_out": axis.size_out,
-                "kernel": axis.kernel,
-                "step": axis.step,
-                "dilation": axis.dilation,
-                "pad": -axis.origin,
-                "input": of_data,
-                "grad": of_grad,
-            }
-            for axis, of_data, of_grad in axes
-        ],
-        "view": view(merged_axes(out.shape, strides_of(out))),
-    }

@@ -1,0 +1,100 @@
+"""The gradient of a weight from partial sums of ranges, which gradient_sum.cu adds in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from .._arrays import Array
+from .._geometry import ConvGeometry
+from .._packing import strides_of
+from .._strides import cast_strides
+from .._taps import on_three_axes
+from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
+from .members import CALL, Members, Template
+from .memory import along_three_axes
+from .views import merged_axes, view
+
+SOURCES = ("gradient_sum.cu",)
+
+THREADS = 128
+MOST_PARTIAL = 32 << 20  # bytes of the partial sums of a call
+
+
+def _instance(dtype: str) -> Instance:
+    return Instance(SOURCES[0], "gradient_sum", (("ELEMENT", ELEMENTS[dtype]),))
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that plans can ask for on a target."""
+    yield from map(_instance, FLOATS)
+
+
+def columns(geometry: ConvGeometry) -> int:
+    """Return the elements of the gradient for each output channel."""
+    return geometry.channels * math.prod(axis.kernel for axis in geometry.axes)
+
+
+def elements(geometry: ConvGeometry) -> int:
+    """Return the elements of the gradient."""
+    return geometry.groups * geometry.rows * columns(geometry)
+
+
+def launch(dtype: np.dtype, geometry: ConvGeometry) -> Launch:
+    """Return the launch for the gradient of the weight of a convolution."""
+    blocks = -(-elements(geometry) // THREADS)
+    return Launch(_instance(dtype.name), min(blocks, MAX_GRID), THREADS)
+
+
+def template(
+    splits: int, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
+) -> Template:
+    """Return the arguments; a call puts in the addresses of the arrays and of the partial sums."""
+    lead: tuple[int, ...] = () if geometry.batched else (0,)
+    data_batch, data_channel, *data_axes = (*lead, *cast_strides(data, out.dtype))
+    grad_batch, grad_row, *grad_axes = (*lead, *cast_strides(grad_output, out.dtype))
+    members: Members = {
+        "input": CALL,
+        "grad": CALL,
+        "partial": CALL,
+        "out": CALL,
+        "splits": splits,
+        "groups": geometry.groups,
+        "rows": geometry.rows,
+        "columns": columns(geometry),
+        "batch": geometry.batch,
+        "input_batch": data_batch,
+        "input_group": geometry.channels * data_channel,
+        "input_channel": data_channel,
+        "grad_batch": grad_batch,
+        "grad_group": geometry.rows * grad_row,
+        "grad_row": grad_row,
+        "axis": axes(geometry, data_axes, grad_axes),
+        "view": view(merged_axes(out.shape, strides_of(out))),
+    }
+    return Template(SOURCES[0], members)
+
+
+def axes(geometry: ConvGeometry, data: list[int], grad_output: list[int]) -> list[Members]:
+    """Return a ``struct Axis`` for z, y and x, with the strides of both arrays."""
+    of_arrays = zip(
+        on_three_axes(geometry.axes),
+        along_three_axes(data),
+        along_three_axes(grad_output),
+        strict=True,
+    )
+    return [
+        {
+            "size_in": axis.size_in,
+            "size_out": axis.size_out,
+            "kernel": axis.kernel,
+            "step": axis.step,
+            "dilation": axis.dilation,
+            "pad": -axis.origin,
+            "input": of_data,
+            "grad": of_grad,
+        }
+        for axis, of_data, of_grad in of_arrays
+    ]

@@ -57,8 +57,8 @@ COSTS = {
     "spans": Cost(21.7, 0.94, 1.62),
     "portable": Cost(21.8, 1.74, 0.763),
     "hopper": Cost(19.3, 1.09, 0.81),
-    "matrix gradient": Cost(25.0, 1.0, 1.0),
-    "depthwise gradient": Cost(12.0, 1.0, 1.0),
+    "matrix gradient": Cost(4.0, 1.0, 1.0),
+    "depthwise gradient": Cost(8.0, 1.0, 1.0),
 }
 # Of a call by FFT, with the begin of each tile; fitted to 150 calls of an H100
 # (``python -m benchmarks.on_filters --random``).

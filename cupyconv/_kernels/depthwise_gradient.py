@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,10 +34,9 @@ THREADS = 128
 SIDE = 4  # outputs of a thread, and taps of a window
 MOST_TAPS = 64
 _LINE = 16  # bytes of a line's description
-_STAGED = 32 << 10  # bytes of a tile to aim at: several blocks of a multiprocessor hide latencies
 _MOST_STAGED = 2**16  # elements that the kernel counts
 _BLOCKS = 8  # of a multiprocessor
-_AREA, _ROWS = 2048, 16  # most outputs of a tile, and lines of them where there are enough
+_AREA = 4096  # most outputs of a tile
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def instances(target: str) -> Iterator[Instance]:
 
 def plan(question: Question) -> DepthwiseGradientPlan | Refusal:
     """Return the plan of a gradient, or why there is none; `question` has the convolution."""
-    geometry, processor = question.geometry, question.processor
+    geometry = question.geometry
     other = not_one_channel(geometry, question.dtype)
     if other:
         return other
@@ -149,10 +148,8 @@ def plan(question: Question) -> DepthwiseGradientPlan | Refusal:
         return f"its kernel has more than {MOST_TAPS} taps along x"
     axes, itemsize = on_three_axes(geometry.axes), accumulator(question.dtype).itemsize
     layout = _layout(question, axes, itemsize)
-    if layout.shared(axes, itemsize) + RESERVED > processor.shared or (
-        layout.staged(axes) >= _MOST_STAGED
-    ):
-        return "its tiles do not fit shared memory"
+    if layout is None:
+        return "no tile fits shared memory"
     blocks = geometry.groups * geometry.rows * layout.splits
     launch = Launch(
         _instance(question.dtype.name), blocks, THREADS, layout.shared(axes, itemsize), blocks
@@ -178,19 +175,32 @@ def _windows(x: AxisTaps, pitch: int) -> tuple[tuple[int, ...], tuple[int, ...],
     return tuple(firsts), tuple(of), tuple(places)
 
 
-# Cycles of a warp's instructions to stage an element of each thread, and for four outputs of each
-# thread with a window, and a tile beside them.
+# Instructions of a warp to stage an element of each thread, for four outputs of each thread with a
+# window, and for a tile beside them; cycles of an instruction, and how many more where a block has
+# a multiprocessor for itself. Fitted to the times of 13 calls of an H200.
 _STAGE, _WINDOW, _TILE = 16, 26, 400
+_CYCLES, _ALONE = 2.2, 4
 
 
-def _layout(question: Question, axes: tuple[AxisTaps, ...], itemsize: int) -> Layout:
-    """Return the tiles of about as many bytes as one aims at, and their ranges."""
-    geometry = question.geometry
+def _layout(question: Question, axes: tuple[AxisTaps, ...], itemsize: int) -> Layout | None:
+    """Return the layout that takes the fewest cycles; None where no tile fits shared memory."""
+    geometry, processor = question.geometry, question.processor
     z, y, x = axes
+    channels = geometry.groups * geometry.rows
+
+    def layouts() -> Iterator[Layout]:
+        for power in range(_AREA.bit_length()):
+            high = min(1 << power, y.size_out)
+            wide = min(-(-x.size_out // SIDE) * SIDE, _AREA // high // SIDE * SIDE)
+            yield tiles(1, high, wide)
+            if high == y.size_out:
+                if wide >= x.size_out:
+                    most = min(geometry.batch, _AREA // (high * wide))
+                    yield from (tiles(samples, high, wide) for samples in {most, -(-most // 4)})
+                return
 
     def tiles(samples: int, high: int, wide: int) -> Layout:
-        reach = (wide - 1) + (x.kernel - 1) * x.dilation // x.step
-        pitch = (reach // SIDE + 2) * SIDE
+        pitch = ((wide - 1 + (x.kernel - 1) * x.dilation // x.step) // SIDE + 2) * SIDE
         staged_high = (high - 1) * y.step + (y.kernel - 1) * y.dilation + 1
         counts = (
             -(-geometry.batch // samples),
@@ -200,28 +210,23 @@ def _layout(question: Question, axes: tuple[AxisTaps, ...], itemsize: int) -> La
         )
         return Layout(samples, high, wide, counts, staged_high, pitch, *_windows(x, pitch))
 
-    wide = min(-(-x.size_out // SIDE) * SIDE, _AREA // min(y.size_out, _ROWS))
-    high = min(y.size_out, max(1, _AREA // wide))
-    while high > 1 and tiles(1, high, wide).staged(axes) * itemsize > _STAGED:
-        high = -(-high // 2)
-    samples = 1
-    if high == y.size_out and wide >= x.size_out:
-        one = tiles(1, high, wide).staged(axes) * itemsize
-        samples = max(1, min(geometry.batch, _STAGED // one))
-    layout = tiles(samples, high, wide)
-    channels, multiprocessors = geometry.groups * geometry.rows, question.processor.multiprocessors
-    count = math.prod(layout.tiles)
-    partial = channels * gradient_sum.columns(geometry) * itemsize
-    most = max(1, min(count, gradient_sum.MOST_PARTIAL // partial))
-    splits = min(most, max(1, 2 * _BLOCKS * multiprocessors // channels))
-    outputs = -(-layout.samples * layout.high * layout.wide // (32 * SIDE))
-    windows = z.kernel * y.kernel * len(layout.windows)
-    tile = _STAGE * layout.staged(axes) / 32 + _WINDOW * outputs * windows + _TILE
-    waves = -(-channels * splits // multiprocessors)
-    cycles = waves * -(-count // splits) * tile / (THREADS // 32)
-    return Layout(
-        **{**vars(layout), "splits": splits, "cycles": cycles},
-    )
+    def planned(layout: Layout) -> Layout | None:
+        bytes_of_block = layout.shared(axes, itemsize) + RESERVED
+        if bytes_of_block > processor.shared or layout.staged(axes) >= _MOST_STAGED:
+            return None
+        count = math.prod(layout.tiles)
+        most = gradient_sum.MOST_PARTIAL // (gradient_sum.elements(geometry) * itemsize)
+        splits = max(1, min(count, most, 2 * _BLOCKS * processor.multiprocessors // channels))
+        outputs = -(-layout.samples * layout.high * layout.wide // (32 * SIDE))
+        windows = z.kernel * y.kernel * len(layout.windows)
+        tile = _STAGE * layout.staged(axes) / 32 + _WINDOW * outputs * windows + _TILE
+        waves = -(-channels * splits // processor.multiprocessors)
+        alone = 1 + _ALONE / min(_BLOCKS, processor.shared // bytes_of_block, waves) ** 2
+        cycles = waves * -(-count // splits) * tile / (THREADS // 32) * _CYCLES * alone
+        return replace(layout, splits=splits, cycles=cycles)
+
+    found = [one for layout in layouts() if (one := planned(layout)) is not None]
+    return min(found, key=lambda layout: layout.cycles, default=None)
 
 
 # Arguments ------------------------------------------------------------------------------------

@@ -374,9 +374,9 @@ def _shared(layout: Layout) -> int:
 
 
 # Cycles of a multiprocessor for 16 x 8 products of 8 words, and for a copy of 16 bytes to shared
-# memory; steps in whose time a block begins and ends, and cycles of a launch.
-_PRODUCT, _COPY, _ENDS, _LAUNCH = 1.45, 0.6, 10, 6000
-_ADDED_BYTES = 20  # of partial sums that a multiprocessor writes or reads in a cycle
+# memory; steps in whose time a block begins and ends; and bytes of the copies, or of partial sums,
+# that a multiprocessor writes and reads in a cycle. Fitted to the times of 120 calls of an H200.
+_PRODUCT, _COPY, _ENDS, _COPIED, _ADDED = 1.48, 0.62, 10, 5.6, 8
 
 
 def _layout(question: Question, mode: Mode, grid: _Grid, shape: Shape) -> Layout | None:
@@ -396,12 +396,14 @@ def _layout(question: Question, mode: Mode, grid: _Grid, shape: Shape) -> Layout
     elements = gradient_sum.elements(geometry)
     most = min(steps, max(1, gradient_sum.MOST_PARTIAL // (4 * elements)))
     resident = RESIDENT * multiprocessors
+    copies = 0 if grid.flat else geometry.batch * _sample_bytes(geometry, grid)
+    copied = copies / (_COPIED * multiprocessors)
 
     def cycles(splits: int) -> float:
         waves = -(-tiles * splits // resident)
-        busy = waves * RESIDENT * (-(-steps // splits) + _ENDS) * step + 3 * _LAUNCH
-        added = 8 * elements * splits / (_ADDED_BYTES * multiprocessors)
-        return len(samples) * (busy + added)
+        busy = waves * RESIDENT * (-(-steps // splits) + _ENDS) * step
+        added = 8 * elements * splits / (_ADDED * multiprocessors)
+        return copied + len(samples) * (busy + added)
 
     counts = {min(most, max(1, waves * resident // tiles)) for waves in range(1, 9)}
     splits = min(sorted(counts), key=cycles)
@@ -472,8 +474,8 @@ class _Chunk:
         device: Device,
     ) -> None:
         self.device, grid = device, layout.grid
-        inputs, grads = (view[:, :count] for view in views)
         axes = grid.axes[-geometry.rank :]
+        inputs, grads = (view[:, :count] for view in views)
         pitches = tuple(axis.pitch for axis in axes)
         self.shapes = (
             (grads.shape[0], count, *pitches),
@@ -528,6 +530,10 @@ class _Copy:
         self.strides = samples // grid.packed, channels // grid.packed
         words = grid.words(1)
         self.of_copy = words, array.shape[1] * words
+        # Of one sample, lines of several channels are copied together.
+        self.one = array.shape[1] == 1
+        if self.one:
+            array, placement = array[:, 0], _without_samples(placement)
         self.place = borders.bind_pad(placement, array, device)
 
     def __call__(self, array: Array) -> tuple[Array, int, int]:
@@ -535,8 +541,16 @@ class _Copy:
         if self.in_place and self.device.address(array) % (4 * CHUNK) == 0:
             return array, *self.strides
         copy = self.device.workspace(self.shape, self.dtype)
-        self.place(array, copy)
+        self.place(array[:, 0] if self.one else array, copy)
         return copy, *self.of_copy
+
+
+def _without_samples(placement: Placement) -> Placement:
+    """Return a placement without the second axis, which has one element."""
+    values: dict[str, Any] = vars(placement)
+    shapes = {name: value for name, value in values.items() if isinstance(value, tuple)}
+    kept: dict[str, Any] = {name: (shape[0], *shape[2:]) for name, shape in shapes.items()}
+    return replace(placement, **kept)
 
 
 def _arguments(layout: Layout, geometry: ConvGeometry, samples: int) -> Members:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -346,6 +346,9 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
     grid = _grid(geometry, mode.itemsize)
     if len(_classes(grid).firsts) > MOST_CLASSES:
         return f"its taps need more than {MOST_CLASSES} lines of inputs"
+    inputs = math.prod(axis.size_in for axis in geometry.axes)
+    if grid.planes * grid.words(1) > _MOST_COPIED * (inputs + _MANY_INPUTS):
+        return "its taps reach into too many planes of inputs"
     layouts = (_layout(question, mode, grid, shape) for shape in _SHAPES[mode.parts])
     found = [layout for layout in layouts if layout is not None]
     if not found:
@@ -372,6 +375,9 @@ def _shared(layout: Layout) -> int:
     stage = layout.shape.rows * PITCH + layout.lines * chunks * CHUNK
     return 4 * STAGES * stage + _PLACE * layout.lines
 
+
+# Words of the copies for each input of a channel at the most, where there are many.
+_MOST_COPIED, _MANY_INPUTS = 8, 2**12
 
 # Cycles of a multiprocessor for 16 x 8 products of 8 words, and for a copy of 16 bytes to shared
 # memory; steps in whose time a block begins and ends; and bytes of the copies, or of partial sums,

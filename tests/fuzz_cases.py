@@ -185,7 +185,7 @@ def _gradient(draw: Draw, budget: Budget) -> tuple[Gradient, Order]:
     options = {**case.options, "groups": case.groups}
     named = len(shapes[1]) - 2 if len(shapes[1]) < 6 and draw.chance(0.5) else None
     gradient = gradient_of(kind, (case[kept], y), shapes, options, named)
-    return gradient, kernels if kind == "input" else (None,)
+    return gradient, kernels
 
 
 def _either(draw: Draw, budget: Budget, transposed: bool) -> tuple[Convolution, Order]:

@@ -17,7 +17,7 @@
 // A pointwise convolution needs no copies where channels lie without gaps.
 //
 // For each step a block copies the words of its rows, and lines of inputs that taps share along x: the taps of a class
-// have one plane and lie near each other. Four warps multiply a tile of ROWS x COLUMNS. Tensor Cores round sums towards
+// have one plane and lie near each other. Four or eight warps multiply a tile of ROWS x COLUMNS. Tensor Cores round sums towards
 // zero, and float32 sums of millions of products of one sign would become too small, so these are added up apart
 // after each SEGMENT of steps.
 //
@@ -28,6 +28,7 @@
 //     PARTS          2 if floats are multiplied as two TF32 numbers each, in three products
 //     ROW_TILES      tiles of 16 rows of a warp
 //     COLUMN_TILES   tiles of 8 columns of a warp
+//     WARPS          warps of a block
 //     WARPS_DOWN     warps above each other
 //
 // Launch: THREADS threads and a block for each tile of each range.
@@ -37,8 +38,7 @@
 
 typedef ELEMENT Element;
 
-constexpr int THREADS = 128;
-constexpr int WARPS = THREADS / 32;
+constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = ROW_TILES * 16, WARP_COLUMNS = COLUMN_TILES * 8;
 constexpr int ROWS = WARPS_DOWN * WARP_ROWS, COLUMNS = WARPS / WARPS_DOWN * WARP_COLUMNS;
 constexpr int WORDS = 32;         // of a step
@@ -262,7 +262,7 @@ struct Worker {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) matrix_gradient(const __grid_constant__ Arguments p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 8 / WARPS) matrix_gradient(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     const Worker worker(p, memory);
     worker.describe_lines();

@@ -42,11 +42,10 @@ if TYPE_CHECKING:
 SOURCES = ("matrix_gradient.cu",)
 UNIT = "Tensor Core"
 
-THREADS = 128
 WORDS, CHUNK = 32, 4  # of a step, and of a copy: words of 32 bits
 PITCH, STAGES = WORDS + 4, 3
 MOST_TAPS, MOST_CLASSES = 64, 32
-RESIDENT = 2  # blocks of a multiprocessor, by registers
+_RESIDENT = 8  # warps of a multiprocessor, by registers
 _BANKS = 32  # of shared memory, a word wide each
 _PLACE = 16  # bytes of a line's description
 _MOST_SHIFT = WORDS  # words between taps of a class, beside its first chunk
@@ -58,7 +57,13 @@ class Shape:
 
     row_tiles: int
     column_tiles: int
+    warps: int
     warps_down: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
 
     @property
     def rows(self) -> int:
@@ -68,13 +73,13 @@ class Shape:
     @property
     def columns(self) -> int:
         """Input channels times taps of a tile."""
-        return THREADS // 32 // self.warps_down * self.column_tiles * 8
+        return self.warps // self.warps_down * self.column_tiles * 8
 
 
 # By the parts of a number: with two, totals take as many registers as sums.
 _SHAPES = {
-    1: (Shape(4, 8, 2), Shape(4, 8, 1), Shape(2, 8, 1)),
-    2: (Shape(4, 4, 2), Shape(4, 4, 1), Shape(2, 8, 1)),
+    1: (Shape(4, 8, 8, 2), Shape(4, 8, 4, 2), Shape(4, 8, 4, 1), Shape(2, 8, 4, 1)),
+    2: (Shape(4, 4, 8, 2), Shape(4, 4, 4, 1), Shape(2, 8, 4, 1)),
 }
 
 
@@ -309,6 +314,7 @@ def _instance(mode: Mode, shape: Shape) -> Instance:
         ("PARTS", str(mode.parts)),
         ("ROW_TILES", str(shape.row_tiles)),
         ("COLUMN_TILES", str(shape.column_tiles)),
+        ("WARPS", str(shape.warps)),
         ("WARPS_DOWN", str(shape.warps_down)),
     )
     return Instance(SOURCES[0], "matrix_gradient", defines)
@@ -359,7 +365,9 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
     copies = _sample_bytes(geometry, grid) * layout.samples[0]
     if max(blocks, elements) > MAX_GRID:
         return LARGE
-    launch = Launch(_instance(mode, layout.shape), blocks, THREADS, _shared(layout), blocks)
+    launch = Launch(
+        _instance(mode, layout.shape), blocks, layout.shape.threads, _shared(layout), blocks
+    )
     add = gradient_sum.launch(question.dtype, geometry)
     return MatrixGradientPlan(launch, add, layout, 4 * elements * layout.splits, copies)
 
@@ -401,13 +409,14 @@ def _layout(question: Question, mode: Mode, grid: _Grid, shape: Shape) -> Layout
     step += (shape.rows * WORDS // CHUNK + lines * classes.chunks) * _COPY
     elements = gradient_sum.elements(geometry)
     most = min(steps, max(1, gradient_sum.MOST_PARTIAL // (4 * elements)))
-    resident = RESIDENT * multiprocessors
+    at_once = _RESIDENT // shape.warps
+    resident = at_once * multiprocessors
     copies = 0 if grid.flat else geometry.batch * _sample_bytes(geometry, grid)
     copied = copies / (_COPIED * multiprocessors)
 
     def cycles(splits: int) -> float:
         waves = -(-tiles * splits // resident)
-        busy = waves * RESIDENT * (-(-steps // splits) + _ENDS) * step
+        busy = waves * at_once * (-(-steps // splits) + _ENDS) * step
         added = 8 * elements * splits / (_ADDED * multiprocessors)
         return copied + len(samples) * (busy + added)
 

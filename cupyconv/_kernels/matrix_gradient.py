@@ -362,7 +362,7 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
     layout = min(found, key=lambda layout: layout.cycles)
     elements = gradient_sum.elements(geometry)
     blocks = geometry.groups * layout.row_tiles * layout.column_tiles * layout.splits
-    copies = _sample_bytes(geometry, grid) * layout.samples[0]
+    copies = _sample_bytes(geometry, grid) * max(layout.samples)
     if max(blocks, elements) > MAX_GRID:
         return LARGE
     launch = Launch(

@@ -339,8 +339,10 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
     """Return the plan of a gradient, or why there is none; `question` has the convolution."""
     geometry, processor = question.geometry, question.processor
     mode = unscaled_mode(question.dtype.name, question.precision)
-    if mode is None or processor.target == "sm_75":
+    if mode is None:
         return not_multiplied(question.dtype)
+    if processor.target == "sm_75":
+        return f"{processor.target} lacks the instructions"
     if geometry.is_empty or 0 in geometry.out_shape:
         return "its sums have no products"
     if geometry.rank > 3:

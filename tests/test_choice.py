@@ -25,7 +25,8 @@ from benchmarks.cases import Convolution as Call
 from benchmarks.on_random import Row
 from benchmarks.random_calls import MULTIPLY_ADDS, random_calls
 from bounds import assert_same_bits
-from cupyconv._axes import joined
+from cupyconv import _fft as fft
+from cupyconv._axes import COMPARED_BATCH, joined
 from cupyconv._device import CupyDevice
 from cupyconv._geometry import ConvGeometry
 from cupyconv._gpus import named
@@ -271,6 +272,59 @@ def test_the_cheapest_kernel_is_taken() -> None:
                 times[name] = choice.time_of(name, plan, typical)
                 assert times[name] >= choice.least_time(name, typical) * (1 - 1e-9)
         assert times[taken.kernel] == min(times.values())
+
+
+# Gradients of weights --------------------------------------------------------------------------
+
+RESNET = conv((32, 64, 56, 56), (64, 64, 3, 3), padding=1)
+# The copies of a thousand output channels would be as long as the input, and the gradient is short.
+FAR_APART = conv((1, 1, 10**6 + 9), (1000, 1, 2), dilation=10**6)
+
+
+def test_the_faster_kernel_takes_the_gradient_of_a_weight() -> None:
+    kernels = set()
+    for geometry, mode, gpu in samples(60):
+        if geometry.transposed:
+            continue
+        question = Question(geometry, *mode, gpu)
+        plans = {name: module.plan(question) for name, module in choice.GRADIENTS.items()}
+        times = {
+            name: choice.time_of_gradient(plan, question)
+            for name, plan in plans.items()
+            if not isinstance(plan, str)
+        }
+        taken = choice.choose_weight_gradient(question)
+        kernels.add(taken.kernel)
+        assert times[taken.kernel] == min(times.values())
+        assert taken.plan == plans[taken.kernel]
+        (other,) = set(plans) - {taken.kernel}
+        assert {*taken.refused} == {other}
+        factor = times[other] / times[taken.kernel] if other in times else 0
+        words = f"it would take {factor:.2f} times as long" if factor else plans[other]
+        assert taken.refused[other] == words
+    assert kernels == {"direct", "matrix"}
+
+
+def test_the_kernel_that_is_asked_for_takes_the_gradient() -> None:
+    """The direct one, or by any other name the one on Tensor Cores, where it has a plan."""
+    for geometry, faster in ((RESNET, "matrix"), (FAR_APART, "direct")):
+        question = Question(geometry, *MODES[0], HOPPER)
+        assert choice.choose_weight_gradient(question).kernel == faster
+        for name in choice.KERNELS:
+            with choice.forced(name):
+                expected = "direct" if name == "direct" else "matrix"
+                assert choice.choose_weight_gradient(question).kernel == expected
+                double = replace(question, dtype=np.dtype(np.float64))
+                assert choice.choose_weight_gradient(double).kernel == "direct"
+
+
+def test_an_fft_is_compared_with_the_faster_gradient() -> None:
+    question = Question(replace(RESNET, batch=COMPARED_BATCH), *MODES[0], HOPPER)
+    taken = choice.choose_weight_gradient(question)
+    assert taken.kernel == "matrix"
+    by_fft = choice._time_by_fft(fft.gradient_work(question.geometry, question.dtype), question)
+    gain = choice.gain_by_fft(RESNET, *MODES[0], gradient=True, processor=HOPPER)
+    assert gain == choice.time_of_gradient(taken.plan, question) / by_fft
 
 
 # The fit of the factors --------------------------------------------------------------------------

@@ -367,6 +367,48 @@ def test_kernels_and_reasons() -> None:
         assert kernel_of(*dense) == ("portable", {})
 
 
+def gradient_of(*shapes: Any, **options: Any) -> Explanation:
+    return explain(cupyconv.grad.conv2d_weight, *shapes, **{"target": "sm_90a", **options})
+
+
+def test_the_gradient_of_a_weight() -> None:
+    shapes, options = ((32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56)), {"padding": 1}
+    found = gradient_of(*shapes, **options)
+    assert found.kernel == "matrix" and re.fullmatch(LONGER, found.refused["direct"])
+    functions = [launch.instance.function for launch in found.launches]
+    assert functions == ["pad", "pad", "matrix_gradient", "gradient_sum"]
+    tiles = r"\d+ x \d+ tiles of \d+ x \d+, \d+ ranges of 1 chunks of samples"
+    assert re.fullmatch(tiles, found.plans[0])
+    assert "kernel       matrix\n" in str(found)
+    assert "  refused      direct: it would take " in str(
+        gradient_of(*shapes, **options, verbose=True)
+    )
+    # One number for each range and element, and lines of 60 places of both arrays.
+    ranges = int(found.plans[0].split(", ")[1].split()[0])
+    assert found.workspace == 4 * (ranges * 64 * 64 * 9 + 2 * 32 * 64 * 57 * 60)
+    # Samples that would take too much memory are copied chunk by chunk; launches repeat for each.
+    large = gradient_of((128, 64, 112, 112), (64, 64, 3, 3), (128, 64, 112, 112), padding=1)
+    chunks = len(large.launches) // 3
+    assert chunks > 1 and large.plans[0].endswith(f" of {chunks} chunks of samples")
+    assert large.workspace <= 2**25 + 2**26
+
+    def refused(**changes: Any) -> str:
+        found = gradient_of(*shapes, **{**options, **changes})
+        assert found.kernel == "direct"
+        return found.refused["matrix"]
+
+    assert refused(dtype="float64") == "Tensor Cores do not multiply float64"
+    assert refused(dtype="int8") == "Tensor Cores do not multiply int8"
+    assert refused(target="sm_75") == "sm_75 lacks the instructions"
+    assert refused(target="sm_75", dtype="float16") == "sm_75 lacks the instructions"
+    small = gradient_of((1, 3, 9, 9), (4, 3, 3, 3), (1, 4, 7, 7))
+    assert small.kernel == "direct" and re.fullmatch(LONGER, small.refused["matrix"])
+    with choice.forced("direct"):
+        assert gradient_of(*shapes, **options).kernel == "direct"
+    with choice.forced("portable"):
+        assert gradient_of((1, 3, 9, 9), (4, 3, 3, 3), (1, 4, 7, 7)).kernel == "matrix"
+
+
 def test_precision_is_that_of_the_call_or_of_the_block() -> None:
     shapes = (8, 64, 56, 56), (64, 64, 3, 3)
     exact = explain(cupyconv.conv2d, *shapes, target="sm_90a")

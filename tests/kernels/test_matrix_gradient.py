@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Sequence
@@ -127,6 +128,7 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
     assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
     assert plan.partial == 4 * elements * layout.splits
     assert layout.splits == 1 or plan.partial <= 2**25
+    assert plan.copies <= 2**26 or max(layout.samples) <= -(-geometry.batch // 64)
     itemsize = mode[0].itemsize
     places = math.prod(axis.pitch for axis in layout.grid.axes) * max(layout.samples)
     channels = geometry.groups * (geometry.rows + geometry.channels * layout.grid.planes)
@@ -626,3 +628,60 @@ def test_sums_instance(instance: Instance, order: tuple[int, ...]) -> None:
     out = out.transpose(np.argsort(order))
     backend.call(case.function, **case.arrays, **case.options, out=out)
     assert_same_bits(out, expected)
+
+
+# Mistakes ------------------------------------------------------------------------------------
+
+# What a plan or its arguments could do wrong, as a change of a function's text, and a call that
+# shows it; the mutants of the kernels are in tests/mutants/.
+MISTAKES: dict[str, tuple[str, str, str, Gradient]] = {
+    "a line's end meets the next line": (
+        "_line", "reach - first", "0",
+        case_of(SINGLE, (2, 2, 8, 8), (3, 2, 4, 4), padding=((0, 3), (0, 3))),
+    ),
+    "no room for inputs beyond the outputs": (
+        "_line", "min(end, reach)", "0",
+        case_of(SINGLE, (2, 2, 8, 8), (3, 2, 4, 4), padding=((3, 0), (3, 0))),
+    ),
+    "planes of inputs that no tap reaches": (
+        "_line", "_Tap(residue // apart, shift)", "_Tap(residue, shift)",
+        case_of(SINGLE, (3, 4, 29), (9, 4, 4), stride=6, dilation=4, padding=5),
+    ),
+    "no planes of odd places": (
+        "_grid", "any(tap.shift % packed for tap in axes[2].taps)", "False",
+        case_like("one axis", HALF),
+    ),
+    "copies that begin anywhere": (
+        "_classes", "word // CHUNK * CHUNK", "word", case_like("lines apart", SINGLE),
+    ),
+    "no room for a line that two tiles share": (
+        "_layout", "(shape.columns - 1) // x) + 1", "shape.columns // x)",
+        case_of(SINGLE, (1, 40, 3, 14), (3, 40, 2, 7)),
+    ),
+    "no room for the descriptions of lines": (
+        "_shared", "+ _PLACE * layout.lines", "", case_like("one axis", SINGLE),
+    ),
+    "the planes of x for those of y": (
+        "_arguments", "y.planes * planes_x", "planes_x",
+        case_of(SINGLE, (2, 3, 7, 9, 11), (3, 3, 3, 3, 3), stride=2),
+    ),
+    "an exact sum without padding": (
+        "_sum_arguments", "-axis.origin", "0",
+        planted(case_like("one side", SINGLE), {"input": [((0, 0, 0, 0), np.inf)]}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found(mistake: str, steer: Steering) -> None:
+    name, before, after, case = MISTAKES[mistake]
+    (backend,) = (p.values[0] for p in BACKENDS if p.values[0].name == "emulator")
+    check(backend, case)
+    text = inspect.getsource(getattr(matrix_gradient, name))
+    assert text.count(before) == 1
+    module = dict(vars(matrix_gradient))
+    exec(text.replace(before, after), module)
+    steer.replace(matrix_gradient, **{name: module[name]})
+    with pytest.raises(AssertionError):
+        check(backend, case)

@@ -91,6 +91,13 @@ def special(case: Gradient) -> Gradient:
     return case.with_arrays(input=x, grad_output=y)
 
 
+def infinite_ends(case: Gradient) -> Gradient:
+    """The case with infinity at the ends of lines, which padding parts from the first tap."""
+    x = case["input"].copy()
+    x[0, ..., -1] = np.inf
+    return case.with_arrays(input=x)
+
+
 CASES = {
     "strides": gradient("weight", (2, 3, 9, 11), (7, 3, 3, 3), padding=1, stride=2),
     "halves": gradient(
@@ -104,6 +111,9 @@ CASES = {
     "tiles": gradient("weight", (2, 33, 4, 40), (75, 33, 1, 9), np.float16, padding=(0, 4)),
     "chunks": gradient("weight", (5, 3, 40), (5, 3, 4), padding=2),
     "one sign": gradient("weight", (1, 1, 2**12 + 1), (1, 1, 2), style="positive"),
+    "a volume beside infinity": infinite_ends(
+        gradient("weight", (2, 1, 3, 4, 9), (5, 1, 2, 3, 3), padding=1)
+    ),
     "padding beside infinity": special(
         gradient("weight", (2, 4, 6, 30), (6, 2, 3, 3), groups=2, padding=1, stride=(1, 2))
     ),

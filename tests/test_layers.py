@@ -23,6 +23,7 @@ KERNELS = {name for name, module in MODULES.items() if hasattr(module, "SOURCES"
 # Modules that know several kernels; the direct kernel's ranges of sums are added by another one.
 COMPOSED = {
     "choice",
+    "depthwise_gradient",
     "direct_conv",
     "fused",
     "matrix_gradient",

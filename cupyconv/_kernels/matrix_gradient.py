@@ -2,7 +2,7 @@
 
 Its rows are output channels, its columns are input channels with their taps. Both arrays are copied
 first, by channel, with zeros between lines and between samples: then a tap is a shift along memory
-(`_Grid`). Inputs that taps reach in steps have planes of their own, one for each residue of a
+(`Grid`). Inputs that taps reach in steps have planes of their own, one for each residue of a
 stride, and so have the odd places of 16-bit numbers, of which Tensor Cores read pairs.
 
 The order of a sum follows from the geometry, the batch included, and from the number of
@@ -13,24 +13,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._arrays import Array, Blueprint, WeightGradient
-from .._axes import is_pointwise
 from .._chunks import chunks
 from .._geometry import ConvGeometry
 from .._packing import reciprocal, strides_of
 from .._placement import Placement
 from .._shape_rules import Shape as Sizes
-from .._taps import AxisTaps, on_three_axes
 from . import borders, gradient_sum
 from .launches import MAX_GRID, RESERVED, Instance, Launch
+from .matrix_gradient_grid import CHUNK, WORDS, Grid, Line, classes_of, grid_of
 from .members import CALL, Members, Template, byte_words
 from .memory import lie_without_gaps
 from .modes import Mode, unscaled_mode
@@ -42,13 +39,10 @@ if TYPE_CHECKING:
 SOURCES = ("matrix_gradient.cu",)
 UNIT = "Tensor Core"
 
-WORDS, CHUNK = 32, 4  # of a step, and of a copy: words of 32 bits
 PITCH, STAGES = WORDS + 4, 3
 MOST_TAPS, MOST_CLASSES = 64, 32
 _RESIDENT = 8  # warps of a multiprocessor, by registers
-_BANKS = 32  # of shared memory, a word wide each
 _PLACE = 16  # bytes of a line's description
-_MOST_SHIFT = WORDS  # words between taps of a class, beside its first chunk
 
 
 @dataclass(frozen=True)
@@ -83,153 +77,6 @@ _SHAPES = {
 }
 
 
-# Copies ---------------------------------------------------------------------------------------
-
-
-class _Tap(NamedTuple):
-    """Where a tap of an axis finds its inputs: in a plane, so many places further."""
-
-    plane: int
-    shift: int
-
-
-@dataclass(frozen=True)
-class _Line:
-    """An axis of the copies.
-
-    Attributes
-    ----------
-    pitch : int
-        Places along the axis: outputs, and zeros where taps leave the input.
-    planes, apart : int
-        Planes of inputs, and inputs from the first one of a plane to that of the next.
-    taps : tuple of _Tap
-        The taps.
-    """
-
-    pitch: int
-    planes: int
-    apart: int
-    taps: tuple[_Tap, ...]
-
-
-def _line(axis: AxisTaps, whole: int) -> _Line:
-    """Return an axis of the copies, whose places are a multiple of `whole`."""
-    apart = math.gcd(axis.dilation, axis.step)
-    steps = [divmod(tap * axis.dilation, axis.step) for tap in range(axis.kernel)]
-    taps = tuple(_Tap(residue // apart, shift) for shift, residue in steps)
-    pitch = axis.size_out
-    for shift, residue in steps:
-        # Inputs begin and end at these places of the tap's plane. What lies past the last place is
-        # the first place of the next line, and must be zero, too.
-        first = max(0, -((residue + axis.origin) // axis.step))
-        end = -((residue + axis.origin - axis.size_in) // axis.step)
-        reach = axis.size_out + shift
-        pitch = max(pitch, min(end, reach), reach - first)
-    planes = 1 + max(tap.plane for tap in taps)
-    return _Line(-(-pitch // whole) * whole, planes, apart, taps)
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """The copies of both arrays, whose numbers lie as words of 32 bits.
-
-    Attributes
-    ----------
-    axes : tuple of _Line
-        z, y and x.
-    packed : int
-        Numbers of a word.
-    flat : bool
-        Whether the places of a sample lie as in arrays without gaps, which need no copies.
-    parities : int
-        Planes of inputs for each of those of the axes: 2 if taps reach odd places of pairs.
-    """
-
-    axes: tuple[_Line, ...]
-    packed: int
-    flat: bool
-    parities: int
-
-    @property
-    def planes(self) -> int:
-        """Planes of inputs: those along z, y and x, and of these first the even ones."""
-        return math.prod(axis.planes for axis in self.axes) * self.parities
-
-    def words(self, batch: int) -> int:
-        """Return the words of a channel."""
-        return batch * math.prod(axis.pitch for axis in self.axes) // self.packed
-
-    def samples(self, batch: int) -> int:
-        """Return how many parts of a channel have steps of their own."""
-        return batch if self.flat else 1
-
-    def steps(self, batch: int) -> int:
-        """Return the steps of a channel."""
-        samples = self.samples(batch)
-        return samples * -(-self.words(batch) // (samples * WORDS))
-
-
-def _grid(geometry: ConvGeometry, itemsize: int) -> _Grid:
-    packed = 4 // itemsize
-    z, y, x = on_three_axes(geometry.axes)
-    places = math.prod(axis.size_out for axis in geometry.axes)
-    if all(map(is_pointwise, geometry.axes)) and places % (CHUNK * packed) == 0:
-        return _Grid((_line(z, 1), _line(y, 1), _line(x, 1)), packed, True, 1)
-    axes = [_line(z, 1), _line(y, 1), _line(x, CHUNK * packed)]
-    odd = packed > 1 and any(tap.shift % packed for tap in axes[2].taps)
-    if odd:  # an odd plane is one place ahead, in the order of components as far as a stride
-        axes[2] = replace(axes[2], planes=x.step // axes[2].apart)
-    return _Grid(tuple(axes), packed, False, 2 if odd else 1)
-
-
-@dataclass(frozen=True)
-class _Classes:
-    """The taps along x by what they share: a plane, and a line of words.
-
-    `firsts` has of each class its plane and its first word, `of` and `shifts` of each tap its class
-    and the words from there.
-    """
-
-    firsts: tuple[tuple[int, int], ...]
-    of: tuple[int, ...]
-    shifts: tuple[int, ...]
-
-    @cached_property
-    def chunks(self) -> int:
-        """Copies of a line of inputs: the fewest that lead to few bank conflicts."""
-        needed = -(-(WORDS + max(self.shifts)) // CHUNK)
-        return min(range(needed, needed + _BANKS // CHUNK), key=self._conflicts)
-
-    def _conflicts(self, chunks: int) -> int:
-        """Return how often warps wait for banks to load the words of eight columns."""
-        lines, turns = len(self.firsts), 0
-        for first in range(len(self.of)):
-            words: set[int] = set()
-            for column in range(first, first + 8):
-                row, tap = divmod(column, len(self.of))
-                start = (row * lines + self.of[tap]) * chunks * CHUNK + self.shifts[tap]
-                words |= {start + place for place in range(CHUNK)}
-            turns += max(Counter(word % _BANKS for word in words).values())
-        return turns
-
-
-@lru_cache(maxsize=4096)
-def _classes(grid: _Grid) -> _Classes:
-    places = []  # plane and word of each tap
-    for tap in grid.axes[2].taps:
-        word, parity = divmod(tap.shift, grid.packed)
-        places.append((parity * grid.axes[2].planes + tap.plane, word))
-    firsts: list[tuple[int, int]] = []
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    for plane, word in sorted(places):
-        if not firsts or firsts[-1][0] != plane or word - firsts[-1][1] > _MOST_SHIFT:
-            firsts.append((plane, word // CHUNK * CHUNK))
-        found[plane, word] = len(firsts) - 1, word - firsts[-1][1]
-    of, shifts = zip(*(found[place] for place in places), strict=True)
-    return _Classes(tuple(firsts), of, shifts)
-
-
 # Plan -----------------------------------------------------------------------------------------
 
 
@@ -241,7 +88,7 @@ class Layout:
     ----------
     shape : Shape
         Rows and columns of a tile.
-    grid : _Grid
+    grid : Grid
         The copies.
     row_tiles, column_tiles : int
         Tiles of a group.
@@ -256,7 +103,7 @@ class Layout:
     """
 
     shape: Shape
-    grid: _Grid
+    grid: Grid
     row_tiles: int
     column_tiles: int
     lines: int
@@ -351,8 +198,8 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
         return LARGE
     if max(axis.kernel for axis in geometry.axes) > MOST_TAPS:
         return f"its kernel has more than {MOST_TAPS} taps along an axis"
-    grid = _grid(geometry, mode.itemsize)
-    if len(_classes(grid).firsts) > MOST_CLASSES:
+    grid = grid_of(geometry, mode.itemsize)
+    if len(classes_of(grid).firsts) > MOST_CLASSES:
         return f"its taps need more than {MOST_CLASSES} lines of inputs"
     inputs = math.prod(axis.size_in for axis in geometry.axes)
     if grid.planes * grid.words(1) > _MOST_COPIED * (inputs + _MANY_INPUTS):
@@ -374,14 +221,14 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
     return MatrixGradientPlan(launch, add, layout, 4 * elements * layout.splits, copies)
 
 
-def _sample_bytes(geometry: ConvGeometry, grid: _Grid) -> int:
+def _sample_bytes(geometry: ConvGeometry, grid: Grid) -> int:
     """Return the bytes of the copies of a sample."""
     channels = geometry.rows + geometry.channels * grid.planes
     return 4 * geometry.groups * channels * grid.words(1)
 
 
 def _shared(layout: Layout) -> int:
-    chunks = _classes(layout.grid).chunks
+    chunks = classes_of(layout.grid).chunks
     stage = layout.shape.rows * PITCH + layout.lines * chunks * CHUNK
     return 4 * STAGES * stage + _PLACE * layout.lines
 
@@ -395,10 +242,10 @@ _MOST_COPIED, _MANY_INPUTS = 8, 2**12
 _PRODUCT, _COPY, _ENDS, _COPIED, _ADDED = 1.48, 0.62, 10, 5.6, 8
 
 
-def _layout(question: Question, mode: Mode, grid: _Grid, shape: Shape) -> Layout | None:
+def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout | None:
     """Return the layout with tiles of a shape; None where they do not fit shared memory."""
     geometry, multiprocessors = question.geometry, question.processor.multiprocessors
-    columns, classes, x = gradient_sum.columns(geometry), _classes(grid), geometry.axes[-1].kernel
+    columns, classes, x = gradient_sum.columns(geometry), classes_of(grid), geometry.axes[-1].kernel
     groups = min(-(-(shape.columns - 1) // x) + 1, columns // x)
     lines = groups * len(classes.firsts)
     row_tiles, column_tiles = -(-geometry.rows // shape.rows), -(-columns // shape.columns)
@@ -534,7 +381,7 @@ class _Copy:
     """
 
     def __init__(
-        self, array: Array, placement: Placement, shape: Sizes, grid: _Grid, device: Device
+        self, array: Array, placement: Placement, shape: Sizes, grid: Grid, device: Device
     ) -> None:
         self.device, self.shape, self.dtype = device, shape, array.dtype
         channels, samples, *places = strides_of(array)
@@ -572,14 +419,14 @@ def _without_samples(placement: Placement) -> Placement:
 
 def _arguments(layout: Layout, geometry: ConvGeometry, samples: int) -> Members:
     """Return the members of ``struct Arguments`` of matrix_gradient.cu."""
-    grid, classes = layout.grid, _classes(layout.grid)
+    grid, classes = layout.grid, classes_of(layout.grid)
     words, channels = grid.words(samples), geometry.groups * geometry.channels
     z, y, x = grid.axes
     of_plane = channels * words
     planes_x = x.planes * grid.parities
     planes_y = y.planes * planes_x
 
-    def places(line: _Line, planes: int, apart: int) -> list[Members]:
+    def places(line: Line, planes: int, apart: int) -> list[Members]:
         found = [
             _place(tap.plane * planes * of_plane, tap.shift * apart // grid.packed)
             for tap in line.taps

@@ -19,9 +19,10 @@ from backends import NumpyBackend, forced_backends
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import _chunks, _compile
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import matrix_gradient
+from cupyconv._kernels import gradient_sum, matrix_gradient, matrix_gradient_grid
 from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_gradient import Layout, MatrixGradientPlan, Shape
+from cupyconv._kernels.matrix_gradient_grid import WORDS, classes_of, grid_of
 from cupyconv._kernels.question import LARGE, MANY_AXES, Question
 from cupyconv._taps import on_three_axes
 from gradients import Gradient, gradient, gradients
@@ -31,7 +32,6 @@ from planning import (
     any_mode,
     assert_shared_memory,
     checked,
-    constant,
     conv,
     conv_geometries,
     dense_geometries,
@@ -43,7 +43,8 @@ from strategies import BFLOAT16, DTYPES, MODES, NO_BORDERS, STYLES, lay_out, poi
 from subjects import Subject
 
 BACKENDS = forced_backends("portable")
-PRODUCTS, SUMS = instances_of("matrix_gradient.cu"), instances_of("gradient_sum.cu")
+PRODUCTS = instances_of("matrix_gradient.cu")
+SUMS = [one for one in instances_of("gradient_sum.cu") if "double" not in str(one)]
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 every_mode = pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
 SINGLE, HALF = MODES[0], MODES[2]
@@ -51,18 +52,16 @@ Mode = tuple[np.dtype[Any], str]
 
 
 def threads(instance: Instance) -> int:
-    return constant(instance.source, "THREADS")
+    return 32 * int(dict(instance.defines)["WARPS"])
 
 
 SUBJECTS = (
     Subject(
         matrix_gradient,
         threads=threads,
-        tested=PRODUCTS + SUMS,
+        tested=PRODUCTS,
         everywhere=False,
-        limits={
-            name: getattr(matrix_gradient, name) for name in ("THREADS", "WORDS", "CHUNK", "STAGES")
-        },
+        limits={name: getattr(matrix_gradient, name) for name in ("WORDS", "CHUNK", "STAGES")},
     ),
 )
 
@@ -76,8 +75,7 @@ def test_limits_of_taps() -> None:
         matrix_gradient.MOST_TAPS,
         matrix_gradient.MOST_CLASSES,
     )
-    assert "PITCH = WORDS + 4;" in text and matrix_gradient.PITCH == matrix_gradient.WORDS + 4
-    assert matrix_gradient.THREADS == constant("gradient_sum.cu", "THREADS")
+    assert "PITCH = WORDS + 4;" in text and matrix_gradient.PITCH == WORDS + 4
 
 
 # Plans ---------------------------------------------------------------------------------------
@@ -123,7 +121,7 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
     assert sum(layout.samples) == geometry.batch
     assert max(layout.samples) - min(layout.samples) <= 1
     words = layout.grid.words(max(layout.samples))
-    assert 1 <= layout.splits <= -(-words // matrix_gradient.WORDS)
+    assert 1 <= layout.splits <= -(-words // WORDS)
     tiles = geometry.groups * layout.row_tiles * layout.column_tiles
     assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
     assert plan.partial == 4 * elements * layout.splits
@@ -137,7 +135,7 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
     assert places % (16 // itemsize) == 0, "channels are whole chunks of 16 bytes"
     # The stages of a pipeline, each of rows of gradients and lines of inputs, and 16 bytes for the
     # description of a line.
-    classes = matrix_gradient._classes(layout.grid)
+    classes = classes_of(layout.grid)
     stage = shape.rows * 36 + layout.lines * classes.chunks * 4
     assert plan.launch.shared == 3 * 4 * stage + 16 * layout.lines
     assert plan.launch.shared + RESERVED <= SHARED[processor.target]
@@ -173,7 +171,7 @@ def is_large(geometry: ConvGeometry) -> bool:
 
 def assert_lines(layout: Layout, geometry: ConvGeometry) -> None:
     """Assert that lines of inputs hold the words of all taps, and that tiles have room for them."""
-    grid, classes = layout.grid, matrix_gradient._classes(layout.grid)
+    grid, classes = layout.grid, classes_of(layout.grid)
     x = grid.axes[2]
     assert 1 <= len(classes.firsts) <= matrix_gradient.MOST_CLASSES
     for tap, number, shift in zip(x.taps, classes.of, classes.shifts, strict=True):
@@ -181,7 +179,7 @@ def assert_lines(layout: Layout, geometry: ConvGeometry) -> None:
         plane, first = classes.firsts[number]
         assert (plane, first + shift) == (parity * x.planes + tap.plane, word)
         assert first % 4 == 0, "copies have 16 bytes"
-        assert 0 <= shift and matrix_gradient.WORDS + shift <= 4 * classes.chunks
+        assert 0 <= shift and WORDS + shift <= 4 * classes.chunks
     kernel, columns = len(x.taps), columns_of(geometry)
     for first in range(0, columns, layout.shape.columns)[:99]:
         last = min(first + layout.shape.columns, columns) - 1
@@ -194,7 +192,7 @@ def assert_lines(layout: Layout, geometry: ConvGeometry) -> None:
 def test_a_tap_is_a_shift_along_a_line(geometry: ConvGeometry, mode: Mode) -> None:
     """An output meets its input there, or zero: in its own line or at the begin of a later one."""
     assume(not geometry.transposed)
-    grid = matrix_gradient._grid(geometry, mode[0].itemsize)
+    grid = grid_of(geometry, mode[0].itemsize)
     for axis, line in zip(on_three_axes(geometry.axes), grid.axes, strict=True):
         for number, tap in enumerate(line.taps):
             residue = tap.plane * line.apart
@@ -554,7 +552,7 @@ def mode_of(instance: Instance) -> Mode:
 
 
 def shape_of(instance: Instance) -> Shape:
-    names = "ROW_TILES", "COLUMN_TILES", "WARPS_DOWN"
+    names = "ROW_TILES", "COLUMN_TILES", "WARPS", "WARPS_DOWN"
     return Shape(*(int(dict(instance.defines)[name]) for name in names))
 
 
@@ -598,14 +596,14 @@ def test_products_instance(instance: Instance, kind: str, steer: Steering) -> No
     *shapes, options = DIVIDED[kind](shape.rows + 9, shape.columns // 6 + 3)
     geometry = conv(*shapes, groups=2, **options)
     case = case_of(mode, *shapes, groups=2, **options)
-    plan, _ = run_once(case, geometry, mode, 8)
+    plan, _ = run_once(case, geometry, mode, 2 * shape.warps)
     layout = plan.layout
     assert plan.launch.instance == instance
     assert layout.row_tiles == layout.column_tiles == 2
     assert layout.splits > 1 and len(layout.samples) == 2
     words, splits = layout.grid.words(1), layout.splits
-    assert words % matrix_gradient.WORDS, "the last step would be a whole one"
-    assert -(-words // matrix_gradient.WORDS) > splits, "each range has a step"
+    assert words % WORDS, "the last step would be a whole one"
+    assert -(-words // WORDS) > splits, "each range has a step"
 
 
 @on_the_emulator("instance", cases=SUMS)
@@ -636,23 +634,23 @@ def test_sums_instance(instance: Instance, order: tuple[int, ...]) -> None:
 # shows it; the mutants of the kernels are in tests/mutants/.
 MISTAKES: dict[str, tuple[str, str, str, Gradient]] = {
     "a line's end meets the next line": (
-        "_line", "reach - first", "0",
+        "line_of", "reach - first", "0",
         case_of(SINGLE, (2, 2, 8, 8), (3, 2, 4, 4), padding=((0, 3), (0, 3))),
     ),
     "no room for inputs beyond the outputs": (
-        "_line", "min(end, reach)", "0",
+        "line_of", "min(end, reach)", "0",
         case_of(SINGLE, (2, 2, 8, 8), (3, 2, 4, 4), padding=((3, 0), (3, 0))),
     ),
     "planes of inputs that no tap reaches": (
-        "_line", "_Tap(residue // apart, shift)", "_Tap(residue, shift)",
+        "line_of", "Tap(residue // apart, shift)", "Tap(residue, shift)",
         case_of(SINGLE, (3, 4, 29), (9, 4, 4), stride=6, dilation=4, padding=5),
     ),
     "no planes of odd places": (
-        "_grid", "any(tap.shift % packed for tap in axes[2].taps)", "False",
+        "grid_of", "any(tap.shift % packed for tap in axes[2].taps)", "False",
         case_like("one axis", HALF),
     ),
     "copies that begin anywhere": (
-        "_classes", "word // CHUNK * CHUNK", "word", case_like("lines apart", SINGLE),
+        "classes_of", "word // CHUNK * CHUNK", "word", case_like("lines apart", SINGLE),
     ),
     "no room for a line that two tiles share": (
         "_layout", "(shape.columns - 1) // x) + 1", "shape.columns // x)",
@@ -666,7 +664,7 @@ MISTAKES: dict[str, tuple[str, str, str, Gradient]] = {
         case_of(SINGLE, (2, 3, 7, 9, 11), (3, 3, 3, 3, 3), stride=2),
     ),
     "an exact sum without padding": (
-        "_sum_arguments", "-axis.origin", "0",
+        "axes", "-axis.origin", "0",
         planted(case_like("one side", SINGLE), {"input": [((0, 0, 0, 0), np.inf)]}),
     ),
 }  # fmt: skip
@@ -678,10 +676,14 @@ def test_a_mistake_is_found(mistake: str, steer: Steering) -> None:
     name, before, after, case = MISTAKES[mistake]
     (backend,) = (p.values[0] for p in BACKENDS if p.values[0].name == "emulator")
     check(backend, case)
-    text = inspect.getsource(getattr(matrix_gradient, name))
+    modules = matrix_gradient_grid, matrix_gradient, gradient_sum
+    own = next(module for module in modules if name in vars(module))
+    text = inspect.getsource(getattr(own, name))
     assert text.count(before) == 1
-    module = dict(vars(matrix_gradient))
-    exec(text.replace(before, after), module)
-    steer.replace(matrix_gradient, **{name: module[name]})
+    changed = dict(vars(own))
+    exec(text.replace(before, after), changed)
+    for module in modules:
+        if name in vars(module):
+            steer.replace(module, **{name: changed[name]})
     with pytest.raises(AssertionError):
         check(backend, case)

@@ -189,7 +189,7 @@ def _layout(question: Question, axes: tuple[AxisTaps, ...], itemsize: int) -> La
     channels = geometry.groups * geometry.rows
 
     def layouts() -> Iterator[Layout]:
-        for power in range(_AREA.bit_length()):
+        for power in range((_AREA // SIDE).bit_length()):
             high = min(1 << power, y.size_out)
             wide = min(-(-x.size_out // SIDE) * SIDE, _AREA // high // SIDE * SIDE)
             yield tiles(1, high, wide)

@@ -56,6 +56,7 @@ SUBJECTS = (
 )
 @example(conv((16, 64, 512, 512), (64, 1, 3, 3), groups=64), "float32", HOPPER, True)
 @example(conv((4, 16, 1024, 1024), (16, 1, 65, 1), groups=16), "float32", HOPPER, True)
+@example(conv((16, 1, 3000, 17), (159, 1, 5, 7)), "float64", HOPPER, True)
 @example(conv((1, 1, 128, 128, 128), (8, 1, 15, 15, 15)), "float64", HOPPER, True)
 def test_plans(forward: ConvGeometry, name: str, processor: Processor, single: bool) -> None:
     """Tiles cover all outputs, windows all taps along x; partial sums take 32 MB at the most."""

@@ -76,6 +76,7 @@ def test_limits_of_taps() -> None:
         matrix_gradient.MOST_CLASSES,
     )
     assert "PITCH = WORDS + 4;" in text and matrix_gradient.PITCH == WORDS + 4
+    assert "THREADS = 32 * WARPS;" in text
 
 
 # Plans ---------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
     question = question_of(geometry, mode, processor)
     plan = matrix_gradient.plan(question)
     if isinstance(plan, str):
-        expected = reasons(geometry, processor) or {MANY_CLASSES, NO_TILE}
+        expected = reasons(geometry, processor) or {MANY_CLASSES, MANY_PLANES, NO_TILE}
         assert plan in expected or (plan == LARGE and is_large(geometry)), plan
         return
     assert not reasons(geometry, processor)
@@ -120,8 +121,7 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
     # Chunks have all samples, and no range of the longest one is empty.
     assert sum(layout.samples) == geometry.batch
     assert max(layout.samples) - min(layout.samples) <= 1
-    words = layout.grid.words(max(layout.samples))
-    assert 1 <= layout.splits <= -(-words // WORDS)
+    assert 1 <= layout.splits <= layout.grid.steps(max(layout.samples))
     tiles = geometry.groups * layout.row_tiles * layout.column_tiles
     assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
     assert plan.partial == 4 * elements * layout.splits
@@ -132,7 +132,7 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
     channels = geometry.groups * (geometry.rows + geometry.channels * layout.grid.planes)
     assert plan.copies == itemsize * places * channels
     assert plan.workspace == plan.partial + plan.copies
-    assert places % (16 // itemsize) == 0, "channels are whole chunks of 16 bytes"
+    assert places // layout.grid.samples(max(layout.samples)) % (16 // itemsize) == 0
     # The stages of a pipeline, each of rows of gradients and lines of inputs, and 16 bytes for the
     # description of a line.
     classes = classes_of(layout.grid)
@@ -144,6 +144,7 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
 
 MANY_TAPS = "its kernel has more than 64 taps along an axis"
 MANY_CLASSES = "its taps need more than 32 lines of inputs"
+MANY_PLANES = "its taps reach into too many planes of inputs"
 NO_TILE, NO_PRODUCTS = "no tile fits shared memory", "its sums have no products"
 
 
@@ -210,7 +211,8 @@ def test_a_tap_is_a_shift_along_a_line(geometry: ConvGeometry, mode: Mode) -> No
             assert not (present & (after > 0)).any(), "an input lies in another line"
             first = at(place[after > 0])
             assert not ((first >= 0) & (first < axis.size_in)).any(), "another line's input is met"
-    assert grid.axes[2].pitch * mode[0].itemsize % 16 == 0
+    lines = 1 if not grid.flat else math.prod(axis.pitch for axis in grid.axes[:2])
+    assert lines * grid.axes[2].pitch * mode[0].itemsize % 16 == 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -332,6 +334,9 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "without a batch": ((3, 6, 7), (9, 3, 2, 2), {}),
     "one output": ((5, 3, 4, 6), (9, 3, 4, 6), {}),
     "windows in the padding": ((1, 2, 2, 3), (5, 2, 4, 2), {"padding": 5}),
+    "one tap": ((3, 10, 6, 12), (12, 5, 1, 1), {"groups": 2}),
+    "one tap, an odd size": ((3, 5, 7, 9), (9, 5, 1, 1), {}),
+    "one sample of one tap": ((1, 5, 8, 8), (9, 5, 1, 1), {}),
     "lines apart": ((2, 2, 300), (5, 2, 5), {"dilation": 61}),
 }  # fmt: skip
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -505,7 +510,7 @@ def test_the_largest_numbers(backend: NumpyBackend, mode: Mode) -> None:
 
 @every_backend
 @every_mode
-@pytest.mark.parametrize("kind", ["one side", "a stride", "three axes", "groups"])
+@pytest.mark.parametrize("kind", ["one side", "a stride", "three axes", "one tap", "groups"])
 def test_layouts_change_no_bit(backend: NumpyBackend, mode: Mode, kind: str) -> None:
     case = case_like(kind, mode)
     expected = backend.compute(case)
@@ -532,13 +537,53 @@ def test_layouts_change_no_bit(backend: NumpyBackend, mode: Mode, kind: str) -> 
 
 @every_backend
 @every_mode
+@pytest.mark.parametrize("kind", ["a stride", "one tap"])
 @pytest.mark.parametrize("axis", range(4))
-def test_repeated_values(backend: NumpyBackend, mode: Mode, axis: int) -> None:
+def test_repeated_values(backend: NumpyBackend, mode: Mode, axis: int, kind: str) -> None:
     """Arrays with a stride of zero, which `broadcast_to` returns."""
-    case = case_like("a stride", mode)
+    case = case_like(kind, mode)
     flat = case.map(lambda a: np.broadcast_to(a.take([0], axis), a.shape))
     expected = backend.compute(flat.map(np.ascontiguousarray))
     assert_same_bits(backend.compute(flat), expected)
+
+
+@pytest.mark.emulator
+@every_mode
+def test_arrays_that_are_read_in_place(mode: Mode) -> None:
+    """Those of one tap whose channels are whole chunks without gaps; others are copied."""
+    bits = []
+    rng = np.random.default_rng(0)
+    for layout, copied in (
+        ("contiguous", 0), ("interleaved", 0), ("offset", 2), ("cropped", 2), ("transposed", 2),
+    ):  # fmt: skip
+        backend = Recorder("portable")
+        case = case_like("one tap", mode).map(lambda a, layout=layout: placed(rng, a, layout))
+        bits.append(backend.compute(case))
+        functions = [launch.instance.function for launch in backend.launches]
+        assert functions == ["pad"] * copied + ["matrix_gradient", "gradient_sum"], layout
+        assert_same_bits(bits[0], bits[-1])
+
+
+def placed(rng: np.random.Generator, a: Array, layout: str) -> Array:
+    """The array in memory that begins at a multiple of 16 bytes, but for offset ones."""
+    if layout == "transposed":
+        return a.transpose(0, 1, 3, 2).copy().transpose(0, 1, 3, 2)
+    if layout == "contiguous":
+        return aligned(a, 0)
+    if layout == "offset":
+        return aligned(a, a.itemsize)
+    if layout == "interleaved":
+        return aligned(a.repeat(2, axis=1), 0)[:, ::2]
+    return lay_out(rng, a, layout)
+
+
+def aligned(a: Array, offset: int) -> Array:
+    """A copy of the array so many bytes after a multiple of 16."""
+    memory = np.empty(a.nbytes + 32, np.uint8)
+    first = -memory.ctypes.data % 16 + offset
+    view = memory[first : first + a.nbytes].view(a.dtype).reshape(a.shape)
+    view[...] = a
+    return view
 
 
 # Instances -----------------------------------------------------------------------------------
@@ -601,9 +646,8 @@ def test_products_instance(instance: Instance, kind: str, steer: Steering) -> No
     assert plan.launch.instance == instance
     assert layout.row_tiles == layout.column_tiles == 2
     assert layout.splits > 1 and len(layout.samples) == 2
-    words, splits = layout.grid.words(1), layout.splits
-    assert words % WORDS, "the last step would be a whole one"
-    assert -(-words // WORDS) > splits, "each range has a step"
+    assert layout.grid.words(1) % WORDS, "the last step would be a whole one"
+    assert layout.grid.steps(1) > layout.splits, "each range has a step"
 
 
 @on_the_emulator("instance", cases=SUMS)
@@ -626,6 +670,16 @@ def test_sums_instance(instance: Instance, order: tuple[int, ...]) -> None:
     out = out.transpose(np.argsort(order))
     backend.call(case.function, **case.arrays, **case.options, out=out)
     assert_same_bits(out, expected)
+
+
+def channels_apart(a: Array) -> Array:
+    """A copy of the array whose channels lie one element further from each other."""
+    places = math.prod(a.shape[2:])
+    memory = aligned(np.empty((*a.shape[:2], places + 1), a.dtype), 0)
+    view = memory[..., :places].reshape(a.shape)
+    assert np.shares_memory(view, memory)
+    view[...] = a
+    return view
 
 
 # Mistakes ------------------------------------------------------------------------------------
@@ -666,6 +720,17 @@ MISTAKES: dict[str, tuple[str, str, str, Gradient]] = {
     "an exact sum without padding": (
         "axes", "-axis.origin", "0",
         planted(case_like("one side", SINGLE), {"input": [((0, 0, 0, 0), np.inf)]}),
+    ),
+    "arrays in place that begin anywhere": (
+        "_Copy", "self.device.address(array) % (4 * CHUNK) == 0", "True",
+        case_like("one tap", SINGLE).map(lambda a: aligned(a, 4)),
+    ),
+    "channels in place at any distance": (
+        "_Copy", "and not (channels % whole or samples % whole)", "",
+        case_like("one tap", SINGLE).map(channels_apart),
+    ),
+    "steps over the end of a sample": (
+        "_arguments", "words // grid.samples(samples)", "words", case_like("one tap", SINGLE),
     ),
 }  # fmt: skip
 

@@ -19,10 +19,10 @@ PRODUCTS, SUMS = "matrix_gradient.cu", "gradient_sum.cu"
 MUTANTS = {
     # Lines of inputs, and the rows of gradients.
     "the inputs of the first group": Mutant(
-        "(group * p.channels + rest) * p.words", "rest * p.words", case="groups",
+        "(group * p.channels + rest) * p.input_channel", "rest * p.input_channel", case="groups",
     ),
     "the rows of the first group": Mutant(
-        "(group * p.rows + first_row) * p.words", "first_row * p.words", case="groups",
+        "(group * p.rows + first_row) * p.grad_row", "first_row * p.grad_row", case="groups",
     ),
     "the first plane of z for all": Mutant("p.tap_z[z].plane + ", "", case="three axes"),
     "no step from line to line": Mutant(
@@ -37,6 +37,12 @@ MUTANTS = {
     "rows beyond the end of a channel": Mutant(
         "const bool present = begin + place < p.words;", "const bool present = true;",
         case="halves",
+    ),
+    "the first sample for all that lie in place": Mutant(
+        "p.input + step.sample * p.input_sample", "p.input", case="one tap",
+    ),
+    "a step that goes on to the next sample": Mutant(
+        "if (word < p.words) return;", "if (word < 2 * p.words) return;", case="one tap",
     ),
     # The pipeline.
     "a step that may be under way": Mutant(
@@ -108,14 +114,24 @@ CASES = {
         "weight", (2, 2, 5, 6, 7), (3, 2, 3, 2, 3), stride=(2, 3, 1), padding=1, precision="tf32"
     ),
     "groups": gradient("weight", (2, 9, 6, 7), (12, 3, 3, 2), groups=3, padding=1),
-    "tiles": gradient("weight", (2, 33, 4, 40), (75, 33, 1, 9), np.float16, padding=(0, 4)),
+    "one tap": gradient("weight", (2, 20, 6, 12), (24, 5, 1, 1), groups=4),
+    "tiles": gradient("weight", (1, 85, 2, 40), (75, 85, 1, 9), np.float16, padding=(0, 4)),
+    "warps": gradient("weight", (2, 33, 4, 40), (130, 33, 1, 3), precision="tf32"),
     "chunks": gradient("weight", (5, 3, 40), (5, 3, 4), padding=2),
     "one sign": gradient("weight", (1, 1, 2**12 + 1), (1, 1, 2), style="positive"),
     "a volume beside infinity": infinite_ends(
         gradient("weight", (2, 1, 3, 4, 9), (5, 1, 2, 3, 3), padding=1)
     ),
     "padding beside infinity": special(
-        gradient("weight", (2, 4, 6, 30), (6, 2, 3, 3), groups=2, padding=1, stride=(1, 2))
+        gradient(
+            "weight",
+            (2, 4, 6, 30),
+            (6, 2, 3, 3),
+            groups=2,
+            padding=1,
+            dilation=(2, 1),
+            stride=(1, 2),
+        )
     ),
 }
 

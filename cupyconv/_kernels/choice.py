@@ -216,7 +216,7 @@ def choose(geometry: ConvGeometry, dtype: np.dtype, precision: str, processor: P
     With a padding mode, all kernels but the depthwise one get a padded copy of the input.
     """
     # Other kernels divide by the sizes of the input, or load from where it would lie.
-    kernel = "direct" if geometry.is_empty else forced_kernel()
+    kernel = "direct" if geometry.batch and geometry.is_empty else forced_kernel()
     return _choose(
         Question(geometry, dtype, precision, processor, forced=kernel is not None), kernel
     )

@@ -131,7 +131,8 @@ def prepare_weight_gradient(
         return path.prepare_weight_gradient(geometry, data, grad_output, out, precision)
     data, grad_output = with_batch(geometry, data), with_batch(geometry, grad_output)
     operands = data, grad_output
-    samples = chunks(geometry.batch, _copied_bytes(geometry, operands, partial_dtype(out.dtype)))
+    copied = _copied_bytes(geometry, operands, partial_dtype(out.dtype))
+    samples = chunks(geometry.batch, copied, copies=2)  # Tensor Cores take copies of this one
     shape, dtype = weight_shape(geometry), partial_dtype(out.dtype)
     partial = Blueprint(shape, dtype) if len(samples) > 1 else out
     runs = {

@@ -50,7 +50,8 @@ PLANNERS = choice.__name__.rpartition(".")[0], _fft.__name__
 
 def listed(target: str, kernel: str | None) -> set[Instance]:
     """The instances that plans may ask for; for Hopper, mma has to be forced."""
-    return ALL["sm_80" if (target, kernel) == ("sm_90a", "portable") else target]
+    forced = target == "sm_90a" and kernel in ("portable", "unfolded-portable")
+    return ALL["sm_80" if forced else target]
 
 
 any_mode = st.sampled_from(MODES)

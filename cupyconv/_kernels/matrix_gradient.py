@@ -250,7 +250,8 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout 
     lines = groups * len(classes.firsts)
     row_tiles, column_tiles = -(-geometry.rows // shape.rows), -(-columns // shape.columns)
     tiles = geometry.groups * row_tiles * column_tiles
-    parts = chunks(geometry.batch, _sample_bytes(geometry, grid))
+    # The input may be a padded copy already.
+    parts = chunks(geometry.batch, _sample_bytes(geometry, grid), copies=2)
     samples = tuple(part.stop - part.start for part in parts)
     steps = grid.steps(max(samples))
     products = 3 if mode.parts == 2 else 1

@@ -366,7 +366,7 @@ def test_magnitudes(backend: NumpyBackend, mode: Mode, style: str) -> None:
 @pytest.mark.parametrize("batch", [3, 5, 6])
 def test_chunks_of_samples(backend: NumpyBackend, mode: Mode, batch: int, steer: Steering) -> None:
     """Which may have a sample more than others; later ones are added to the first one's sums."""
-    steer.replace(_chunks, _CHUNK_BYTES=2 * sample_bytes(mode) + 1)
+    steer.replace(_chunks, _CHUNK_BYTES=4 * sample_bytes(mode) + 2)
     case = case_of(mode, (batch, 3, 9, 11), (7, 3, 3, 3), **OVERHANGING)
     geometry = conv((batch, 3, 9, 11), (7, 3, 3, 3), **OVERHANGING)
     plan = matrix_gradient.plan(question_of(geometry, mode))
@@ -386,7 +386,7 @@ def sample_bytes(mode: Mode) -> int:
 @pytest.mark.parametrize("batch", [1, 3, 4])
 def test_workspace_is_what_is_taken(batch: int, steer: Steering) -> None:
     """The partial sums, and the copies of the largest chunk."""
-    steer.replace(_chunks, _CHUNK_BYTES=2 * sample_bytes(SINGLE) + 1)
+    steer.replace(_chunks, _CHUNK_BYTES=4 * sample_bytes(SINGLE) + 2)
     backend, taken = Recorder("portable"), []
     device = backend.path.device
     workspace = device.workspace

@@ -372,7 +372,7 @@ def gradient_of(*shapes: Any, **options: Any) -> Explanation:
 
 
 def test_the_gradient_of_a_weight() -> None:
-    shapes, options = ((32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56)), {"padding": 1}
+    shapes, options = ((16, 64, 56, 56), (64, 64, 3, 3), (16, 64, 56, 56)), {"padding": 1}
     found = gradient_of(*shapes, **options)
     assert found.kernel == "matrix" and re.fullmatch(LONGER, found.refused["direct"])
     functions = [launch.instance.function for launch in found.launches]
@@ -385,7 +385,7 @@ def test_the_gradient_of_a_weight() -> None:
     )
     # One number for each range and element, and lines of 60 places of both arrays.
     ranges = int(found.plans[0].split(", ")[1].split()[0])
-    assert found.workspace == 4 * (ranges * 64 * 64 * 9 + 2 * 32 * 64 * 57 * 60)
+    assert found.workspace == 4 * (ranges * 64 * 64 * 9 + 2 * 16 * 64 * 57 * 60)
     # Samples that would take too much memory are copied chunk by chunk; launches repeat for each.
     large = gradient_of((128, 64, 112, 112), (64, 64, 3, 3), (128, 64, 112, 112), padding=1)
     chunks = len(large.launches) // 3

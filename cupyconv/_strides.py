@@ -19,6 +19,15 @@ def cast_strides(array: Array, dtype: np.dtype) -> tuple[int, ...]:
     return c_strides(array.shape)
 
 
+def batch_strides(geometry: ConvGeometry, array: Array, dtype: np.dtype) -> tuple[int, ...]:
+    """Return the strides in elements of what a device casts an input or a result to.
+
+    The first one is of the batch, 0 where the call has none.
+    """
+    strides = cast_strides(array, dtype)
+    return strides if geometry.batched else (0, *strides)
+
+
 class ConvStrides(NamedTuple):
     """Strides in elements: of the batch, groups and channels, or of groups, rows and channels.
 
@@ -89,9 +98,8 @@ class ConvStrides(NamedTuple):
 
 
 def conv_strides(geometry: ConvGeometry, data: Array, weight: Array, out: Array) -> ConvStrides:
-    lead: tuple[int, ...] = () if geometry.batched else (0,)
-    input_batch, input_channel, *input_axes = (*lead, *cast_strides(data, out.dtype))
-    out_batch, out_row, *out_axes = (*lead, *strides_of(out))
+    input_batch, input_channel, *input_axes = batch_strides(geometry, data, out.dtype)
+    out_batch, out_row, *out_axes = batch_strides(geometry, out, out.dtype)
     weight_0, weight_1, *weight_axes = cast_strides(weight, out.dtype)
     return ConvStrides(
         (input_batch, geometry.channels * input_channel, input_channel),

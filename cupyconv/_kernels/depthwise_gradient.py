@@ -17,7 +17,7 @@ import numpy as np
 from .._arrays import Array, WeightGradient, accumulator
 from .._geometry import ConvGeometry
 from .._packing import reciprocal
-from .._strides import cast_strides
+from .._strides import batch_strides
 from .._taps import AxisTaps, on_three_axes
 from . import gradient_sum
 from .launches import ELEMENTS, FLOATS, MAX_GRID, RESERVED, Instance, Launch
@@ -96,35 +96,8 @@ class Layout:
         return f"{math.prod(self.tiles)} tiles of {box} outputs, {self.splits} ranges"
 
 
-@dataclass(frozen=True)
-class DepthwiseGradientPlan:
+class DepthwiseGradientPlan(gradient_sum.SummedPlan[Layout]):
     """How the gradient of a depthwise weight runs by depthwise_gradient.cu."""
-
-    launch: Launch
-    add: Launch
-    layout: Layout
-    workspace: int
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """The launches in order."""
-        return self.launch, self.add
-
-    @property
-    def cycles(self) -> float:
-        """The cycles of a multiprocessor that the model gives it."""
-        return self.layout.cycles
-
-    @property
-    def tiles(self) -> str:
-        """How the outputs are divided, in words."""
-        return str(self.layout)
-
-    def __str__(self) -> str:
-        return f"{self.launch}: {self.layout}; {self.add}"
-
-
-PLAN = DepthwiseGradientPlan
 
 
 def _instance(dtype: str) -> Instance:
@@ -158,7 +131,7 @@ def plan(question: Question) -> DepthwiseGradientPlan | Refusal:
         return "it has too many channels"
     partial = layout.splits * gradient_sum.elements(geometry) * itemsize
     add = gradient_sum.launch(question.dtype, geometry)
-    return DepthwiseGradientPlan(launch, add, layout, partial)
+    return DepthwiseGradientPlan(launch, layout, add, partial)
 
 
 def _windows(x: AxisTaps, pitch: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -250,7 +223,7 @@ def bind(
 
     def gradient(data: Array, grad_output: Array, out: Array) -> None:
         data, grad_output = cast(data, dtype), cast(grad_output, dtype)
-        memory = device.workspace((plan.workspace,), byte)
+        memory = device.workspace((plan.partial,), byte)
         arrays = address(data), address(grad_output), address(memory)
         run(template.fill(*arrays))
         add(added.fill(*arrays, address(out)))
@@ -262,9 +235,8 @@ def _arguments(
     layout: Layout, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
 ) -> Members:
     """Return the members of ``struct Arguments``."""
-    lead: tuple[int, ...] = () if geometry.batched else (0,)
-    data_batch, data_group, *data_axes = (*lead, *cast_strides(data, out.dtype))
-    grad_batch, grad_row, *grad_axes = (*lead, *cast_strides(grad_output, out.dtype))
+    data_batch, data_group, *data_axes = batch_strides(geometry, data, out.dtype)
+    grad_batch, grad_row, *grad_axes = batch_strides(geometry, grad_output, out.dtype)
     residues, room = geometry.axes[-1].step, MOST_TAPS - len(layout.windows)
     return {
         "input": CALL,

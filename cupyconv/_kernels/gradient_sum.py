@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from .._arrays import Array
 from .._geometry import ConvGeometry
 from .._packing import strides_of
-from .._strides import cast_strides
+from .._strides import batch_strides
 from .._taps import on_three_axes
 from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
 from .members import CALL, Members, Template
 from .memory import along_three_axes
+from .question import LayoutT, TiledPlan
 from .views import merged_axes, view
 
 SOURCES = ("gradient_sum.cu",)
@@ -30,6 +32,36 @@ def _instance(dtype: str) -> Instance:
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
     yield from map(_instance, FLOATS)
+
+
+@dataclass(frozen=True)
+class SummedPlan(TiledPlan[LayoutT]):
+    """A plan of a launch that writes partial sums, and of one that adds them.
+
+    Attributes
+    ----------
+    add : Launch
+        Adds the partial sums.
+    partial, copies : int
+        Bytes of the partial sums, and of what the first launch reads in the place of the arrays.
+    """
+
+    add: Launch
+    partial: int
+    copies: int = 0
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order; those that copy are not among them."""
+        return self.launch, self.add
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of the copies and of the partial sums."""
+        return self.partial + self.copies
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; {self.add}"
 
 
 def columns(geometry: ConvGeometry) -> int:
@@ -52,9 +84,8 @@ def template(
     splits: int, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
 ) -> Template:
     """Return the arguments; a call puts in the addresses of the arrays and of the partial sums."""
-    lead: tuple[int, ...] = () if geometry.batched else (0,)
-    data_batch, data_channel, *data_axes = (*lead, *cast_strides(data, out.dtype))
-    grad_batch, grad_row, *grad_axes = (*lead, *cast_strides(grad_output, out.dtype))
+    data_batch, data_channel, *data_axes = batch_strides(geometry, data, out.dtype)
+    grad_batch, grad_row, *grad_axes = batch_strides(geometry, grad_output, out.dtype)
     members: Members = {
         "input": CALL,
         "grad": CALL,

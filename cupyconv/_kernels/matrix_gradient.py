@@ -30,7 +30,7 @@ from .launches import MAX_GRID, RESERVED, Instance, Launch
 from .matrix_gradient_grid import CHUNK, WORDS, Grid, Line, classes_of, grid_of
 from .members import CALL, Members, Template, byte_words
 from .memory import lie_without_gaps
-from .modes import Mode, unscaled_mode
+from .modes import Mode, modes, unscaled_mode
 from .question import LARGE, MANY_AXES, Question, Refusal, fits_32_bits, not_multiplied
 
 if TYPE_CHECKING:
@@ -118,41 +118,11 @@ class Layout:
         )
 
 
-@dataclass(frozen=True)
-class MatrixGradientPlan:
-    """How the gradient of a weight runs by matrix_gradient.cu."""
+class MatrixGradientPlan(gradient_sum.SummedPlan[Layout]):
+    """How the gradient of a weight runs by matrix_gradient.cu.
 
-    launch: Launch
-    add: Launch
-    layout: Layout
-    partial: int
-    copies: int
-
-    @property
-    def launches(self) -> tuple[Launch, ...]:
-        """The launches in order, beside those that copy; the first one is for each chunk."""
-        return self.launch, self.add
-
-    @property
-    def cycles(self) -> float:
-        """The cycles of a multiprocessor that the model gives it."""
-        return self.layout.cycles
-
-    @property
-    def workspace(self) -> int:
-        """Bytes of the copies and of the partial sums."""
-        return self.partial + self.copies
-
-    @property
-    def tiles(self) -> str:
-        """How the gradient is divided, in words."""
-        return str(self.layout)
-
-    def __str__(self) -> str:
-        return f"{self.launch}: {self.layout}; {self.add}"
-
-
-PLAN = MatrixGradientPlan
+    The first launch is for each chunk.
+    """
 
 
 def _instance(mode: Mode, shape: Shape) -> Instance:
@@ -167,17 +137,11 @@ def _instance(mode: Mode, shape: Shape) -> Instance:
     return Instance(SOURCES[0], "matrix_gradient", defines)
 
 
-# What Tensor Cores multiply, by dtype and precision.
-_CALLS = (("float32", "float32"), ("float32", "tf32"), ("float16", ""), ("bfloat16", ""))
-
-
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
     if target == "sm_75":
         return
-    for dtype, precision in _CALLS:
-        mode = unscaled_mode(dtype, precision)
-        assert mode is not None
+    for mode in modes("portable"):
         for shape in _SHAPES[mode.parts]:
             yield _instance(mode, shape)
 
@@ -218,7 +182,7 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
         _instance(mode, layout.shape), blocks, layout.shape.threads, _shared(layout), blocks
     )
     add = gradient_sum.launch(question.dtype, geometry)
-    return MatrixGradientPlan(launch, add, layout, 4 * elements * layout.splits, copies)
+    return MatrixGradientPlan(launch, layout, add, 4 * elements * layout.splits, copies)
 
 
 def _sample_bytes(geometry: ConvGeometry, grid: Grid) -> int:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from .._arrays import Array, WeightGradient
 from .._geometry import ConvGeometry
 from .._packing import strides_of
-from .._strides import ConvStrides, cast_strides
+from .._strides import ConvStrides, batch_strides
 from .._taps import AxisTaps, conv_taps
 from . import direct_conv
 from .direct_conv import DirectPlan
@@ -77,9 +77,8 @@ def _strides(
     forward: ConvGeometry, convolution: ConvGeometry, data: Array, grad_output: Array, out: Array
 ) -> ConvStrides:
     """Return the strides of that `convolution`: input channels are samples, samples channels."""
-    lead: tuple[int, ...] = () if forward.batched else (0,)
-    data_batch, data_channel, *data_axes = (*lead, *cast_strides(data, out.dtype))
-    grad_batch, grad_row, *grad_axes = (*lead, *cast_strides(grad_output, out.dtype))
+    data_batch, data_channel, *data_axes = batch_strides(forward, data, out.dtype)
+    grad_batch, grad_row, *grad_axes = batch_strides(forward, grad_output, out.dtype)
     out_row, out_channel, *out_axes = strides_of(out)
     samples = convolution.rank > forward.rank  # they are an axis
     return ConvStrides(

@@ -64,31 +64,6 @@ def ours(case: Convolution, job: Job) -> Callable[[], Any]:
     return lambda: function(case.input, weight, grad_output, **options)
 
 
-def theirs(case: Convolution, job: Job, torch: peers.Torch) -> Callable[[], Any]:
-    """Return the same gradient by PyTorch, which takes the shape of the input from an array."""
-    import torch as library
-
-    torch.allow_tf32(job.precision.allows_tf32)
-    grad_output, weight = map(torch.tensor, (job.arrays["input"], job.arrays["weight"]))
-    # The input's values do not enter; the gradient's own memory has its shape.
-    input = torch.tensor(job.out)
-    steps = map(list, (case.stride, case.padding, case.dilation))
-    stride, padding, dilation = steps
-    return lambda: library.ops.aten.convolution_backward(
-        grad_output,
-        input,
-        weight,
-        None,
-        stride,
-        padding,
-        dilation,
-        case.transposed,
-        list(case.output_padding),
-        case.groups,
-        [True, False, False],
-    )[0]
-
-
 def measured(
     precision: str, torch: peers.Torch, watch: timing.Stopwatch
 ) -> Iterator[dict[str, Any]]:
@@ -102,7 +77,9 @@ def measured(
         call = ours(case, job)
         job = dataclasses.replace(job, call=call)
         before = job.checked()
-        peer = theirs(case, job, torch)
+        # The gradient's own memory has the shape of the input.
+        arrays = job.arrays["input"], job.out, job.arrays["weight"]
+        peer = torch.gradient(case, job.precision, arrays, of_weight=False)
         values = job.sample(torch.array(peer()))
         worst = float(abs(values - before).max() / abs(before).max())
         mine, other = map(timing.median, watch.alternate_within([call, peer], SECONDS))

@@ -101,33 +101,6 @@ def ours(case: Convolution, precision: Precision, long: Any, short: Any, out: An
     return lambda: function(long, case.weight, short, **options)
 
 
-def theirs(
-    case: Convolution, precision: Precision, long: Any, short: Any, out: Any, torch: peers.Torch
-) -> Call:
-    """Return the same gradient by PyTorch, which takes the weight's shape from an array."""
-    import torch as library
-
-    torch.allow_tf32(precision.allows_tf32)
-    operands = map(torch.tensor, (long, short) if case.transposed else (short, long))
-    grad_output, input = operands
-    weight = torch.tensor(out)  # its values do not enter
-    stride, padding, dilation = map(list, (case.stride, case.padding, case.dilation))
-    extra = list(case.output_padding)
-    return lambda: library.ops.aten.convolution_backward(
-        grad_output,
-        input,
-        weight,
-        None,
-        stride,
-        padding,
-        dilation,
-        case.transposed,
-        extra,
-        case.groups,
-        [False, True, False],
-    )[1]
-
-
 def measured(
     case: Convolution,
     precision: Precision,
@@ -145,7 +118,8 @@ def measured(
     row: dict[str, Any] = {"id": case.id, "groups": case.groups, "channels": case.weight[1]}
     call()
     row["error"] = check(case, precision, long, short, out)
-    peer = theirs(case, precision, long, short, out, torch)
+    operands = (long, short) if case.transposed else (short, long)
+    peer = torch.gradient(case, precision, (*operands, out), of_weight=True)
     row["torch_error"] = check(case, precision, long, short, torch.array(peer()))
     mine, other = map(timing.median, watch.alternate_within([call, peer], SECONDS))
     row |= {"ours": mine, "torch": other}

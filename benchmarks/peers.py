@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
@@ -139,6 +139,22 @@ class Torch:
             return functions.group_norm(y, case.num_groups, gn_weight, gn_bias, EPS)
 
         return fused
+
+    def gradient(
+        self, case: Convolution, precision: Precision, arrays: Sequence[Array], of_weight: bool
+    ) -> Call:
+        """Return one gradient of a convolution: of its weight, or of its input.
+
+        The arrays are the gradient of the output, the input and the weight. The values of the one
+        whose gradient it is do not enter, only its shape.
+        """
+        self.allow_tf32(precision.allows_tf32)
+        tensors = [self.tensor(array) for array in arrays]
+        steps = [list(step) for step in (case.stride, case.padding, case.dilation)]
+        extra, wanted = list(case.output_padding), [not of_weight, of_weight, False]
+        backward = self._torch.ops.aten.convolution_backward
+        options = (None, *steps, case.transposed, extra, case.groups, wanted)
+        return lambda: backward(*tensors, *options)[of_weight]
 
     def small_call(self, function: str, arrays: dict[str, Array]) -> Call:
         """Return a convolution with nothing but input and weight."""

@@ -158,7 +158,8 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
         return "its sums have no products"
     if geometry.rank > 3:
         return MANY_AXES
-    if not fits_32_bits(geometry):
+    elements = gradient_sum.elements(geometry)
+    if not fits_32_bits(geometry) or elements > MAX_GRID:
         return LARGE
     if max(axis.kernel for axis in geometry.axes) > MOST_TAPS:
         return f"its kernel has more than {MOST_TAPS} taps along an axis"
@@ -173,10 +174,9 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
     if not found:
         return "no tile fits shared memory"
     layout = min(found, key=lambda layout: layout.cycles)
-    elements = gradient_sum.elements(geometry)
     blocks = geometry.groups * layout.row_tiles * layout.column_tiles * layout.splits
     copies = _sample_bytes(geometry, grid) * max(layout.samples)
-    if max(blocks, elements) > MAX_GRID:
+    if blocks > MAX_GRID:
         return LARGE
     launch = Launch(
         _instance(mode, layout.shape), blocks, layout.shape.threads, _shared(layout), blocks

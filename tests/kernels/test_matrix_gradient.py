@@ -100,6 +100,8 @@ def columns_of(geometry: ConvGeometry) -> int:
 @example(conv((2, 3, 4000), (5, 3, 64), dilation=61), SINGLE, HOPPER)  # too many classes
 @example(conv((1, 1, 70), (1, 1, 65)), SINGLE, HOPPER)
 @example(conv((1, 1, 2**31 + 9), (1, 1, 2)), SINGLE, HOPPER)
+# Both its tiles and its gradient are too large.
+@example(conv((5, 3, 3, 6, 6), (2**26, 3, 2, 5, 5), stride=(1, 1, 2)), HALF, Processor("sm_86", 1))
 def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor) -> None:
     """Tiles and ranges cover the gradient and its sums, within the memory that they may take."""
     assume(not geometry.transposed)

@@ -59,8 +59,12 @@ def options(instance: Instance) -> tuple[str, ...]:
     wgmma exists only on the target sm_90a. CuPy itself adds the option for sm_90, and the more
     specific option takes effect.
     """
-    wgmma = instance.source == "streaming_conv.cu" or ("ENGINE", "WgmmaEngine") in instance.defines
+    wgmma = instance.source in _WGMMA or ("ENGINE", "WgmmaEngine") in instance.defines
     return ("--std=c++17", *(("-arch=sm_90a",) if wgmma else ()))
+
+
+# Files whose instances all have wgmma.
+_WGMMA = ("streaming_conv.cu", "hopper_gradient.cu")
 
 
 def macros(instance: Instance) -> str:

@@ -28,6 +28,7 @@ from ._packing import Arguments
 from ._placement import Placement
 from ._shape_rules import Shape
 from ._strides import ConvStrides
+from ._tensor_maps import WORDS, Boxes
 
 
 class Notebook:
@@ -48,6 +49,10 @@ class Notebook:
     def address(self, array: Array) -> int:
         """Return the address of the first element."""
         return int(array.__array_interface__["data"][0])
+
+    def tensor_map(self, address: int, boxes: Boxes) -> tuple[int, ...]:
+        """Return words that no kernel reads."""
+        return (0,) * WORDS
 
     def workspace(self, shape: Shape, dtype: np.dtype) -> Array:
         """Return what stands for memory; it counts for as long as it is there."""

@@ -1,4 +1,5 @@
-// Every PTX instruction that a kernel uses is one function, here or in one of the files below, which this one includes.
+// Every PTX instruction that a kernel uses is one function, here or in one of the files below; all but the
+// last are included.
 // Each has its definition for a GPU and, beside it, one for a C++ compiler on the CPU (namespace emulator,
 // tests/emulator/).
 //
@@ -7,6 +8,7 @@
 //     ptx_barriers.cuh    programmatic dependent launch, barriers, bulk copies
 //     ptx_mma.cuh         Tensor Core instructions of a warp
 //     ptx_wgmma.cuh       Tensor Core instructions of a warpgroup
+//     ptx_tensor.cuh      copies of boxes of an array, included by the kernels that need it
 //
 // Fragments of the Tensor Core instructions are laid out over the 32 lanes of a warp as the PTX manual
 // draws them; with g = lane / 4 and t = lane % 4:

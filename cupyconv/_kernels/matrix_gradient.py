@@ -17,21 +17,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from .._arrays import Array, Blueprint, WeightGradient
-from .._chunks import chunks
+from .._arrays import Array, WeightGradient
 from .._geometry import ConvGeometry
 from .._packing import reciprocal, strides_of
 from .._placement import Placement
 from .._shape_rules import Shape as Sizes
-from . import borders, gradient_sum
+from . import borders, gradient_products, gradient_sum
+from .gradient_products import (
+    MOST_TAPS,
+    fastest_splits,
+    multiplied,
+    sample_bytes,
+    samples_of_chunks,
+)
 from .launches import MAX_GRID, RESERVED, Instance, Launch
 from .matrix_gradient_grid import CHUNK, WORDS, Grid, Line, classes_of, grid_of
 from .members import CALL, Members, Template, byte_words
 from .memory import lie_without_gaps
-from .modes import Mode, modes, unscaled_mode
-from .question import LARGE, MANY_AXES, Question, Refusal, fits_32_bits, not_multiplied
+from .modes import Mode, modes
+from .question import LARGE, Question, Refusal
 
 if TYPE_CHECKING:
     from .._device import Device
@@ -40,7 +44,7 @@ SOURCES = ("matrix_gradient.cu",)
 UNIT = "Tensor Core"
 
 PITCH, STAGES = WORDS + 4, 3
-MOST_TAPS, MOST_CLASSES = 64, 32
+MOST_CLASSES = 32
 _RESIDENT = 8  # warps of a multiprocessor, by registers
 _PLACE = 16  # bytes of a line's description
 
@@ -149,20 +153,11 @@ def instances(target: str) -> Iterator[Instance]:
 def plan(question: Question) -> MatrixGradientPlan | Refusal:
     """Return the plan of a gradient, or why there is none; `question` has the convolution."""
     geometry, processor = question.geometry, question.processor
-    mode = unscaled_mode(question.dtype.name, question.precision)
-    if mode is None:
-        return not_multiplied(question.dtype)
+    mode = multiplied(question)
+    if isinstance(mode, str):
+        return mode
     if processor.target == "sm_75":
         return f"{processor.target} lacks the instructions"
-    if geometry.is_empty or 0 in geometry.out_shape:
-        return "its sums have no products"
-    if geometry.rank > 3:
-        return MANY_AXES
-    elements = gradient_sum.elements(geometry)
-    if not fits_32_bits(geometry) or elements > MAX_GRID:
-        return LARGE
-    if max(axis.kernel for axis in geometry.axes) > MOST_TAPS:
-        return f"its kernel has more than {MOST_TAPS} taps along an axis"
     grid = grid_of(geometry, mode.itemsize)
     if len(classes_of(grid).firsts) > MOST_CLASSES:
         return f"its taps need more than {MOST_CLASSES} lines of inputs"
@@ -175,20 +170,15 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
         return "no tile fits shared memory"
     layout = min(found, key=lambda layout: layout.cycles)
     blocks = geometry.groups * layout.row_tiles * layout.column_tiles * layout.splits
-    copies = _sample_bytes(geometry, grid) * max(layout.samples)
+    copies = sample_bytes(geometry, grid) * max(layout.samples)
     if blocks > MAX_GRID:
         return LARGE
     launch = Launch(
         _instance(mode, layout.shape), blocks, layout.shape.threads, _shared(layout), blocks
     )
     add = gradient_sum.launch(question.dtype, geometry)
-    return MatrixGradientPlan(launch, layout, add, 4 * elements * layout.splits, copies)
-
-
-def _sample_bytes(geometry: ConvGeometry, grid: Grid) -> int:
-    """Return the bytes of the copies of a sample."""
-    channels = geometry.rows + geometry.channels * grid.planes
-    return 4 * geometry.groups * channels * grid.words(1)
+    partial = 4 * gradient_sum.elements(geometry) * layout.splits
+    return MatrixGradientPlan(launch, layout, add, partial, copies)
 
 
 def _shared(layout: Layout) -> int:
@@ -214,28 +204,23 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout 
     lines = groups * len(classes.firsts)
     row_tiles, column_tiles = -(-geometry.rows // shape.rows), -(-columns // shape.columns)
     tiles = geometry.groups * row_tiles * column_tiles
-    # The input may be a padded copy already.
-    parts = chunks(geometry.batch, _sample_bytes(geometry, grid), copies=2)
-    samples = tuple(part.stop - part.start for part in parts)
+    samples = samples_of_chunks(geometry, sample_bytes(geometry, grid))
     steps = grid.steps(max(samples))
     products = 3 if mode.parts == 2 else 1
     step = shape.rows // 16 * shape.columns // 8 * (WORDS // 8) * products * _PRODUCT
     step += (shape.rows * WORDS // CHUNK + lines * classes.chunks) * _COPY
-    elements = gradient_sum.elements(geometry)
-    most = min(steps, max(1, gradient_sum.MOST_PARTIAL // (4 * elements)))
     at_once = _RESIDENT // shape.warps
     resident = at_once * multiprocessors
-    copies = 0 if grid.flat else geometry.batch * _sample_bytes(geometry, grid)
+    copies = 0 if grid.flat else geometry.batch * sample_bytes(geometry, grid)
     copied = copies / (_COPIED * multiprocessors)
 
     def cycles(splits: int) -> float:
         waves = -(-tiles * splits // resident)
         busy = waves * at_once * (-(-steps // splits) + _ENDS) * step
-        added = 8 * elements * splits / (_ADDED * multiprocessors)
+        added = 8 * gradient_sum.elements(geometry) * splits / (_ADDED * multiprocessors)
         return copied + len(samples) * (busy + added)
 
-    counts = {min(most, max(1, waves * resident // tiles)) for waves in range(1, 9)}
-    splits = min(sorted(counts), key=cycles)
+    splits = fastest_splits(geometry, tiles, resident, steps, cycles)
     layout = Layout(shape, grid, row_tiles, column_tiles, lines, samples, splits, cycles(splits))
     return layout if _shared(layout) + RESERVED <= question.processor.shared else None
 
@@ -252,42 +237,12 @@ def bind(
     device: Device,
 ) -> WeightGradient:
     """Return the gradient of a plan for all arrays with the layouts of these."""
-    geometry, layout, dtype = question.geometry, plan.layout, question.dtype
-    add, cast, address = device.launcher(plan.add), device.cast, device.address
-    channels = geometry.groups * geometry.channels, geometry.groups * geometry.rows
-    shapes = [array.shape[-geometry.rank :] for array in (data, grad_output)]
+    layout = plan.layout
 
-    def by_channel(array: Array, number: int) -> Array:
-        """Return a view by channel, sample and place."""
-        array = array.reshape(geometry.batch, channels[number], *shapes[number])
-        return array.swapaxes(0, 1)
+    def prepare(count: int, views: list[Array]) -> _Chunk:
+        return _Chunk(count, question.geometry, layout, views, plan.launch, device)
 
-    like = [_cast_blueprint(array, dtype) for array in (data, grad_output)]
-    views = [by_channel(array, number) for number, array in enumerate(like)]
-    # Chunks of as many samples have the same launches.
-    prepared = {
-        count: _Chunk(count, geometry, layout, views, plan.launch, device)
-        for count in {*layout.samples}
-    }
-    starts = [*itertools.accumulate(layout.samples, initial=0)]
-    parts = [(slice(*ends), ends[0] > 0) for ends in itertools.pairwise(starts)]
-    sums = gradient_sum.template(layout.splits, geometry, data, grad_output, out)
-
-    def gradient(data: Array, grad_output: Array, out: Array) -> None:
-        data, grad_output = cast(data, dtype), cast(grad_output, dtype)
-        inputs, grads = by_channel(data, 0), by_channel(grad_output, 1)
-        partial = device.workspace((plan.partial,), np.dtype(np.uint8))
-        for part, adds in parts:
-            chunk = prepared[part.stop - part.start]
-            chunk.multiply(inputs[:, part], grads[:, part], address(partial), adds)
-        add(sums.fill(address(data), address(grad_output), address(partial), address(out)))
-
-    return gradient
-
-
-def _cast_blueprint(array: Array, dtype: np.dtype) -> Array:
-    """Return an array that lies as what a device casts `array` to."""
-    return array if array.dtype == dtype else Blueprint(array.shape, dtype)
+    return gradient_products.bind(plan, question, data, grad_output, out, device, prepare)
 
 
 class _Chunk:
@@ -304,7 +259,7 @@ class _Chunk:
     ) -> None:
         self.device, grid = device, layout.grid
         axes = grid.axes[-geometry.rank :]
-        inputs, grads = (view[:, :count] for view in views)
+        inputs, grads = views
         pitches = tuple(axis.pitch for axis in axes)
         self.shapes = (
             (grads.shape[0], count, *pitches),

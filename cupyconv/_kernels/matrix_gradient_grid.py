@@ -93,8 +93,9 @@ class Grid:
         return math.prod(axis.planes for axis in self.axes) * self.parities
 
     def words(self, batch: int) -> int:
-        """Return the words of a channel."""
-        return batch * math.prod(axis.pitch for axis in self.axes) // self.packed
+        """Return the words of a channel, a multiple of `CHUNK`."""
+        places = batch * math.prod(axis.pitch for axis in self.axes)
+        return -(-places // (CHUNK * self.packed)) * CHUNK
 
     def samples(self, batch: int) -> int:
         """Return how many parts of a channel have steps of their own."""
@@ -104,6 +105,18 @@ class Grid:
         """Return the steps of a channel."""
         samples = self.samples(batch)
         return samples * -(-self.words(batch) // (samples * WORDS))
+
+
+def grid_of_boxes(geometry: ConvGeometry, itemsize: int) -> Grid:
+    """Return the copies for boxes, which may begin anywhere.
+
+    Floats are always copied, as they are rounded.
+    """
+    grid = grid_of(geometry, itemsize)
+    if grid.flat and itemsize == 2:
+        return grid
+    axes = tuple(line_of(axis, 1) for axis in on_three_axes(geometry.axes))
+    return Grid(axes, 4 // itemsize, False, 1)
 
 
 def grid_of(geometry: ConvGeometry, itemsize: int) -> Grid:

@@ -25,10 +25,12 @@ from cupyconv import _compile
 from cupyconv._device import Arguments
 from cupyconv._kernels.launches import Instance, Launch, Processor
 from cupyconv._launch import KernelPath
+from cupyconv._tensor_maps import Boxes
 
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
 VALID, WRITTEN, PENDING = 1, 2, 4
+IS_TENSOR_MAP = 0x7E5042
 MULTIPROCESSORS = 2  # few, so that each has many tiles
 
 # The compiler calls the runtime before each access, and where an address does not suit a type.
@@ -200,6 +202,21 @@ class EmulatedDevice:
         """Return the address of the first element; launches may use the array from now on."""
         self.arrays.append(self._memory(array) or Memory(array, written=True))
         return int(array.__array_interface__["data"][0])
+
+    def tensor_map(self, address: int, boxes: Boxes) -> tuple[int, ...]:
+        """Return words that the emulator reads: what the driver would refuse is an error."""
+        itemsize, sizes, strides, box = boxes
+        wrong = (
+            address % 16
+            or any(stride % 16 or not 0 < stride < 2**40 for stride in strides)
+            or not all(0 < size <= 2**32 for size in sizes)
+            or not all(0 < count <= 256 for count in box)
+            or box[0] * itemsize != 128
+        )
+        if wrong:
+            raise KernelError(f"the driver has no tensor map for {boxes} at {address:#x}")
+        words = IS_TENSOR_MAP, address, itemsize, *sizes, *box, *strides
+        return (*words, *[0] * (16 - len(words)))
 
     def _memory(self, array: np.ndarray) -> Memory | None:
         """Return the memory of a workspace or an output, or of a view of one."""

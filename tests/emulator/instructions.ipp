@@ -110,7 +110,7 @@ inline float truncated(double value) {
 // of kernels on Tensor Cores, so its loops over columns are such that the compiler makes vectors of them.
 inline __attribute__((always_inline)) void multiply(const Summation& summation, int type, int rows, int columns, int depth,
                                                     const double* a, const double* b, float* d, bool accumulate) {
-    constexpr int MOST_COLUMNS = 128, MOST_DEPTH = 16;
+    constexpr int MOST_COLUMNS = 256, MOST_DEPTH = 16;
     const int block = depth / summation.blocks;
     int b_exponents[MOST_DEPTH * MOST_COLUMNS], largest[MOST_COLUMNS];
     double unit[MOST_COLUMNS], sums[MOST_COLUMNS];
@@ -181,10 +181,9 @@ void begin_copy(const Copy& copy, int alignment) {
     if (copy.used) check(copy.global, copy.used, false);
 }
 
-void end_copy(const Copy& copy, int thread, Clock clock, bool asynchronous) {
+// Notes who wrote the shared memory of a copy, when it has ended.
+void note_copy(const Copy& copy, int thread, Clock clock, bool asynchronous) {
     Shared& shared = shared_of(copy.shared, copy.bytes);
-    memset(reinterpret_cast<void*>(copy.shared), 0, copy.bytes);
-    memcpy(reinterpret_cast<void*>(copy.shared), reinterpret_cast<void*>(copy.global), copy.used);
     for_cells(shared, copy.shared, copy.bytes, [&](Cell& cell) {
         cell.written = true;
         cell.asynchronous = asynchronous;
@@ -193,13 +192,69 @@ void end_copy(const Copy& copy, int thread, Clock clock, bool asynchronous) {
     });
 }
 
+void end_copy(const Copy& copy, int thread, Clock clock, bool asynchronous) {
+    memset(reinterpret_cast<void*>(copy.shared), 0, copy.bytes);
+    memcpy(reinterpret_cast<void*>(copy.shared), reinterpret_cast<void*>(copy.global), copy.used);
+    note_copy(copy, thread, clock, asynchronous);
+}
+
+// ---- boxes of an array ----
+
+// What the words of a TensorMap say here; on a GPU only the driver knows.
+struct Box {
+    uintptr_t address;
+    int itemsize, sizes[3], counts[3];  // of the array, and of the box
+    int64_t strides[3];                 // bytes
+};
+constexpr uint64_t IS_TENSOR_MAP = 0x7e5042;
+
+Box box_of(const unsigned long long* words) {
+    if (words[0] != IS_TENSOR_MAP) fail("%s copies a box of something that is no tensor map", place());
+    Box box;
+    box.address = words[1];
+    box.itemsize = int(words[2]);
+    for (int i = 0; i < 3; ++i) {
+        box.sizes[i] = int(words[3 + i]), box.counts[i] = int(words[6 + i]);
+        box.strides[i] = i ? int64_t(words[8 + i]) : box.itemsize;
+    }
+    return box;
+}
+
+// Where chunk `chunk` of 16 bytes lies in a row of 128 bytes at an address, with the 128-byte swizzle.
+uintptr_t swizzled(uintptr_t row, int chunk) { return row + ((chunk ^ (row >> 7 & 7)) << 4); }
+
+std::vector<BoxRow> rows_of(const Box& box, uintptr_t shared, const int (&at)[3]) {
+    std::vector<BoxRow> rows;
+    const int before = std::max(0, -at[0]), first = std::max(0, at[0]);
+    const int used = std::max(0, std::min(box.counts[0], box.sizes[0] - at[0]) - before);
+    for (int z = at[2]; z < at[2] + box.counts[2]; ++z)
+        for (int y = at[1]; y < at[1] + box.counts[1]; ++y) {
+            const bool inside = y >= 0 && y < box.sizes[1] && z >= 0 && z < box.sizes[2] && used > 0;
+            rows.push_back({shared + rows.size() * 128,
+                            inside ? box.address + first * box.itemsize + y * box.strides[1] + z * box.strides[2] : 0,
+                            128, before * box.itemsize, inside ? used * box.itemsize : 0});
+        }
+    return rows;
+}
+
+void end_row(const BoxRow& row) {
+    unsigned char bytes[128] = {};
+    memcpy(bytes + row.before, reinterpret_cast<void*>(row.global), row.used);
+    const uintptr_t address = shared_address(reinterpret_cast<void*>(row.shared));
+    for (int chunk = 0; chunk < 8; ++chunk)
+        memcpy(reinterpret_cast<void*>(row.shared + swizzled(address, chunk) - address), bytes + 16 * chunk, 16);
+}
+
 // ---- matrix products of a warpgroup ----
 
 // The 16 bytes `chunk` of row `row` of an operand, checked as a read of the product by `reader`.
 const uint32_t* operand_words(const Product& product, uint64_t descriptor, int row, int chunk, const Fiber& reader) {
     const uintptr_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
                     stride = (descriptor >> 32 & 0x3fff) << 4;
-    const uintptr_t pointer = pointer_of(start + row / 8 * stride + chunk * leading + row % 8 * 16);
+    const bool in_rows = descriptor >> 62 == 1;  // of 128 bytes, with a swizzle
+    uintptr_t address = start + row / 8 * stride + (in_rows ? row % 8 * 128 : chunk * leading + row % 8 * 16);
+    if (in_rows) address = swizzled(address & -uintptr_t(128), int(address % 128 / 16) + chunk);
+    const uintptr_t pointer = pointer_of(address);
     for_cells(shared_of(pointer, 16), pointer, 16, [&](Cell& cell) {
         if (!cell.written) fail("%s multiplies shared memory that nothing wrote", place());
         if (cell.write_clock > product.clocks[cell.writer])
@@ -229,7 +284,7 @@ bool is_poison(float value) {
 
 void multiply(const Product& product, const Fiber& reader) {
     const int n = product.n, depth = product.type == 0 ? 8 : 16;
-    double a[64 * 16], b[16 * 128], values[8];
+    double a[64 * 16], b[16 * 256], values[8];
     const auto row_of = [&](uint64_t descriptor, int row, double* elements, int step) {
         for (int chunk = 0; chunk < 2; ++chunk) {
             const uint32_t* const words = operand_words(product, descriptor, row, chunk, reader);
@@ -559,7 +614,12 @@ void mbarrier_wait(unsigned long long* barrier, int parity) {
         std::vector<Mbarrier::Pending> copies;
         copies.swap(state.copies);
         for (const Mbarrier::Pending& pending : copies) {
-            end_copy(pending.copy, pending.thread, pending.clock, true);
+            if (pending.rows.empty()) {
+                end_copy(pending.copy, pending.thread, pending.clock, true);
+            } else {
+                for (const BoxRow& row : pending.rows) end_row(row);
+                note_copy(pending.copy, pending.thread, pending.clock, true);
+            }
             join(state.arriving, pending.clocks);
             state.bytes -= pending.copy.bytes;
             ++launch.progress;
@@ -572,19 +632,34 @@ void mbarrier_wait(unsigned long long* barrier, int parity) {
     ++launch.progress;
 }
 
-void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier) {
+namespace {
+void begin_counted(const Copy& copy, int alignment, unsigned long long* barrier, std::vector<BoxRow>&& rows) {
     Fiber& self = *launch.current;
-    if (bytes % 16) fail("misaligned: %s copies %d bytes in bulk", place(), bytes);
-    const Copy copy = {uintptr_t(shared), uintptr_t(global), bytes, bytes};
-    for_cells(shared_of(copy.shared, bytes), copy.shared, bytes, [&](Cell& cell) {
+    for_cells(shared_of(copy.shared, copy.bytes), copy.shared, copy.bytes, [&](Cell& cell) {
         if (cell.written && !cell.asynchronous && cell.write_clock > self.clocks[launch.threads + cell.writer])
             fail("%s copies over shared memory that thread %d wrote without a fence of the proxy", place(),
                  cell.writer);
     });
-    begin_copy(copy, 16);
-    mbarrier_at(barrier).copies.push_back({copy, self.thread, self.clocks[self.thread], self.clocks});
+    begin_copy(copy, alignment);
+    mbarrier_at(barrier).copies.push_back(
+        {copy, self.thread, self.clocks[self.thread], self.clocks, std::move(rows)});
     tick(self);
     ++launch.progress;
+}
+}  // namespace
+
+void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier) {
+    if (bytes % 16) fail("misaligned: %s copies %d bytes in bulk", place(), bytes);
+    begin_counted({uintptr_t(shared), uintptr_t(global), bytes, bytes}, 16, barrier, {});
+}
+
+void tensor_copy(void* shared, const unsigned long long* map, int x, int y, int z, unsigned long long* barrier) {
+    const Box box = box_of(map);
+    if (shared_address(shared) % 1024) fail("misaligned: %s copies a box to %p", place(), shared);
+    std::vector<BoxRow> rows = rows_of(box, uintptr_t(shared), {x, y, z});
+    for (const BoxRow& row : rows)
+        if (row.used) check(row.global, row.used, false);
+    begin_counted({uintptr_t(shared), 0, 128 * int(rows.size()), 0}, 16, barrier, std::move(rows));
 }
 
 void bulk_store(void* global, const void* shared, int bytes) {

@@ -98,6 +98,12 @@ struct Copy {
     int bytes, used;
 };
 
+// A row of a box under way: some of its bytes come from global memory, the others are zero.
+struct BoxRow {
+    uintptr_t shared, global;  // of the first byte of the row, and of the first that comes
+    int bytes, before, used;   // of the row, the zeros before, and those that come
+};
+
 // One from shared to global memory, and what lay there when it was issued.
 struct Store {
     Copy copy;
@@ -157,6 +163,7 @@ struct Mbarrier {
         int thread;
         Clock clock;
         Clocks clocks;
+        std::vector<BoxRow> rows;  // of a copy of a box
     };
     std::vector<Pending> copies;
 };

@@ -1,0 +1,146 @@
+"""Copies by channel in which a tap is a shift along memory, as gradient_lines.cu writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .._arrays import Array
+from .._packing import long_reciprocal, strides_of
+from .._shape_rules import Shape
+from .launches import MAX_GRID, Instance, Launch
+from .members import CALL, Members, Template
+from .memory import along_three_axes
+
+if TYPE_CHECKING:
+    from .._device import Device
+
+SOURCES = ("gradient_lines.cu",)
+
+THREADS, CHUNK = 256, 16  # of a block, and bytes that a thread writes at a time
+
+# Type of the bits of an element, by its size; and the parts that floats come in.
+_BITS = {2: "unsigned short", 4: "unsigned"}
+_PARTS = {2: (0,), 4: (1, 2)}
+
+
+@dataclass(frozen=True)
+class LineAxis:
+    """An axis of the copies: place i of plane p holds input ``i * step + first + apart * p``.
+
+    Attributes
+    ----------
+    places : int
+        Places of a line.
+    size : int
+        Inputs.
+    step, first, apart, planes : int
+        Which inputs.
+    """
+
+    places: int
+    size: int
+    step: int = 1
+    first: int = 0
+    apart: int = 1
+    planes: int = 1
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Copies ``[part, plane, channel, place]`` of an array by channel and sample.
+
+    Attributes
+    ----------
+    axes : tuple of LineAxis
+        z, y and x.
+    samples : int
+        Samples of a line.
+    parts : int
+        0 for the bits as they are, or the TF32 numbers of a float.
+    itemsize : int
+        Bytes of an element.
+    """
+
+    axes: tuple[LineAxis, LineAxis, LineAxis]
+    samples: int
+    parts: int
+    itemsize: int
+
+    @property
+    def places(self) -> int:
+        """Elements of a line, in whole chunks."""
+        own = CHUNK // self.itemsize
+        return -(-self.samples * math.prod(axis.places for axis in self.axes) // own) * own
+
+    def shape(self, channels: int) -> Shape:
+        planes = math.prod(axis.planes for axis in self.axes)
+        return max(1, self.parts), planes, channels, self.places
+
+
+def _instance(itemsize: int, parts: int) -> Instance:
+    defines = ("BITS", _BITS[itemsize]), ("PARTS", str(parts))
+    return Instance(SOURCES[0], "gradient_lines", defines)
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that calls can ask for on a target."""
+    if target == "sm_90a":
+        for itemsize, parts in _PARTS.items():
+            yield from (_instance(itemsize, part) for part in parts)
+
+
+def launch(lines: Lines, channels: int) -> Launch:
+    tasks = math.prod(lines.shape(channels)[1:]) * lines.itemsize // CHUNK
+    return Launch(
+        _instance(lines.itemsize, lines.parts), min(-(-tasks // THREADS), MAX_GRID), THREADS
+    )
+
+
+def bind(lines: Lines, array: Array, device: Device) -> Callable[[Array], Array]:
+    """Return a function that copies arrays by channel and sample, with the strides of `array`."""
+    shape = lines.shape(array.shape[0])
+    template = Template(SOURCES[0], _arguments(lines, shape, strides_of(array)))
+    run, address = device.launcher(launch(lines, array.shape[0])), device.address
+
+    def copies(array: Array) -> Array:
+        copy = device.workspace(shape, array.dtype)
+        run(template.fill(address(array), address(copy)))
+        return copy
+
+    return copies
+
+
+def _arguments(lines: Lines, shape: Shape, strides: Sequence[int]) -> Members:
+    """Return the members of ``struct Arguments``."""
+    _, planes, channels, places = shape
+    channel, sample, *along = strides
+    chunks = places * lines.itemsize // CHUNK
+    axes: list[Members] = [
+        {
+            "places": axis.places,
+            "per_places": long_reciprocal(axis.places),
+            "size": axis.size,
+            "step": axis.step,
+            "first": axis.first,
+            "apart": axis.apart,
+            "planes": axis.planes,
+            "stride": stride,
+        }
+        for axis, stride in zip(lines.axes, along_three_axes(along), strict=True)
+    ]
+    return {
+        "array": CALL,
+        "lines": CALL,
+        "axis": axes,
+        "samples": lines.samples,
+        "sample": sample,
+        "channels": channels,
+        "channel": channel,
+        "chunks": chunks,
+        "per_chunks": long_reciprocal(chunks),
+        "tasks": planes * channels * chunks,
+        "part": planes * channels * places,
+    }

@@ -1,0 +1,126 @@
+"""What both gradients of a weight on Tensor Cores do: products whose sums run over all outputs.
+
+They multiply copies of chunks of samples (`Grid`), and add the sums of later chunks to those of the
+first one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from .._arrays import Array, Blueprint, WeightGradient
+from .._chunks import chunks
+from .._geometry import ConvGeometry
+from . import gradient_sum
+from .launches import MAX_GRID
+from .matrix_gradient_grid import Grid
+from .modes import Mode, unscaled_mode
+from .question import LARGE, MANY_AXES, Question, Refusal, fits_32_bits, not_multiplied
+
+if TYPE_CHECKING:
+    from .._device import Device
+
+MOST_TAPS = 64  # of an axis
+
+
+def multiplied(question: Question) -> Mode | Refusal:
+    """Return how Tensor Cores multiply the arrays of a gradient, or why they do not."""
+    geometry = question.geometry
+    mode = unscaled_mode(question.dtype.name, question.precision)
+    if mode is None:
+        return not_multiplied(question.dtype)
+    if geometry.is_empty or 0 in geometry.out_shape:
+        return "its sums have no products"
+    if geometry.rank > 3:
+        return MANY_AXES
+    if not fits_32_bits(geometry) or gradient_sum.elements(geometry) > MAX_GRID:
+        return LARGE
+    if max(axis.kernel for axis in geometry.axes) > MOST_TAPS:
+        return f"its kernel has more than {MOST_TAPS} taps along an axis"
+    return mode
+
+
+def sample_bytes(geometry: ConvGeometry, grid: Grid, parts: int = 1) -> int:
+    """Return the bytes of the copies of a sample."""
+    channels = geometry.rows + geometry.channels * grid.planes
+    return 4 * parts * geometry.groups * channels * grid.words(1)
+
+
+def samples_of_chunks(geometry: ConvGeometry, nbytes: int) -> tuple[int, ...]:
+    """Return the samples of each chunk, where the copies of a sample take so many bytes."""
+    # The input may be a padded copy already.
+    parts = chunks(geometry.batch, nbytes, copies=2)
+    return tuple(part.stop - part.start for part in parts)
+
+
+def fastest_splits(
+    geometry: ConvGeometry, tiles: int, resident: int, steps: int, cycles: Callable[[int], float]
+) -> int:
+    """Return how many ranges of steps take the fewest cycles, by those of a number of ranges.
+
+    So many blocks are `resident` on a GPU; the partial sums take `gradient_sum.MOST_PARTIAL` bytes
+    at the most.
+    """
+    elements = gradient_sum.elements(geometry)
+    most = min(steps, max(1, gradient_sum.MOST_PARTIAL // (4 * elements)))
+    counts = {min(most, max(1, waves * resident // tiles)) for waves in range(1, 9)}
+    return min(sorted(counts), key=cycles)
+
+
+class Chunk(Protocol):
+    """The launches of a number of samples."""
+
+    def multiply(self, inputs: Array, grads: Array, partial: int, adds: bool) -> None:
+        """Copy arrays by channel and sample, and write or add the sums of their products."""
+
+
+def bind(
+    plan: gradient_sum.SummedPlan[Any],
+    question: Question,
+    data: Array,
+    grad_output: Array,
+    out: Array,
+    device: Device,
+    prepare: Callable[[int, list[Array]], Chunk],
+) -> WeightGradient:
+    """Return the gradient of a plan for all arrays with the layouts of these.
+
+    `prepare` returns the launches of a number of samples, for views by channel and sample.
+    """
+    geometry, dtype, samples = question.geometry, question.dtype, plan.layout.samples
+    add, cast, address = device.launcher(plan.add), device.cast, device.address
+    channels = geometry.groups * geometry.channels, geometry.groups * geometry.rows
+    shapes = [array.shape[-geometry.rank :] for array in (data, grad_output)]
+
+    def by_channel(array: Array, number: int) -> Array:
+        """Return a view by channel, sample and place."""
+        array = array.reshape(geometry.batch, channels[number], *shapes[number])
+        return array.swapaxes(0, 1)
+
+    like = [_cast_blueprint(array, dtype) for array in (data, grad_output)]
+    views = [by_channel(array, number) for number, array in enumerate(like)]
+    # Chunks of as many samples have the same launches.
+    prepared = {count: prepare(count, [view[:, :count] for view in views]) for count in {*samples}}
+    starts = [*itertools.accumulate(samples, initial=0)]
+    parts = [(slice(*ends), ends[0] > 0) for ends in itertools.pairwise(starts)]
+    sums = gradient_sum.template(plan.layout.splits, geometry, data, grad_output, out)
+
+    def gradient(data: Array, grad_output: Array, out: Array) -> None:
+        data, grad_output = cast(data, dtype), cast(grad_output, dtype)
+        inputs, grads = by_channel(data, 0), by_channel(grad_output, 1)
+        partial = device.workspace((plan.partial,), np.dtype(np.uint8))
+        for part, adds in parts:
+            chunk = prepared[part.stop - part.start]
+            chunk.multiply(inputs[:, part], grads[:, part], address(partial), adds)
+        add(sums.fill(address(data), address(grad_output), address(partial), address(out)))
+
+    return gradient
+
+
+def _cast_blueprint(array: Array, dtype: np.dtype) -> Array:
+    """Return an array that lies as what a device casts `array` to."""
+    return array if array.dtype == dtype else Blueprint(array.shape, dtype)

@@ -1,0 +1,372 @@
+"""The gradient of a weight by wgmma, for GPUs of compute capability 9.0.
+
+It is a matrix product whose sum runs over all outputs; its rows are output channels, its columns
+are input channels with their taps. gradient_lines.cu copies both arrays first, so that a tap is a
+shift along memory; the copy engine brings boxes of the copies to shared memory (`Boxes`).
+
+The order of a sum follows from the geometry, the batch included, and from the number of
+multiprocessors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .._arrays import Array, WeightGradient
+from .._geometry import ConvGeometry
+from .._packing import strides_of
+from .._taps import on_three_axes
+from .._tensor_maps import WORDS as MAP_WORDS
+from .._tensor_maps import Boxes
+from . import gradient_lines, gradient_products, gradient_sum
+from .gradient_lines import LineAxis, Lines
+from .gradient_products import (
+    MOST_TAPS,
+    fastest_splits,
+    multiplied,
+    sample_bytes,
+    samples_of_chunks,
+)
+from .launches import MAX_GRID, WGMMA, Instance, Launch
+from .matrix_gradient_grid import WORDS, Grid, Line, grid_of_boxes
+from .members import CALL, Members, Template
+from .memory import lie_without_gaps
+from .modes import TEAM, Mode, modes
+from .question import LARGE, Question, Refusal
+
+if TYPE_CHECKING:
+    from .._device import Device
+
+SOURCES = ("hopper_gradient.cu",)
+UNIT = "Tensor Core"
+
+THREADS = 2 * TEAM + 32  # two warpgroups multiply, a warp has boxes brought
+STEP_BYTES = 4 * WORDS  # of each row and each column
+ROOM, MOST_STAGES = 224 * 1024, 8  # bytes of all stages
+_BARRIERS = 16  # bytes of a stage's two
+_LEAST_BOX, _MOST_BOX = 8, 256  # channels
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The tile of a block: macros of hopper_gradient.cu.
+
+    Attributes
+    ----------
+    down : int
+        Warpgroups above each other, one or both.
+    segment : int
+        Columns of a warpgroup.
+    """
+
+    down: int
+    segment: int
+
+    @property
+    def rows(self) -> int:
+        """Output channels of a tile."""
+        return 64 * self.down
+
+    @property
+    def columns(self) -> int:
+        """Input channels times taps of a tile."""
+        return self.segment * (2 // self.down)
+
+    def stage(self, parts: int) -> int:
+        """Return the bytes of a stage."""
+        return parts * (self.rows + self.columns) * STEP_BYTES
+
+    def stages(self, parts: int) -> int:
+        """Return the stages of a block."""
+        return min(ROOM // self.stage(parts), MOST_STAGES)
+
+
+# By the parts of a number: with two, a chain takes as many registers as the sums.
+_SHAPES = {
+    1: (Shape(2, 256), Shape(2, 128), Shape(1, 128), Shape(1, 64)),
+    2: (Shape(2, 128), Shape(2, 64), Shape(1, 128), Shape(1, 64)),
+}
+
+
+# Plan -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the gradient is divided into tiles, and its sums into chunks of samples and ranges.
+
+    Attributes
+    ----------
+    shape : Shape
+        Rows and columns of a tile.
+    grid : Grid
+        The copies.
+    box, boxes : int
+        Input channels of a box, and boxes of a group.
+    row_tiles, column_tiles : int
+        Tiles of a group.
+    samples : tuple of int
+        Samples of each chunk.
+    splits : int
+        Ranges of a chunk.
+    cycles : float
+        The model's time.
+    """
+
+    shape: Shape
+    grid: Grid
+    box: int
+    boxes: int
+    row_tiles: int
+    column_tiles: int
+    samples: tuple[int, ...]
+    splits: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.row_tiles} x {self.column_tiles} tiles of {self.shape.rows} x "
+            f"{self.shape.columns}, {self.splits} ranges of {len(self.samples)} chunks of samples"
+        )
+
+
+class HopperGradientPlan(gradient_sum.SummedPlan[Layout]):
+    """How the gradient of a weight runs by hopper_gradient.cu.
+
+    The first launch is for each chunk.
+    """
+
+
+def _instance(mode: Mode, shape: Shape) -> Instance:
+    defines = (
+        ("ELEMENT", mode.element),
+        ("PARTS", str(mode.parts)),
+        ("DOWN", str(shape.down)),
+        ("SEGMENT", str(shape.segment)),
+    )
+    return Instance(SOURCES[0], "hopper_gradient", defines)
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that plans can ask for on a target."""
+    if target in WGMMA:
+        for mode in modes("portable"):
+            for shape in _SHAPES[mode.parts]:
+                yield _instance(mode, shape)
+
+
+def plan(question: Question) -> HopperGradientPlan | Refusal:
+    """Return the plan of a gradient, or why there is none; `question` has the convolution."""
+    geometry, processor = question.geometry, question.processor
+    mode = multiplied(question)
+    if isinstance(mode, str):
+        return mode
+    if not processor.has_wgmma:
+        return f"{processor.target} lacks wgmma"
+    grid = grid_of_boxes(geometry, mode.itemsize)
+    inputs = math.prod(axis.size_in for axis in geometry.axes)
+    if grid.planes * grid.words(1) > _MOST_COPIED * (inputs + _MANY_INPUTS):
+        return "its taps reach into too many planes of inputs"
+    layout = min(
+        (_layout(question, mode, grid, shape) for shape in _SHAPES[mode.parts]),
+        key=lambda layout: layout.cycles,
+    )
+    blocks = geometry.groups * layout.row_tiles * layout.column_tiles * layout.splits
+    places = grid.words(max(layout.samples)) * grid.packed
+    channels = geometry.groups * max(geometry.rows, geometry.channels)
+    if max(blocks, 2 * places, channels + _MOST_BOX) > MAX_GRID:
+        return LARGE
+    shape = layout.shape
+    shared = shape.stages(mode.parts) * (shape.stage(mode.parts) + _BARRIERS)
+    launch = Launch(_instance(mode, shape), blocks, THREADS, shared, blocks)
+    return HopperGradientPlan(
+        launch,
+        layout,
+        gradient_sum.launch(question.dtype, geometry),
+        4 * gradient_sum.elements(geometry) * layout.splits,
+        sample_bytes(geometry, grid, mode.parts) * max(layout.samples),
+    )
+
+
+# Words of the copies for each input of a channel at the most, where there are many.
+_MOST_COPIED, _MANY_INPUTS = 8, 2**12
+
+# Bytes of boxes that reach a multiprocessor in a cycle; steps in whose time a block begins and
+# ends; and bytes of the copies, or of partial sums, that a multiprocessor writes and reads in a
+# cycle.
+_BROUGHT, _ENDS, _COPIED, _ADDED = 26, 10, 5.6, 8
+
+
+def _box(channels: int, taps: int, columns: int) -> int:
+    """Return the channels of a box for the fewest tiles, and of those the largest."""
+
+    def tiles(box: int) -> int:
+        return -(-taps * -(-channels // box) * box // columns)
+
+    sizes = [1 << i for i in range(8, 2, -1) if 1 << i <= columns]
+    return min(sizes, key=tiles)
+
+
+def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout:
+    """Return the layout with tiles of a shape."""
+    geometry, multiprocessors = question.geometry, question.processor.multiprocessors
+    taps = math.prod(axis.kernel for axis in geometry.axes)
+    box = _box(geometry.channels, taps, shape.columns)
+    boxes = taps * -(-geometry.channels // box)
+    row_tiles, column_tiles = -(-geometry.rows // shape.rows), -(-boxes * box // shape.columns)
+    tiles = geometry.groups * row_tiles * column_tiles
+    nbytes = sample_bytes(geometry, grid, mode.parts)
+    samples = samples_of_chunks(geometry, nbytes)
+    steps = grid.steps(max(samples))
+    products = shape.rows * shape.columns * WORDS * grid.packed * mode.products / mode.rate
+    step = max(products, shape.stage(mode.parts) / _BROUGHT)
+    copies = 0 if grid.flat else geometry.batch * nbytes
+
+    def cycles(splits: int) -> float:
+        waves = -(-tiles * splits // multiprocessors)
+        added = 8 * gradient_sum.elements(geometry) * splits / (_ADDED * multiprocessors)
+        busy = waves * (-(-steps // splits) + _ENDS) * step
+        return copies / (_COPIED * multiprocessors) + len(samples) * (busy + added)
+
+    splits = fastest_splits(geometry, tiles, multiprocessors, steps, cycles)
+    return Layout(
+        *(shape, grid, box, boxes, row_tiles, column_tiles, samples, splits, cycles(splits))
+    )
+
+
+# Arguments ------------------------------------------------------------------------------------
+
+
+def bind(
+    plan: HopperGradientPlan,
+    question: Question,
+    data: Array,
+    grad_output: Array,
+    out: Array,
+    device: Device,
+) -> WeightGradient:
+    """Return the gradient of a plan for all arrays with the layouts of these."""
+    mode = multiplied(question)
+    assert isinstance(mode, Mode)
+
+    def prepare(count: int, views: list[Array]) -> _Chunk:
+        return _Chunk(count, question.geometry, mode.parts, plan, views, device)
+
+    return gradient_products.bind(plan, question, data, grad_output, out, device, prepare)
+
+
+class _Chunk:
+    """The copies of a number of samples, and the arguments of their products."""
+
+    def __init__(
+        self,
+        count: int,
+        geometry: ConvGeometry,
+        parts: int,
+        plan: HopperGradientPlan,
+        views: list[Array],
+        device: Device,
+    ) -> None:
+        self.device, layout, grid = device, plan.layout, plan.layout.grid
+        inputs, grads = views
+        axes = [*zip(on_three_axes(geometry.axes), grid.axes, strict=True)]
+        of_inputs = (
+            LineAxis(line.pitch, axis.size_in, axis.step, axis.origin, line.apart, line.planes)
+            for axis, line in axes
+        )
+        of_grads = (LineAxis(line.pitch, axis.size_out) for axis, line in axes)
+        itemsize = inputs.dtype.itemsize
+        kept = parts if itemsize == 4 else 0  # 16-bit numbers are multiplied as they are
+        self.grads, self.inputs = (
+            _Operand(array, Lines((z, y, x), count, kept, itemsize), grid, box, device)
+            for array, (z, y, x), box in (
+                (grads, of_grads, layout.shape.rows),
+                (inputs, of_inputs, layout.box),
+            )
+        )
+        self.template = Template(SOURCES[0], _arguments(layout, geometry, count))
+        self.run = device.launcher(plan.launch)
+
+    def multiply(self, inputs: Array, grads: Array, partial: int, adds: bool) -> None:
+        """Copy the arrays of a chunk, and write or add the sums of their products."""
+        kept = [operand(array) for operand, array in ((self.grads, grads), (self.inputs, inputs))]
+        maps = [word for _, words in kept for word in words]
+        self.run(self.template.fill(*maps, partial, int(adds)))
+
+
+class _Operand:
+    """Boxes of an array by channel, sample and place, or of its copy.
+
+    The array itself is read where places lie without gaps and channels begin at whole chunks.
+    """
+
+    def __init__(self, array: Array, lines: Lines, grid: Grid, box: int, device: Device) -> None:
+        self.device, itemsize = device, lines.itemsize
+        channel, sample, *places = (itemsize * stride for stride in strides_of(array))
+        line, (channels, samples) = itemsize * lines.places, array.shape[:2]
+        boxes = STEP_BYTES // itemsize, box, 1
+        self.in_place = (
+            grid.flat
+            and lie_without_gaps(array.shape[2:], [stride // itemsize for stride in places])
+            and all(
+                size == 1 or (stride > 0 and stride % _ALIGNED == 0)
+                for size, stride in ((channels, channel), (samples, sample))
+            )
+        )
+        size = lines.places // samples if grid.flat else lines.places
+        self.own = Boxes(
+            itemsize, (size, channels, samples), (channel or line, sample or line), boxes
+        )
+        planes, strides = math.prod(lines.shape(channels)[:2]), (line, line * channels)
+        if grid.flat:
+            planes, strides = samples, (line, line // samples)
+        self.of_copy = Boxes(itemsize, (size, channels, planes), strides, boxes)
+        self.copies = gradient_lines.bind(lines, array, device)
+
+    def __call__(self, array: Array) -> tuple[Array, tuple[int, ...]]:
+        """Return an array, and the words of its tensor map."""
+        address, tensor_map = self.device.address, self.device.tensor_map
+        if self.in_place and address(array) % _ALIGNED == 0:
+            return array, tensor_map(address(array), self.own)
+        copy = self.copies(array)
+        return copy, tensor_map(address(copy), self.of_copy)
+
+
+_ALIGNED = 16  # bytes
+
+
+def _arguments(layout: Layout, geometry: ConvGeometry, samples: int) -> Members:
+    """Return the members of ``struct Arguments`` of hopper_gradient.cu."""
+    grid, apart = layout.grid, layout.grid.samples(samples)
+    z, y, x = grid.axes
+
+    def places(line: Line, planes: int, pitch: int) -> Sequence[Members]:
+        found = [{"plane": tap.plane * planes, "shift": tap.shift * pitch} for tap in line.taps]
+        return [*found, *[{"plane": 0, "shift": 0}] * (MOST_TAPS - len(found))]
+
+    return {
+        "grad": [CALL] * MAP_WORDS,
+        "input": [CALL] * MAP_WORDS,
+        "partial": CALL,
+        "adds": CALL,
+        "rows": geometry.rows,
+        "channels": geometry.channels,
+        "groups": geometry.groups,
+        "samples": apart,
+        "steps": grid.steps(samples) // apart,
+        "box": layout.box,
+        "boxes": layout.boxes,
+        "planes": grid.planes,
+        "row_tiles": layout.row_tiles,
+        "column_tiles": layout.column_tiles,
+        "splits": layout.splits,
+        "kernel": [len(axis.taps) for axis in grid.axes],
+        "tap": [
+            places(z, y.planes * x.planes, y.pitch * x.pitch),
+            places(y, x.planes, x.pitch),
+            places(x, 1, 1),
+        ],
+    }

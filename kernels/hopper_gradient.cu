@@ -1,0 +1,245 @@
+// Products of the gradient of a weight by wgmma, for float32 (by three TF32 products or by one), float16 and bfloat16.
+// Both arrays have been copied before by gradient_lines.cu, so that a tap is a shift along memory.
+//
+//     partial[range, g, r, (c, k)] = sum over i of a range of grad[g, r, i] * input[plane(k), g, c, i + shift(k)]
+//
+// It is a matrix product of few rows and columns and a long sum. The copy engine brings boxes of both arrays to shared
+// memory: of a tile's rows, output channels, a box of ROWS channels; of its columns, for each tap a box of p.box
+// channels. A box has 128 bytes of each channel and may begin anywhere, so the shift of a tap costs nothing.
+//
+//     lane of the producer     boxes of a stage                    consumers: two warpgroups
+//     0                        grad   (ROWS channels)              side by side, or above each other;
+//     0 ... COLUMNS / box - 1  input  (box channels of a tap)      each multiplies 64 rows by SEGMENT columns
+//
+// Zeros between lines and samples stand where a tap leaves the input, and what a box has beyond the ends of an array is
+// zero as well. Rows of a next group, or columns beyond the last tap, are multiplied and not stored.
+//
+// Tensor Cores round sums towards zero, and float32 sums of millions of products of one sign would become too small.
+// So with PARTS == 2 the products of a step are a chain of their own, which begins with the small ones.
+//
+// A block has a range of the steps (split-K); gradient_sum.cu adds the ranges in order.
+//
+// Macros (set by cupyconv/_kernels/hopper_gradient.py):
+//     ELEMENT    type of the numbers (scalar.cuh)
+//     PARTS      2 if floats are multiplied as two TF32 numbers each, in three products
+//     DOWN       warpgroups above each other, 1 or 2
+//     SEGMENT    columns of a warpgroup
+//
+// Launch: THREADS threads and a block for each tile of each range, on compute capability 9.0.
+
+#include "scalar.cuh"
+#include "ptx_tensor.cuh"
+
+typedef ELEMENT Element;
+
+constexpr int WARPGROUP = 128, CONSUMERS = 2, THREADS = CONSUMERS * WARPGROUP + 32;
+constexpr int ROWS = 64 * DOWN, COLUMNS = SEGMENT * (CONSUMERS / DOWN);
+constexpr int STEP_BYTES = 128, STEP = STEP_BYTES / sizeof(Element);  // of a channel
+constexpr int ROW_BYTES = ROWS * STEP_BYTES, COLUMN_BYTES = COLUMNS * STEP_BYTES;
+constexpr int STAGE_BYTES = PARTS * (ROW_BYTES + COLUMN_BYTES);
+constexpr int ROOM = 224 * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
+constexpr int MOST_TAPS = 64;  // of an axis
+
+// Where a tap finds its inputs: in a plane, so many places further.
+struct Place {
+    int64 plane, shift;
+};
+
+struct Arguments {
+    TensorMap grad, input;  // x: places; y: channels; z: samples where the arrays are read in place, else planes
+    float* partial;
+    int64 adds;  // whether sums are added to those in memory
+    int64 rows, channels, groups;  // of a group; groups
+    int64 samples, steps;  // samples that have steps of their own, and their steps
+    int64 box;  // channels of a box of inputs: a power of two from 8 on
+    int64 boxes;  // of a group: taps of blocks of channels
+    int64 planes;  // of inputs, from one part to the next
+    int64 row_tiles, column_tiles, splits;
+    int64 kernel[3];
+    Place tap[3][MOST_TAPS];  // along z, y and x
+};
+
+struct Barriers {
+    mbarrier full[STAGES], empty[STAGES];
+};
+
+// A stage, and the parity of its phase.
+struct Turn {
+    int stage = 0, parity = 0;
+
+    __device__ void advance() {
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+};
+
+template <typename>
+struct matrix_type {
+    static constexpr MatrixType value = MATRIX_TF32;
+};
+template <>
+struct matrix_type<float16> {
+    static constexpr MatrixType value = MATRIX_FLOAT16;
+};
+template <>
+struct matrix_type<bfloat16> {
+    static constexpr MatrixType value = MATRIX_BFLOAT16;
+};
+typedef Wgmma<matrix_type<Element>::value, SEGMENT> Product;
+
+struct Block {
+    const Arguments& p;
+    unsigned char* const memory;  // stages, then barriers
+    int first_row, first_box, group;
+    int64 split, begin, end;  // a range of steps
+
+    __device__ Block(const Arguments& p, unsigned char* memory) : p(p), memory(memory) {
+        int64 rest = blockIdx.x;
+        first_row = int(rest % p.row_tiles) * ROWS, rest /= p.row_tiles;
+        first_box = int(rest % p.column_tiles) * (COLUMNS / int(p.box)), rest /= p.column_tiles;
+        group = int(rest % p.groups), split = rest / p.groups;
+        const int64 steps = p.samples * p.steps;
+        begin = split * steps / p.splits, end = (split + 1) * steps / p.splits;
+    }
+    __device__ unsigned char* rows(int stage, int part) const {
+        return memory + stage * STAGE_BYTES + part * ROW_BYTES;
+    }
+    __device__ unsigned char* columns(int stage, int part) const {
+        return rows(stage, PARTS) + part * COLUMN_BYTES;
+    }
+    __device__ Barriers& barriers() const { return *(Barriers*)rows(STAGES, 0); }
+
+    __device__ void initialise() const {
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < STAGES; ++i) {
+                mbarrier_init(&barriers().full[i], 1);
+                mbarrier_init(&barriers().empty[i], CONSUMERS);
+            }
+            mbarrier_init_fence();
+        }
+        __syncthreads();
+    }
+
+    // The first channel of a box of inputs, and where its tap finds them. Of boxes after the last one it is the last.
+    __device__ int describe_box(int lane, Place& place) const {
+        const int number = first_box + lane, last = int(p.boxes) - 1;
+        const int taps = int(p.kernel[0] * p.kernel[1] * p.kernel[2]), box = number < last ? number : last;
+        const int block = box / taps;
+        int rest = box - block * taps;
+        place = {0, 0};
+#pragma unroll
+        for (int axis = 2; axis >= 0; --axis) {
+            const int next = rest / int(p.kernel[axis]);
+            const Place& own = p.tap[axis][rest - next * int(p.kernel[axis])];
+            place.plane += own.plane, place.shift += own.shift;
+            rest = next;
+        }
+        return block * int(p.box);
+    }
+
+    // The warp that has boxes brought: a lane for each of the inputs', of which the first one has the rows brought, too.
+    __device__ void produce() const {
+        const int lane = threadIdx.x % 32;
+        const bool brings = lane < COLUMNS / int(p.box);
+        Place place;
+        const int channel = group * int(p.channels) + describe_box(lane, place), row = group * int(p.rows) + first_row;
+        int sample = int(begin / p.steps), step = int(begin - sample * p.steps);
+        Turn turn;
+        for (int64 i = begin; i < end; ++i, turn.advance()) {
+            mbarrier* const full = &barriers().full[turn.stage];
+            mbarrier_wait(&barriers().empty[turn.stage], 1 - turn.parity);
+            if (lane == 0) {
+                mbarrier_arrive_expect(full, STAGE_BYTES);
+#pragma unroll
+                for (int part = 0; part < PARTS; ++part)
+                    tensor_copy(rows(turn.stage, part), &p.grad, step * STEP, row, sample + part, full);
+            }
+            __syncwarp();
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part)
+                if (brings)
+                    tensor_copy(columns(turn.stage, part) + lane * int(p.box) * STEP_BYTES, &p.input,
+                                step * STEP + int(place.shift), channel,
+                                sample + int(place.plane) + part * int(p.planes), full);
+            if (++step == int(p.steps)) step = 0, ++sample;
+        }
+    }
+
+    // Multiplies the operands of a step.
+    __device__ __forceinline__ static void multiply(float (&sums)[SEGMENT / 2], const unsigned char* a,
+                                                    const unsigned char* b, bool adds) {
+        constexpr int DEPTH_BYTES = 32;  // of an instruction
+#pragma unroll
+        for (int k = 0; k < STEP_BYTES; k += DEPTH_BYTES)
+            Product::multiply(sums, swizzled_descriptor(a + k), swizzled_descriptor(b + k), adds || k > 0);
+    }
+
+    __device__ void consume() const {
+        const int warpgroup = threadIdx.x / WARPGROUP;
+        const int row = DOWN == 2 ? warpgroup * 64 : 0, column = DOWN == 2 ? 0 : warpgroup * SEGMENT;
+        float sums[SEGMENT / 2], chain[SEGMENT / 2];  // one of them is in use where PARTS == 1
+#pragma unroll
+        for (int i = 0; i < SEGMENT / 2; ++i) sums[i] = chain[i] = 0;
+        Turn turn;
+        int before = -1;  // the stage of the step before
+        for (int64 i = begin; i < end; ++i, turn.advance()) {
+            const int stage = turn.stage;
+            const auto a = [&](int part) { return rows(stage, part) + row * STEP_BYTES; };
+            const auto b = [&](int part) { return columns(stage, part) + column * STEP_BYTES; };
+            mbarrier_wait(&barriers().full[stage], turn.parity);
+            wgmma_fence();
+            if constexpr (PARTS == 2) {
+                multiply(chain, a(1), b(0), false);
+                multiply(chain, a(0), b(1), true);
+                multiply(chain, a(0), b(0), true);
+                wgmma_commit();
+                wgmma_wait<0>();
+                release(stage);
+#pragma unroll
+                for (int j = 0; j < SEGMENT / 2; ++j) sums[j] += chain[j];
+            } else {
+                multiply(sums, a(0), b(0), true);
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (before >= 0) release(before);
+                before = stage;
+            }
+        }
+        wgmma_wait<0>();
+        store(sums, row, column);
+    }
+    // Gives a stage back, whose products the warpgroup has.
+    __device__ void release(int stage) const {
+        if (threadIdx.x % WARPGROUP == 0) mbarrier_arrive(&barriers().empty[stage]);
+    }
+
+    __device__ void store(const float (&sums)[SEGMENT / 2], int row, int column) const {
+        const int thread = threadIdx.x % WARPGROUP, g = thread % 32 / 4, t = thread % 4;
+        const int taps = int(p.kernel[0] * p.kernel[1] * p.kernel[2]);
+        const int64 columns = p.channels * taps;
+        float* const out = p.partial + (split * p.groups + group) * p.rows * columns;
+#pragma unroll
+        for (int unit = 0; unit < SEGMENT / 8; ++unit) {
+            const int first = column + unit * 8, number = first_box + first / int(p.box);
+            if (number >= int(p.boxes)) break;
+            const int block = number / taps, tap = number - block * taps;
+            const int channel = block * int(p.box) + first % int(p.box) + 2 * t;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int own_row = first_row + row + thread / 32 * 16 + g + i / 2 * 8, own_channel = channel + i % 2;
+                if ((own_row >= int(p.rows)) | (own_channel >= int(p.channels))) continue;
+                float* const own = out + own_row * columns + int64(own_channel) * taps + tap;
+                *own = p.adds ? *own + sums[unit * 4 + i] : sums[unit * 4 + i];
+            }
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gradient(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    const Block block(p, memory);
+    block.initialise();
+    if (threadIdx.x < CONSUMERS * WARPGROUP)
+        block.consume();
+    else
+        block.produce();
+}

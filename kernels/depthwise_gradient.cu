@@ -17,6 +17,7 @@
 //
 // Launch: THREADS threads and a block for each range of the tiles of each output channel.
 
+#include "gradient_axis.cuh"
 #include "division.cuh"
 
 typedef ELEMENT Element;
@@ -27,12 +28,6 @@ constexpr int WARPS = THREADS / 32;
 constexpr int SIDE = 4;       // outputs of a thread, and taps of a window
 constexpr int UNDER_WAY = 8;  // elements that a thread loads at a time
 constexpr int MOST_TAPS = 64;
-
-struct Axis {
-    int64 size_in, size_out;
-    int64 kernel, step, dilation, pad;
-    int64 input, grad;  // elements from one to the next
-};
 
 struct Arguments {
     const Element* input;

@@ -10,18 +10,13 @@
 //
 // Launch: THREADS threads, any number of blocks; threads take elements in turn.
 
+#include "gradient_axis.cuh"
 #include "view.cuh"
 
 constexpr int THREADS = 128;
 
 typedef ELEMENT Element;
 typedef accumulator_of<Element>::type Accumulator;
-
-struct Axis {
-    int64 size_in, size_out;
-    int64 kernel, step, dilation, pad;
-    int64 input, grad;  // elements from one to the next
-};
 
 struct Arguments {
     const Element* input;

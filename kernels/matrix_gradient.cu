@@ -1,15 +1,15 @@
-// Products of the gradient of a weight on Tensor Cores, for float32 (by three TF32 products or by one), float16 and
-// bfloat16. Both arrays have been copied before, so that the sum over outputs runs along memory.
+// Products of the gradient of a weight on Tensor Cores, for float64, float32 (by three TF32 products or by one), float16
+// and bfloat16. Both arrays have been copied before, so that the sum over outputs runs along memory.
 //
 //     partial[range, g, r, (c, k)] = sum over the words i of a range of grad[g, r, i] * input[plane(k), g, c, i + shift(k)]
 //
 // It is a matrix product of few rows and columns and a long sum. A row is an output channel r; a column is an input
-// channel c with a tap k. A word is 32 bits: a float, or two neighbouring 16-bit numbers.
+// channel c with a tap k. A word is 32 bits, a float or two neighbouring 16-bit numbers; or a double.
 //
 //                             columns: (c0, k0) (c0, k1) ... (c1, k0) ...
 //                                       ________________________________
-//     rows: r0   [ 32 words        ]   |  the same words, moved by k    |
-//           r1   [             ]   x   |________________________________|   summed over steps of 32 words
+//     rows: r0   [ 128 bytes       ]   |  the same words, moved by k    |
+//           r1   [             ]   x   |________________________________|   summed over steps of 128 bytes
 //
 // The copies have all samples of a channel in one line, with zeros between lines of outputs and between samples, so
 // that a tap is a shift: where it leaves the input it meets zeros, and where it leaves the outputs it is multiplied by
@@ -17,9 +17,9 @@
 // A pointwise convolution needs no copies where channels lie without gaps.
 //
 // For each step a block copies the words of its rows, and lines of inputs that taps share along x: the taps of a class
-// have one plane and lie near each other. Four or eight warps multiply a tile of ROWS x COLUMNS. Tensor Cores round sums towards
-// zero, and float32 sums of millions of products of one sign would become too small, so these are added up apart
-// after each SEGMENT of steps.
+// have one plane and lie near each other. Four or eight warps multiply a tile of ROWS x COLUMNS. Tensor Cores round
+// sums of floats towards zero, and float32 sums of millions of products of one sign would become too small, so these are
+// added up apart after each SEGMENT of steps.
 //
 // A block has a range of the steps (split-K); gradient_sum.cu adds the ranges in order.
 //
@@ -38,11 +38,22 @@
 
 typedef ELEMENT Element;
 
+template <typename>
+struct word_of {
+    typedef unsigned type;
+};
+template <>
+struct word_of<double> {
+    typedef double type;
+};
+typedef word_of<Element>::type Word;
+typedef accumulator_of<Element>::type Accumulator;
+
 constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = ROW_TILES * 16, WARP_COLUMNS = COLUMN_TILES * 8;
 constexpr int ROWS = WARPS_DOWN * WARP_ROWS, COLUMNS = WARPS / WARPS_DOWN * WARP_COLUMNS;
-constexpr int WORDS = 32;         // of a step
-constexpr int CHUNK = 4;          // words of a copy, 16 bytes
+constexpr int WORDS = 128 / sizeof(Word);  // of a step
+constexpr int CHUNK = 16 / sizeof(Word);   // words of a copy
 constexpr int PITCH = WORDS + 4;  // words from one row to the next, so that fragments have no bank conflicts
 constexpr int STAGES = 3;
 constexpr int SEGMENT = 2;
@@ -56,9 +67,9 @@ struct Place {
 };
 
 struct Arguments {
-    const unsigned* grad;
-    const unsigned* input;
-    float* partial;
+    const Word* grad;
+    const Word* input;
+    Accumulator* partial;
     int64 adds;  // whether sums are added to those in memory
     int64 rows, channels, columns;  // of a group; columns are channels times taps
     int64 groups;
@@ -96,21 +107,32 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&a)[4
 __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2], bfloat16) {
     mma_bfloat16(sums, a, b);
 }
+// Four instructions take the place of one: by halves of the rows and of the words.
+__device__ __forceinline__ void multiply(double (&sums)[4], const double (&a)[4], const double (&b)[2], double) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        double own[2] = {sums[2 * half], sums[2 * half + 1]};
+#pragma unroll
+        for (int k = 0; k < 2; ++k) mma_float64(own, a[2 * k + half], b[k]);
+        sums[2 * half] = own[0], sums[2 * half + 1] = own[1];
+    }
+}
 
 // The words of a fragment as numbers of Tensor Cores, in parts.
 template <int COUNT>
 struct Fragment {
-    unsigned of[PARTS][COUNT];
+    Word of[PARTS][COUNT];
 
     __device__ __forceinline__ void set(int i, unsigned word) {
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) of[part][i] = PAIRS ? word : tf32_part(word, part);
     }
+    __device__ __forceinline__ void set(int i, double word) { of[0][i] = word; }
 };
 
 // The sums of a warp.
 struct Sums {
-    float of[ROW_TILES][COLUMN_TILES][4];
+    Accumulator of[ROW_TILES][COLUMN_TILES][4];
 
     template <typename Use>
     __device__ __forceinline__ void each(Use use) {
@@ -125,13 +147,13 @@ struct Sums {
 
 struct Worker {
     const Arguments& p;
-    unsigned* const memory;  // stages, then the table of lines
+    Word* const memory;  // stages, then the table of lines
     int first_row, first_column;
     int64 group, split;
     int first_line, lines;  // of the tile; a line for each class of each row of taps
     int line_pitch;         // words
 
-    __device__ Worker(const Arguments& p, unsigned char* memory) : p(p), memory((unsigned*)memory) {
+    __device__ Worker(const Arguments& p, unsigned char* memory) : p(p), memory((Word*)memory) {
         int64 rest = blockIdx.x;
         first_row = int(rest % p.row_tiles) * ROWS, rest /= p.row_tiles;
         first_column = int(rest % p.column_tiles) * COLUMNS, rest /= p.column_tiles;
@@ -143,7 +165,7 @@ struct Worker {
     }
     __device__ static int least(int a, int b) { return a < b ? a : b; }
 
-    __device__ unsigned* stage(int i) const { return memory + i * (ROWS * PITCH + int(p.lines) * line_pitch); }
+    __device__ Word* stage(int i) const { return memory + i * (ROWS * PITCH + int(p.lines) * line_pitch); }
     __device__ Place* table() const { return (Place*)stage(STAGES); }
 
     // Where lines of inputs are, by their channels and the words from there.
@@ -164,12 +186,12 @@ struct Worker {
     }
 
     // Begins to copy the words of a step. Beyond the end of a sample words are zero.
-    __device__ __forceinline__ void bring(const Step& step, unsigned* to) const {
+    __device__ __forceinline__ void bring(const Step& step, Word* to) const {
         constexpr int CHUNKS = WORDS / CHUNK;
         const int64 begin = step.word;
         const int place = threadIdx.x % CHUNKS * CHUNK, row = threadIdx.x / CHUNKS;
         const bool present = begin + place < p.words;
-        const unsigned* const from = p.grad + step.sample * p.grad_sample + (group * p.rows + first_row) * p.grad_row +
+        const Word* const from = p.grad + step.sample * p.grad_sample + (group * p.rows + first_row) * p.grad_row +
                                      (present ? begin + place : 0);
         const int rows = least(ROWS, int(p.rows) - first_row);
 #pragma unroll
@@ -177,8 +199,8 @@ struct Worker {
             const int own = least(row + r, rows - 1);  // sums of other rows are not stored
             copy_async<16>(to + (row + r) * PITCH + place, from + own * p.grad_row, present ? 16 : 0);
         }
-        unsigned* const inputs = to + ROWS * PITCH;
-        const unsigned* const sample = p.input + step.sample * p.input_sample;
+        Word* const inputs = to + ROWS * PITCH;
+        const Word* const sample = p.input + step.sample * p.input_sample;
         for (int i = threadIdx.x; i < lines * int(p.line_chunks); i += THREADS) {
             const int line = quotient(i, p.per_line_chunks);
             const Place& own = table()[line];
@@ -217,8 +239,8 @@ struct Worker {
                 bring(next, stage(at == 0 ? STAGES - 1 : at - 1)), next.advance(p);
             else
                 copy_async_commit();
-            const unsigned* const rows = stage(at) + (warp_row + g) * PITCH + t;
-            const unsigned* const inputs = stage(at) + ROWS * PITCH;
+            const Word* const rows = stage(at) + (warp_row + g) * PITCH + t;
+            const Word* const inputs = stage(at) + ROWS * PITCH;
 #pragma unroll
             for (int k = 0; k < WORDS; k += 8) {
                 Fragment<2> b[COLUMN_TILES];
@@ -233,7 +255,7 @@ struct Worker {
                     for (int j = 0; j < 4; ++j) a.set(j, rows[(r * 16 + j % 2 * 8) * PITCH + k + j / 2 * 4]);
 #pragma unroll
                     for (int c = 0; c < COLUMN_TILES; ++c) {
-                        float(&own)[4] = sums.of[r][c];
+                        Accumulator(&own)[4] = sums.of[r][c];
                         if constexpr (PARTS == 2) {
                             multiply(own, a.of[1], b[c].of[0], Element());
                             multiply(own, a.of[0], b[c].of[1], Element());
@@ -243,19 +265,19 @@ struct Worker {
                 }
             }
             if (PARTS == 2 && (i - begin) % SEGMENT == SEGMENT - 1)
-                sums.each([&](float& sum, int r, int c, int j) { totals.of[r][c][j] += sum, sum = 0; });
+                sums.each([&](Accumulator& sum, int r, int c, int j) { totals.of[r][c][j] += sum, sum = 0; });
             at = at + 1 == STAGES ? 0 : at + 1;
         }
         store(sums, totals, warp_row + g, warp_column + 2 * t);
     }
 
     __device__ __forceinline__ void store(Sums& sums, const Sums& totals, int row, int column) const {
-        float* const out = p.partial + (split * p.groups + group) * p.rows * p.columns;
-        sums.each([&](float sum, int r, int c, int j) {
+        Accumulator* const out = p.partial + (split * p.groups + group) * p.rows * p.columns;
+        sums.each([&](Accumulator sum, int r, int c, int j) {
             const int own_row = first_row + row + r * 16 + j / 2 * 8;
             const int own_column = first_column + column + c * 8 + j % 2;
             if ((own_row >= int(p.rows)) | (own_column >= int(p.columns))) return;
-            float* const own = out + own_row * p.columns + own_column;
+            Accumulator* const own = out + own_row * p.columns + own_column;
             if (PARTS == 2) sum += totals.of[r][c][j];
             *own = p.adds ? *own + sum : sum;
         });

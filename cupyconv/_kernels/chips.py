@@ -89,6 +89,8 @@ class Chip:
         """
         if unit == "FMA":
             return _H200.single / self._scalar(dtype)
+        if unit == "Tensor Core" and dtype.itemsize == 8:
+            return _H200.double / self._rates.double
         if unit == "Tensor Core" and dtype.itemsize == 2:
             return max(1, _H200.half / self._rates.half)
         return max(1, _H200.tf32 / self._rates.tf32) if unit == "Tensor Core" else 1

@@ -143,8 +143,6 @@ GRADIENTS: dict[str, Any] = {
     "hopper": hopper_gradient,
     "depthwise": depthwise_gradient,
 }
-# Those whose time was not measured yet: they run only where they are forced.
-_UNMEASURED = ("hopper",)
 
 
 def choose_weight_gradient(question: Question) -> Choice:
@@ -161,7 +159,7 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
     plans: dict[str, Plan] = {}
     refused: dict[str, Refusal] = {}
     for name, module in GRADIENTS.items():
-        if name in _UNMEASURED and name != kernel:
+        if kernel is None and not _is_measured(name, question.dtype):
             continue
         plan = module.plan(question)
         if isinstance(plan, str):
@@ -176,6 +174,11 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
         if name != taken:
             refused[name] = f"it would take {time / times[taken]:.2f} times as long"
     return Choice(taken, plans[taken], refused)
+
+
+def _is_measured(kernel: str, dtype: np.dtype) -> bool:
+    """Return whether a GPU has timed a kernel of `GRADIENTS`; it runs else where it is forced."""
+    return kernel != "hopper" and (kernel != "matrix" or dtype != np.float64)
 
 
 def time_of_gradient(

@@ -129,7 +129,7 @@ def plan(question: Question) -> DepthwiseGradientPlan | Refusal:
     )
     if blocks > MAX_GRID:
         return "it has too many channels"
-    partial = layout.splits * gradient_sum.elements(geometry) * itemsize
+    partial = layout.splits * gradient_sum.nbytes(question)
     add = gradient_sum.launch(question.dtype, geometry)
     return DepthwiseGradientPlan(launch, layout, add, partial)
 
@@ -188,7 +188,7 @@ def _layout(question: Question, axes: tuple[AxisTaps, ...], itemsize: int) -> La
         if bytes_of_block > processor.shared or layout.staged(axes) >= _MOST_STAGED:
             return None
         count = math.prod(layout.tiles)
-        most = gradient_sum.MOST_PARTIAL // (gradient_sum.elements(geometry) * itemsize)
+        most = gradient_sum.MOST_PARTIAL // gradient_sum.nbytes(question)
         splits = max(1, min(count, most, 2 * _BLOCKS * processor.multiprocessors // channels))
         outputs = -(-layout.samples * layout.high * layout.wide // (32 * SIDE))
         windows = z.kernel * y.kernel * len(layout.windows)

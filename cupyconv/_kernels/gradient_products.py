@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from .._device import Device
 
 MOST_TAPS = 64  # of an axis
+DOUBLE = Mode("double", "double", 1)
 
 
 def multiplied(question: Question) -> Mode | Refusal:
     """Return how Tensor Cores multiply the arrays of a gradient, or why they do not."""
-    geometry = question.geometry
-    mode = unscaled_mode(question.dtype.name, question.precision)
+    geometry, name = question.geometry, question.dtype.name
+    mode = DOUBLE if name == "float64" else unscaled_mode(name, question.precision)
     if mode is None:
         return not_multiplied(question.dtype)
     if geometry.is_empty or 0 in geometry.out_shape:
@@ -47,7 +48,7 @@ def multiplied(question: Question) -> Mode | Refusal:
 def sample_bytes(geometry: ConvGeometry, grid: Grid, parts: int = 1) -> int:
     """Return the bytes of the copies of a sample."""
     channels = geometry.rows + geometry.channels * grid.planes
-    return 4 * parts * geometry.groups * channels * grid.words(1)
+    return grid.word * parts * geometry.groups * channels * grid.words(1)
 
 
 def samples_of_chunks(geometry: ConvGeometry, nbytes: int) -> tuple[int, ...]:
@@ -58,15 +59,14 @@ def samples_of_chunks(geometry: ConvGeometry, nbytes: int) -> tuple[int, ...]:
 
 
 def fastest_splits(
-    geometry: ConvGeometry, tiles: int, resident: int, steps: int, cycles: Callable[[int], float]
+    question: Question, tiles: int, resident: int, steps: int, cycles: Callable[[int], float]
 ) -> int:
     """Return how many ranges of steps take the fewest cycles, by those of a number of ranges.
 
     So many blocks are `resident` on a GPU; the partial sums take `gradient_sum.MOST_PARTIAL` bytes
     at the most.
     """
-    elements = gradient_sum.elements(geometry)
-    most = min(steps, max(1, gradient_sum.MOST_PARTIAL // (4 * elements)))
+    most = min(steps, max(1, gradient_sum.MOST_PARTIAL // gradient_sum.nbytes(question)))
     counts = {min(most, max(1, waves * resident // tiles)) for waves in range(1, 9)}
     return min(sorted(counts), key=cycles)
 

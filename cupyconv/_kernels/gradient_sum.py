@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._arrays import Array
+from .._arrays import Array, accumulator
 from .._geometry import ConvGeometry
 from .._packing import strides_of
 from .._strides import batch_strides
@@ -16,7 +16,7 @@ from .._taps import on_three_axes
 from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
 from .members import CALL, Members, Template
 from .memory import along_three_axes
-from .question import LayoutT, TiledPlan
+from .question import LayoutT, Question, TiledPlan
 from .views import merged_axes, view
 
 SOURCES = ("gradient_sum.cu",)
@@ -72,6 +72,11 @@ def columns(geometry: ConvGeometry) -> int:
 def elements(geometry: ConvGeometry) -> int:
     """Return the elements of the gradient."""
     return geometry.groups * geometry.rows * columns(geometry)
+
+
+def nbytes(question: Question) -> int:
+    """Return the bytes of the partial sums of a range."""
+    return accumulator(question.dtype).itemsize * elements(question.geometry)
 
 
 def launch(dtype: np.dtype, geometry: ConvGeometry) -> Launch:

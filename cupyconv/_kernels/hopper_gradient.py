@@ -31,7 +31,7 @@ from .gradient_products import (
     samples_of_chunks,
 )
 from .launches import MAX_GRID, WGMMA, Instance, Launch
-from .matrix_gradient_grid import WORDS, Grid, Line, grid_of_boxes
+from .matrix_gradient_grid import CHUNK_BYTES, STEP_BYTES, Grid, Line, grid_of_boxes
 from .members import CALL, Members, Template
 from .memory import lie_without_gaps
 from .modes import TEAM, Mode, modes
@@ -44,7 +44,6 @@ SOURCES = ("hopper_gradient.cu",)
 UNIT = "Tensor Core"
 
 THREADS = 2 * TEAM + 32  # two warpgroups multiply, a warp has boxes brought
-STEP_BYTES = 4 * WORDS  # of each row and each column
 ROOM, MOST_STAGES = 224 * 1024, 8  # bytes of all stages
 _BARRIERS = 16  # bytes of a stage's two
 _LEAST_BOX, _MOST_BOX = 8, 256  # channels
@@ -164,6 +163,8 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
     mode = multiplied(question)
     if isinstance(mode, str):
         return mode
+    if mode.wide:
+        return "wgmma does not multiply float64"
     if not processor.has_wgmma:
         return f"{processor.target} lacks wgmma"
     grid = grid_of_boxes(geometry, mode.itemsize)
@@ -186,7 +187,7 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
         launch,
         layout,
         gradient_sum.launch(question.dtype, geometry),
-        4 * gradient_sum.elements(geometry) * layout.splits,
+        gradient_sum.nbytes(question) * layout.splits,
         sample_bytes(geometry, grid, mode.parts) * max(layout.samples),
     )
 
@@ -221,17 +222,19 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout:
     nbytes = sample_bytes(geometry, grid, mode.parts)
     samples = samples_of_chunks(geometry, nbytes)
     steps = grid.steps(max(samples))
-    products = shape.rows * shape.columns * WORDS * grid.packed * mode.products / mode.rate
+    products = (
+        shape.rows * shape.columns * (STEP_BYTES // grid.itemsize) * mode.products / mode.rate
+    )
     step = max(products, shape.stage(mode.parts) / _BROUGHT)
     copies = 0 if grid.flat else geometry.batch * nbytes
 
     def cycles(splits: int) -> float:
         waves = -(-tiles * splits // multiprocessors)
-        added = 8 * gradient_sum.elements(geometry) * splits / (_ADDED * multiprocessors)
+        added = 2 * gradient_sum.nbytes(question) * splits / (_ADDED * multiprocessors)
         busy = waves * (-(-steps // splits) + _ENDS) * step
         return copies / (_COPIED * multiprocessors) + len(samples) * (busy + added)
 
-    splits = fastest_splits(geometry, tiles, multiprocessors, steps, cycles)
+    splits = fastest_splits(question, tiles, multiprocessors, steps, cycles)
     return Layout(
         *(shape, grid, box, boxes, row_tiles, column_tiles, samples, splits, cycles(splits))
     )
@@ -312,7 +315,7 @@ class _Operand:
             grid.flat
             and lie_without_gaps(array.shape[2:], [stride // itemsize for stride in places])
             and all(
-                size == 1 or (stride > 0 and stride % _ALIGNED == 0)
+                size == 1 or (stride > 0 and stride % CHUNK_BYTES == 0)
                 for size, stride in ((channels, channel), (samples, sample))
             )
         )
@@ -329,13 +332,10 @@ class _Operand:
     def __call__(self, array: Array) -> tuple[Array, tuple[int, ...]]:
         """Return an array, and the words of its tensor map."""
         address, tensor_map = self.device.address, self.device.tensor_map
-        if self.in_place and address(array) % _ALIGNED == 0:
+        if self.in_place and address(array) % CHUNK_BYTES == 0:
             return array, tensor_map(address(array), self.own)
         copy = self.copies(array)
         return copy, tensor_map(address(copy), self.of_copy)
-
-
-_ALIGNED = 16  # bytes
 
 
 def _arguments(layout: Layout, geometry: ConvGeometry, samples: int) -> Members:

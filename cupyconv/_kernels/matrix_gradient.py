@@ -24,6 +24,7 @@ from .._placement import Placement
 from .._shape_rules import Shape as Sizes
 from . import borders, gradient_products, gradient_sum
 from .gradient_products import (
+    DOUBLE,
     MOST_TAPS,
     fastest_splits,
     multiplied,
@@ -31,7 +32,7 @@ from .gradient_products import (
     samples_of_chunks,
 )
 from .launches import MAX_GRID, RESERVED, Instance, Launch
-from .matrix_gradient_grid import CHUNK, WORDS, Grid, Line, classes_of, grid_of
+from .matrix_gradient_grid import CHUNK_BYTES, STEP_BYTES, Grid, Line, classes_of, grid_of
 from .members import CALL, Members, Template, byte_words
 from .memory import lie_without_gaps
 from .modes import Mode, modes
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 SOURCES = ("matrix_gradient.cu",)
 UNIT = "Tensor Core"
 
-PITCH, STAGES = WORDS + 4, 3
+APART, STAGES = 4, 3  # words between rows in shared memory
 MOST_CLASSES = 32
 _RESIDENT = 8  # warps of a multiprocessor, by registers
 _PLACE = 16  # bytes of a line's description
@@ -74,7 +75,7 @@ class Shape:
         return self.warps // self.warps_down * self.column_tiles * 8
 
 
-# By the parts of a number: with two, totals take as many registers as sums.
+# By the registers of a sum: a double takes two, and with two parts of a number there is a total.
 _SHAPES = {
     1: (Shape(4, 8, 8, 2), Shape(4, 8, 4, 2), Shape(4, 8, 4, 1), Shape(2, 8, 4, 1)),
     2: (Shape(4, 4, 8, 2), Shape(4, 4, 4, 1), Shape(2, 8, 4, 1)),
@@ -129,6 +130,10 @@ class MatrixGradientPlan(gradient_sum.SummedPlan[Layout]):
     """
 
 
+def _registers(mode: Mode) -> int:
+    return 2 if mode.wide else mode.parts
+
+
 def _instance(mode: Mode, shape: Shape) -> Instance:
     defines = (
         ("ELEMENT", mode.element),
@@ -145,8 +150,8 @@ def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
     if target == "sm_75":
         return
-    for mode in modes("portable"):
-        for shape in _SHAPES[mode.parts]:
+    for mode in (*modes("portable"), DOUBLE):
+        for shape in _SHAPES[_registers(mode)]:
             yield _instance(mode, shape)
 
 
@@ -164,7 +169,7 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
     inputs = math.prod(axis.size_in for axis in geometry.axes)
     if grid.planes * grid.words(1) > _MOST_COPIED * (inputs + _MANY_INPUTS):
         return "its taps reach into too many planes of inputs"
-    layouts = (_layout(question, mode, grid, shape) for shape in _SHAPES[mode.parts])
+    layouts = (_layout(question, mode, grid, shape) for shape in _SHAPES[_registers(mode)])
     found = [layout for layout in layouts if layout is not None]
     if not found:
         return "no tile fits shared memory"
@@ -177,14 +182,15 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
         _instance(mode, layout.shape), blocks, layout.shape.threads, _shared(layout), blocks
     )
     add = gradient_sum.launch(question.dtype, geometry)
-    partial = 4 * gradient_sum.elements(geometry) * layout.splits
+    partial = gradient_sum.nbytes(question) * layout.splits
     return MatrixGradientPlan(launch, layout, add, partial, copies)
 
 
 def _shared(layout: Layout) -> int:
     chunks = classes_of(layout.grid).chunks
-    stage = layout.shape.rows * PITCH + layout.lines * chunks * CHUNK
-    return 4 * STAGES * stage + _PLACE * layout.lines
+    row = STEP_BYTES + APART * layout.grid.word
+    stage = layout.shape.rows * row + layout.lines * chunks * CHUNK_BYTES
+    return STAGES * stage + _PLACE * layout.lines
 
 
 # Words of the copies for each input of a channel at the most, where there are many.
@@ -194,6 +200,7 @@ _MOST_COPIED, _MANY_INPUTS = 8, 2**12
 # memory; steps in whose time a block begins and ends; and bytes of the copies, or of partial sums,
 # that a multiprocessor writes and reads in a cycle. Fitted to the times of 120 calls of an H200.
 _PRODUCT, _COPY, _ENDS, _COPIED, _ADDED = 1.48, 0.62, 10, 5.6, 8
+_DOUBLE_PRODUCT = 8  # the same products of doubles, at an H200's peak rate
 
 
 def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout | None:
@@ -207,8 +214,9 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout 
     samples = samples_of_chunks(geometry, sample_bytes(geometry, grid))
     steps = grid.steps(max(samples))
     products = 3 if mode.parts == 2 else 1
-    step = shape.rows // 16 * shape.columns // 8 * (WORDS // 8) * products * _PRODUCT
-    step += (shape.rows * WORDS // CHUNK + lines * classes.chunks) * _COPY
+    product = _DOUBLE_PRODUCT if mode.wide else _PRODUCT
+    step = shape.rows // 16 * shape.columns // 8 * (grid.step // 8) * products * product
+    step += (shape.rows * STEP_BYTES // CHUNK_BYTES + lines * classes.chunks) * _COPY
     at_once = _RESIDENT // shape.warps
     resident = at_once * multiprocessors
     copies = 0 if grid.flat else geometry.batch * sample_bytes(geometry, grid)
@@ -217,10 +225,10 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout 
     def cycles(splits: int) -> float:
         waves = -(-tiles * splits // resident)
         busy = waves * at_once * (-(-steps // splits) + _ENDS) * step
-        added = 8 * gradient_sum.elements(geometry) * splits / (_ADDED * multiprocessors)
+        added = 2 * gradient_sum.nbytes(question) * splits / (_ADDED * multiprocessors)
         return copied + len(samples) * (busy + added)
 
-    splits = fastest_splits(geometry, tiles, resident, steps, cycles)
+    splits = fastest_splits(question, tiles, resident, steps, cycles)
     layout = Layout(shape, grid, row_tiles, column_tiles, lines, samples, splits, cycles(splits))
     return layout if _shared(layout) + RESERVED <= question.processor.shared else None
 
@@ -305,7 +313,7 @@ class _Copy:
     ) -> None:
         self.device, self.shape, self.dtype = device, shape, array.dtype
         channels, samples, *places = strides_of(array)
-        whole = CHUNK * grid.packed
+        whole = CHUNK_BYTES // array.dtype.itemsize
         self.in_place = (
             grid.flat
             and lie_without_gaps(array.shape[2:], places)
@@ -322,7 +330,7 @@ class _Copy:
 
     def __call__(self, array: Array) -> tuple[Array, int, int]:
         """Return an array, and its words from one sample and from one channel to the next."""
-        if self.in_place and self.device.address(array) % (4 * CHUNK) == 0:
+        if self.in_place and self.device.address(array) % CHUNK_BYTES == 0:
             return array, *self.strides
         copy = self.device.workspace(self.shape, self.dtype)
         self.place(array[:, 0] if self.one else array, copy)

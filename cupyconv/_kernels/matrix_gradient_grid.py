@@ -17,9 +17,8 @@ from .._axes import is_pointwise
 from .._geometry import ConvGeometry
 from .._taps import AxisTaps, on_three_axes
 
-WORDS, CHUNK = 32, 4  # of a step, and of a copy: words of 32 bits
-_MOST_SHIFT = WORDS  # words between taps of a class, beside its first chunk
-_BANKS = 32  # of shared memory, a word wide each
+STEP_BYTES, CHUNK_BYTES = 128, 16  # of a step, and of a copy
+_BANK_BYTES = 128  # of all banks of shared memory
 
 
 class Tap(NamedTuple):
@@ -68,14 +67,16 @@ def line_of(axis: AxisTaps, whole: int) -> Line:
 
 @dataclass(frozen=True)
 class Grid:
-    """The copies of both arrays, whose numbers lie as words of 32 bits.
+    """The copies of both arrays, whose numbers lie as words.
+
+    A word has 32 bits, or is a number of 64.
 
     Attributes
     ----------
     axes : tuple of Line
         z, y and x.
-    packed : int
-        Numbers of a word.
+    itemsize : int
+        Bytes of a number.
     flat : bool
         Whether the places of a sample lie as in arrays without gaps, which need no copies.
     parities : int
@@ -83,9 +84,29 @@ class Grid:
     """
 
     axes: tuple[Line, ...]
-    packed: int
+    itemsize: int
     flat: bool
     parities: int
+
+    @property
+    def word(self) -> int:
+        """Bytes of a word."""
+        return max(4, self.itemsize)
+
+    @property
+    def packed(self) -> int:
+        """Numbers of a word."""
+        return self.word // self.itemsize
+
+    @property
+    def step(self) -> int:
+        """Words of a step."""
+        return STEP_BYTES // self.word
+
+    @property
+    def chunk(self) -> int:
+        """Words of a copy."""
+        return CHUNK_BYTES // self.word
 
     @property
     def planes(self) -> int:
@@ -93,9 +114,9 @@ class Grid:
         return math.prod(axis.planes for axis in self.axes) * self.parities
 
     def words(self, batch: int) -> int:
-        """Return the words of a channel, a multiple of `CHUNK`."""
+        """Return the words of a channel, in whole copies."""
         places = batch * math.prod(axis.pitch for axis in self.axes)
-        return -(-places // (CHUNK * self.packed)) * CHUNK
+        return -(-places * self.itemsize // CHUNK_BYTES) * self.chunk
 
     def samples(self, batch: int) -> int:
         """Return how many parts of a channel have steps of their own."""
@@ -104,7 +125,7 @@ class Grid:
     def steps(self, batch: int) -> int:
         """Return the steps of a channel."""
         samples = self.samples(batch)
-        return samples * -(-self.words(batch) // (samples * WORDS))
+        return samples * -(-self.words(batch) // (samples * self.step))
 
 
 def grid_of_boxes(geometry: ConvGeometry, itemsize: int) -> Grid:
@@ -116,20 +137,20 @@ def grid_of_boxes(geometry: ConvGeometry, itemsize: int) -> Grid:
     if grid.flat and itemsize == 2:
         return grid
     axes = tuple(line_of(axis, 1) for axis in on_three_axes(geometry.axes))
-    return Grid(axes, 4 // itemsize, False, 1)
+    return Grid(axes, itemsize, False, 1)
 
 
 def grid_of(geometry: ConvGeometry, itemsize: int) -> Grid:
-    packed = 4 // itemsize
+    whole = CHUNK_BYTES // itemsize
     z, y, x = on_three_axes(geometry.axes)
     places = math.prod(axis.size_out for axis in geometry.axes)
-    if all(map(is_pointwise, geometry.axes)) and places % (CHUNK * packed) == 0:
-        return Grid((line_of(z, 1), line_of(y, 1), line_of(x, 1)), packed, True, 1)
-    axes = [line_of(z, 1), line_of(y, 1), line_of(x, CHUNK * packed)]
-    odd = packed > 1 and any(tap.shift % packed for tap in axes[2].taps)
+    if all(map(is_pointwise, geometry.axes)) and places % whole == 0:
+        return Grid((line_of(z, 1), line_of(y, 1), line_of(x, 1)), itemsize, True, 1)
+    axes = [line_of(z, 1), line_of(y, 1), line_of(x, whole)]
+    odd = itemsize == 2 and any(tap.shift % 2 for tap in axes[2].taps)
     if odd:  # an odd plane is one place ahead, in the order of components as far as a stride
         axes[2] = replace(axes[2], planes=x.step // axes[2].apart)
-    return Grid(tuple(axes), packed, False, 2 if odd else 1)
+    return Grid(tuple(axes), itemsize, False, 2 if odd else 1)
 
 
 @dataclass(frozen=True)
@@ -137,9 +158,10 @@ class Classes:
     """The taps along x by what they share: a plane, and a line of words.
 
     `firsts` has of each class its plane and its first word, `of` and `shifts` of each tap its class
-    and the words from there.
+    and the words from there. `word` has the bytes of a word.
     """
 
+    word: int
     firsts: tuple[tuple[int, int], ...]
     of: tuple[int, ...]
     shifts: tuple[int, ...]
@@ -147,19 +169,19 @@ class Classes:
     @cached_property
     def chunks(self) -> int:
         """Copies of a line of inputs: the fewest that lead to few bank conflicts."""
-        needed = -(-(WORDS + max(self.shifts)) // CHUNK)
-        return min(range(needed, needed + _BANKS // CHUNK), key=self._conflicts)
+        needed = -(-(STEP_BYTES + max(self.shifts) * self.word) // CHUNK_BYTES)
+        return min(range(needed, needed + _BANK_BYTES // CHUNK_BYTES), key=self._conflicts)
 
     def _conflicts(self, chunks: int) -> int:
         """Return how often warps wait for banks to load the words of eight columns."""
-        lines, turns = len(self.firsts), 0
+        lines, turns, line = len(self.firsts), 0, chunks * CHUNK_BYTES // self.word
         for first in range(len(self.of)):
             words: set[int] = set()
             for column in range(first, first + 8):
                 row, tap = divmod(column, len(self.of))
-                start = (row * lines + self.of[tap]) * chunks * CHUNK + self.shifts[tap]
-                words |= {start + place for place in range(CHUNK)}
-            turns += max(Counter(word % _BANKS for word in words).values())
+                start = (row * lines + self.of[tap]) * line + self.shifts[tap]
+                words |= {start + place for place in range(4)}
+            turns += max(Counter(word % (_BANK_BYTES // self.word) for word in words).values())
         return turns
 
 
@@ -172,8 +194,8 @@ def classes_of(grid: Grid) -> Classes:
     firsts: list[tuple[int, int]] = []
     found: dict[tuple[int, int], tuple[int, int]] = {}
     for plane, word in sorted(places):
-        if not firsts or firsts[-1][0] != plane or word - firsts[-1][1] > _MOST_SHIFT:
-            firsts.append((plane, word // CHUNK * CHUNK))
+        if not firsts or firsts[-1][0] != plane or word - firsts[-1][1] > grid.step:
+            firsts.append((plane, word // grid.chunk * grid.chunk))
         found[plane, word] = len(firsts) - 1, word - firsts[-1][1]
     of, shifts = zip(*(found[place] for place in places), strict=True)
-    return Classes(tuple(firsts), of, shifts)
+    return Classes(grid.word, tuple(firsts), of, shifts)

@@ -40,7 +40,12 @@ class Mode:
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return 4 if self.element == "float" else 2
+        return {"float": 4, "double": 8}.get(self.element, 2)
+
+    @property
+    def wide(self) -> bool:
+        """Whether its numbers have 64 bits."""
+        return self.itemsize == 8
 
     @property
     def scaled(self) -> bool:

@@ -22,14 +22,13 @@ from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import gradient_sum, matrix_gradient, matrix_gradient_grid
 from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_gradient import Layout, MatrixGradientPlan, Shape
-from cupyconv._kernels.matrix_gradient_grid import WORDS, classes_of, grid_of
+from cupyconv._kernels.matrix_gradient_grid import CHUNK_BYTES, STEP_BYTES, classes_of, grid_of
 from cupyconv._kernels.question import LARGE, MANY_AXES, Question
 from cupyconv._taps import on_three_axes
 from gradients import Gradient, gradient, gradients
 from planning import (
     HOPPER,
     Steering,
-    any_mode,
     assert_shared_memory,
     checked,
     conv,
@@ -44,10 +43,13 @@ from subjects import Subject
 
 BACKENDS = forced_backends("portable")
 PRODUCTS = instances_of("matrix_gradient.cu")
-SUMS = [one for one in instances_of("gradient_sum.cu") if "double" not in str(one)]
+SUMS = instances_of("gradient_sum.cu")
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
-every_mode = pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
-SINGLE, HALF = MODES[0], MODES[2]
+SINGLE, HALF, DOUBLE = MODES[0], MODES[2], (np.dtype(np.float64), "float32")
+PRODUCED = [*MODES, DOUBLE]
+every_mode = pytest.mark.parametrize(
+    "mode", PRODUCED, ids=["float32", "tf32", "float16", "bfloat16", "float64"]
+)
 Mode = tuple[np.dtype[Any], str]
 
 
@@ -61,7 +63,7 @@ SUBJECTS = (
         threads=threads,
         tested=PRODUCTS,
         everywhere=False,
-        limits={name: getattr(matrix_gradient, name) for name in ("WORDS", "CHUNK", "STAGES")},
+        limits={"STAGES": matrix_gradient.STAGES},
     ),
 )
 
@@ -75,7 +77,9 @@ def test_limits_of_taps() -> None:
         matrix_gradient.MOST_TAPS,
         matrix_gradient.MOST_CLASSES,
     )
-    assert "PITCH = WORDS + 4;" in text and matrix_gradient.PITCH == WORDS + 4
+    assert f"PITCH = WORDS + {matrix_gradient.APART};" in text
+    assert f"WORDS = {STEP_BYTES} / sizeof(Word);" in text
+    assert f"CHUNK = {CHUNK_BYTES} / sizeof(Word);" in text
     assert "THREADS = 32 * WARPS;" in text
 
 
@@ -91,7 +95,9 @@ def columns_of(geometry: ConvGeometry) -> int:
 
 
 @given(
-    geometry=st.one_of(conv_geometries(), dense_geometries()), mode=any_mode, processor=processors
+    geometry=st.one_of(conv_geometries(), dense_geometries()),
+    mode=st.sampled_from(PRODUCED),
+    processor=processors,
 )
 @example(conv((32, 64, 56, 56), (64, 64, 3, 3), padding=1), SINGLE, HOPPER)
 @example(conv((256, 64, 112, 112), (64, 64, 3, 3), padding=1), HALF, HOPPER)  # many chunks
@@ -126,7 +132,7 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
     assert 1 <= layout.splits <= layout.grid.steps(max(layout.samples))
     tiles = geometry.groups * layout.row_tiles * layout.column_tiles
     assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
-    assert plan.partial == 4 * elements * layout.splits
+    assert plan.partial == max(4, mode[0].itemsize) * elements * layout.splits
     assert layout.splits == 1 or plan.partial <= 2**25
     assert plan.copies <= 2**26 or max(layout.samples) <= -(-geometry.batch // 64)
     itemsize = mode[0].itemsize
@@ -138,8 +144,8 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
     # The stages of a pipeline, each of rows of gradients and lines of inputs, and 16 bytes for the
     # description of a line.
     classes = classes_of(layout.grid)
-    stage = shape.rows * 36 + layout.lines * classes.chunks * 4
-    assert plan.launch.shared == 3 * 4 * stage + 16 * layout.lines
+    stage = shape.rows * (128 + 4 * layout.grid.word) + layout.lines * classes.chunks * 16
+    assert plan.launch.shared == 3 * stage + 16 * layout.lines
     assert plan.launch.shared + RESERVED <= SHARED[processor.target]
     assert_lines(layout, geometry)
 
@@ -181,15 +187,15 @@ def assert_lines(layout: Layout, geometry: ConvGeometry) -> None:
         word, parity = divmod(tap.shift, grid.packed)
         plane, first = classes.firsts[number]
         assert (plane, first + shift) == (parity * x.planes + tap.plane, word)
-        assert first % 4 == 0, "copies have 16 bytes"
-        assert 0 <= shift and WORDS + shift <= 4 * classes.chunks
+        assert first % grid.chunk == 0, "copies have 16 bytes"
+        assert 0 <= shift and grid.step + shift <= grid.chunk * classes.chunks
     kernel, columns = len(x.taps), columns_of(geometry)
     for first in range(0, columns, layout.shape.columns)[:99]:
         last = min(first + layout.shape.columns, columns) - 1
         assert (last // kernel - first // kernel + 1) * len(classes.firsts) <= layout.lines
 
 
-@given(geometry=dense_geometries(), mode=any_mode)
+@given(geometry=dense_geometries(), mode=st.sampled_from(PRODUCED))
 @example(conv((2, 3, 9, 11), (7, 3, 3, 3), padding=1, stride=2), SINGLE)
 @example(conv((1, 1, 9), (1, 1, 4), dilation=3, padding=((0, 9),)), HALF)
 def test_a_tap_is_a_shift_along_a_line(geometry: ConvGeometry, mode: Mode) -> None:
@@ -223,9 +229,9 @@ def test_dtypes(dtype: np.dtype[Any]) -> None:
     geometry = conv((32, 64, 56, 56), (64, 64, 3, 3), padding=1)
     for target in TARGETS:
         found = matrix_gradient.plan(Question(geometry, dtype, "float32", Processor(target, 132)))
-        able = dtype in dict(MODES) and target != "sm_75"
+        able = dtype in dict(PRODUCED) and target != "sm_75"
         assert isinstance(found, MatrixGradientPlan) == able
-        if not able and dtype not in dict(MODES):
+        if not able and dtype not in dict(PRODUCED):
             assert found == f"Tensor Cores do not multiply {dtype}"
         elif not able:
             assert found == "sm_75 lacks the instructions"
@@ -297,7 +303,7 @@ def case_of(mode: Mode, input_shape: Any, weight_shape: Any, **options: Any) -> 
     return gradient("weight", input_shape, weight_shape, dtype, precision=precision, **options)
 
 
-multiplied = st.sampled_from([(dtype, dtype) for dtype, _ in MODES])
+multiplied = st.sampled_from([(dtype, dtype) for dtype, _ in PRODUCED])
 
 # The end of the last line of an image meets the first one of the next.
 OVERHANGING = {"padding": 1, "stride": 2}
@@ -627,8 +633,8 @@ DIVIDED: dict[str, Any] = {
 def test_products_instance(instance: Instance, kind: str, steer: Steering) -> None:
     """Several tiles of rows and of columns, the last ones ragged, ranges, groups and chunks."""
     mode, shape = mode_of(instance), shape_of(instance)
-    parts = int(dict(instance.defines)["PARTS"])
-    steer.replace(matrix_gradient, _SHAPES={**matrix_gradient._SHAPES, parts: (shape,)})
+    registers = 2 if mode == DOUBLE else int(dict(instance.defines)["PARTS"])
+    steer.replace(matrix_gradient, _SHAPES={**matrix_gradient._SHAPES, registers: (shape,)})
     steer.replace(_chunks, _CHUNK_BYTES=1)
     *shapes, options = DIVIDED[kind](shape.rows + 9, shape.columns // 6 + 3)
     geometry = conv(*shapes, groups=2, **options)
@@ -638,7 +644,7 @@ def test_products_instance(instance: Instance, kind: str, steer: Steering) -> No
     assert plan.launch.instance == instance
     assert layout.row_tiles == layout.column_tiles == 2
     assert layout.splits > 1 and len(layout.samples) == 2
-    assert layout.grid.words(1) % WORDS, "the last step would be a whole one"
+    assert layout.grid.words(1) % layout.grid.step, "the last step would be a whole one"
     assert layout.grid.steps(1) > layout.splits, "each range has a step"
 
 
@@ -692,11 +698,11 @@ MISTAKES: dict[str, tuple[str, str, str, Gradient]] = {
         case_of(SINGLE, (3, 4, 29), (9, 4, 4), stride=6, dilation=4, padding=5),
     ),
     "no planes of odd places": (
-        "grid_of", "any(tap.shift % packed for tap in axes[2].taps)", "False",
+        "grid_of", "any(tap.shift % 2 for tap in axes[2].taps)", "False",
         case_like("one axis", HALF),
     ),
     "copies that begin anywhere": (
-        "classes_of", "word // CHUNK * CHUNK", "word", case_like("lines apart", SINGLE),
+        "classes_of", "word // grid.chunk * grid.chunk", "word", case_like("lines apart", SINGLE),
     ),
     "no room for a line that two tiles share": (
         "_layout", "(shape.columns - 1) // x) + 1", "shape.columns // x)",
@@ -714,7 +720,7 @@ MISTAKES: dict[str, tuple[str, str, str, Gradient]] = {
         planted(case_like("one side", SINGLE), {"input": [((0, 0, 0, 0), np.inf)]}),
     ),
     "arrays in place that begin anywhere": (
-        "_Copy", "self.device.address(array) % (4 * CHUNK) == 0", "True",
+        "_Copy", "self.device.address(array) % CHUNK_BYTES == 0", "True",
         case_like("one tap", SINGLE).map(lambda a: aligned(a, 4)),
     ),
     "channels in place at any distance": (

@@ -56,6 +56,17 @@ MUTANTS = {
     "no product of a low part": Mutant(
         "multiply(own, a.of[1], b[c].of[0], Element());", "", case="strides",
     ),
+    "the first words of doubles alone": Mutant(
+        "for (int k = 0; k < 2; ++k) mma_float64", "for (int k = 0; k < 1; ++k) mma_float64",
+        case="doubles",
+    ),
+    "the upper rows of doubles for all": Mutant(
+        "a[2 * k + half], b[k]", "a[2 * k], b[k]", case="doubles",
+    ),
+    "doubles without the sums of the steps before": Mutant(
+        "double own[2] = {sums[2 * half], sums[2 * half + 1]};", "double own[2] = {0, 0};",
+        case="doubles",
+    ),
     "the sums before a segment's end alone": Mutant(
         "if (PARTS == 2) sum += totals.of[r][c][j];", "", case="one sign",
     ),
@@ -109,6 +120,7 @@ CASES = {
     "halves": gradient(
         "weight", (2, 3, 5, 33), (7, 3, 2, 5), np.float16, padding=((0, 1), (3, 0)), stride=(1, 2)
     ),
+    "doubles": gradient("weight", (2, 3, 9, 41), (19, 3, 3, 3), np.float64, padding=1),
     "lines apart": gradient("weight", (2, 2, 300), (5, 2, 5), BFLOAT16, dilation=61),
     "three axes": gradient(
         "weight", (2, 2, 5, 6, 7), (3, 2, 3, 2, 3), stride=(2, 3, 1), padding=1, precision="tf32"

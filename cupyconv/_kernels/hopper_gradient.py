@@ -187,7 +187,7 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
         layout,
         gradient_sum.launch(question.dtype, geometry),
         4 * gradient_sum.elements(geometry) * layout.splits,
-        sample_bytes(geometry, grid, mode.parts) * max(layout.samples),
+        sample_bytes(geometry, grid, mode.parts, max(layout.samples)),
     )
 
 

@@ -45,10 +45,10 @@ def multiplied(question: Question) -> Mode | Refusal:
     return mode
 
 
-def sample_bytes(geometry: ConvGeometry, grid: Grid, parts: int = 1) -> int:
-    """Return the bytes of the copies of a sample."""
+def sample_bytes(geometry: ConvGeometry, grid: Grid, parts: int = 1, samples: int = 1) -> int:
+    """Return the bytes of the copies of a sample, or of some samples."""
     channels = geometry.rows + geometry.channels * grid.planes
-    return grid.word * parts * geometry.groups * channels * grid.words(1)
+    return grid.word * parts * geometry.groups * channels * grid.words(samples)
 
 
 def samples_of_chunks(geometry: ConvGeometry, nbytes: int) -> tuple[int, ...]:

@@ -188,7 +188,7 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
         layout,
         gradient_sum.launch(question.dtype, geometry),
         gradient_sum.nbytes(question) * layout.splits,
-        sample_bytes(geometry, grid, mode.parts) * max(layout.samples),
+        sample_bytes(geometry, grid, mode.parts, max(layout.samples)),
     )
 
 

@@ -12,7 +12,7 @@ from . import _compile, _dependent_launch, _tensor_maps
 from ._arrays import Array
 from ._kernels.launches import SHARED, TARGETS, Instance, Launch, Processor
 from ._packing import Arguments
-from ._tensor_maps import Boxes
+from ._tensor_maps import Boxes, Pixels
 
 if TYPE_CHECKING:
     from cupy.cuda.function import Function
@@ -27,7 +27,7 @@ class Device(Protocol):
     def address(self, array: Array) -> int:
         """Return the address of the first element of `array`."""
 
-    def tensor_map(self, address: int, boxes: Boxes) -> tuple[int, ...]:
+    def tensor_map(self, address: int, array: Boxes | Pixels) -> tuple[int, ...]:
         """Return the words of the tensor map of an array at an address, a multiple of 16."""
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
@@ -122,9 +122,9 @@ class CupyDevice:
         """Return the address of the first element of `array`."""
         return array.data.ptr  # type: ignore[no-any-return]
 
-    def tensor_map(self, address: int, boxes: Boxes) -> tuple[int, ...]:
+    def tensor_map(self, address: int, array: Boxes | Pixels) -> tuple[int, ...]:
         """Return the words of the tensor map of an array at an address, a multiple of 16."""
-        return _tensor_maps.encode(address, boxes)
+        return _tensor_maps.encode(address, array)
 
     def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """Return uninitialised memory for the launches of one call.

@@ -28,7 +28,7 @@ from ._packing import Arguments
 from ._placement import Placement
 from ._shape_rules import Shape
 from ._strides import ConvStrides
-from ._tensor_maps import WORDS, Boxes
+from ._tensor_maps import WORDS, Boxes, Pixels
 
 
 class Notebook:
@@ -50,7 +50,7 @@ class Notebook:
         """Return the address of the first element."""
         return int(array.__array_interface__["data"][0])
 
-    def tensor_map(self, address: int, boxes: Boxes) -> tuple[int, ...]:
+    def tensor_map(self, address: int, array: Boxes | Pixels) -> tuple[int, ...]:
         """Return words that no kernel reads."""
         return (0,) * WORDS
 

@@ -1,7 +1,8 @@
-"""Tensor maps: descriptions of arrays, of which the copy engine of a GPU brings boxes.
+"""Tensor maps: descriptions of arrays, of which the copy engine of a GPU brings boxes or pixels.
 
 Only the driver knows their format, and CuPy has no call for it, so this module calls the driver
-itself (cuTensorMapEncodeTiled of the CUDA driver API). `kernels/ptx_tensor.cuh` has the copies.
+itself (cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col of the CUDA driver API).
+`kernels/ptx_tensor.cuh` has the copies.
 """
 
 from __future__ import annotations
@@ -38,28 +39,71 @@ class Boxes(NamedTuple):
     box: tuple[int, int, int]
 
 
-@lru_cache(maxsize=1)
-def _encode() -> Any:
+class Pixels(NamedTuple):
+    """An array of samples, up to three axes and channels, and the pixels that are copied of it.
+
+    Axes are in the order x, y, z.
+
+    Attributes
+    ----------
+    itemsize : int
+        Bytes of an element, 2 or 4.
+    sizes : tuple of int
+        Channels, the sizes of the axes, and samples.
+    strides : tuple of int
+        Bytes from one element to the next along the axes and the samples: multiples of 16.
+    lower, upper : tuple of int
+        Where the window of pixels begins along each axis, and where it ends, counted from the
+        axis's own end.
+    steps : tuple of int
+        From one pixel to the next along each axis, 1 to 8.
+    channels, pixels : int
+        How many are copied: 128 bytes of channels.
+    """
+
+    itemsize: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    steps: tuple[int, ...]
+    channels: int
+    pixels: int
+
+    @staticmethod
+    def most(axes: int) -> tuple[int, int]:
+        """Return what corners of windows are below, and at the least minus that; and offsets."""
+        return {1: (2**15, 2**16 - 1), 2: (2**7, 2**8 - 1), 3: (2**4, 2**5 - 1)}[axes]
+
+
+# The driver's calls, and their parameters: pointers and words.
+_BOXES = "cuTensorMapEncodeTiled", "pwwpppppwwww"
+_PIXELS = "cuTensorMapEncodeIm2col", "pwwpppppwwpwwww"
+
+
+@lru_cache(maxsize=2)
+def _call(name: str, parameters: str) -> Any:
     library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    encode = library.cuTensorMapEncodeTiled
+    encode = library[name]
     encode.restype = ctypes.c_int
-    pointer, word = ctypes.c_void_p, ctypes.c_uint
-    encode.argtypes = (pointer, word, word, *[pointer] * 5, *[word] * 4)
+    kinds: dict[str, Any] = {"p": ctypes.c_void_p, "w": ctypes.c_uint}
+    encode.argtypes = [kinds[kind] for kind in parameters]
     return encode
 
 
 @lru_cache(maxsize=256)
-def _arguments(boxes: Boxes) -> tuple[Any, ...]:
-    """Return the arrays of sizes and strides that the driver reads."""
-    return (
-        (ctypes.c_uint64 * 3)(*boxes.sizes),
-        (ctypes.c_uint64 * 2)(*boxes.strides),
-        (ctypes.c_uint * 3)(*boxes.box),
-        (ctypes.c_uint * 3)(1, 1, 1),
-    )
+def _arguments(array: Boxes | Pixels) -> tuple[Any, ...]:
+    """Return what the driver reads after the address."""
+    sizes = (ctypes.c_uint64 * len(array.sizes))(*array.sizes)
+    strides = (ctypes.c_uint64 * len(array.strides))(*array.strides)
+    if isinstance(array, Boxes):
+        return sizes, strides, (ctypes.c_uint * 3)(*array.box), (ctypes.c_uint * 3)(1, 1, 1)
+    corners = ((ctypes.c_int * len(corner))(*corner) for corner in (array.lower, array.upper))
+    steps = (ctypes.c_uint * len(array.sizes))(1, *array.steps, 1)
+    return sizes, strides, *corners, array.channels, array.pixels, steps
 
 
-def encode(address: int, boxes: Boxes) -> tuple[int, ...]:
+def encode(address: int, array: Boxes | Pixels) -> tuple[int, ...]:
     """Return the words of the tensor map of an array at an address, a multiple of 16.
 
     Raises
@@ -71,12 +115,12 @@ def encode(address: int, boxes: Boxes) -> tuple[int, ...]:
 
     buffer = (ctypes.c_uint64 * (WORDS + 7))()  # of which a part is aligned to 64 bytes
     first = -ctypes.addressof(buffer) % 64 // 8
-    status = _encode()(
+    status = _call(*(_BOXES if isinstance(array, Boxes) else _PIXELS))(
         ctypes.addressof(buffer) + 8 * first,
-        _TYPES[boxes.itemsize],
-        3,
+        _TYPES[array.itemsize],
+        len(array.sizes),
         address,
-        *_arguments(boxes),
+        *_arguments(array),
         *(_NO_INTERLEAVE, _SWIZZLE_128B, _PROMOTION_256B, _ZEROS),
     )
     if status:

@@ -21,6 +21,35 @@ __device__ inline void tensor_copy(void* shared, const TensorMap* map, int x, in
         tensor_copy(shared, map->words, x, y, z, barrier));
 }
 
+// Copies neighbouring pixels of an array of samples, up to three axes and channels, the channels innermost, and counts
+// its bytes: of each pixel as many channels as the map says, from `channel` on. A map describes an array with a window
+// around or in it, and steps. The first pixel is at (x, y, z) in the array's coordinates. The next one is a step further
+// along x, or, at the end of the window, at its begin and a step further along y, and so on up to the next sample. What
+// is copied lies so many `offsets` from the pixel, at a tap; what lies outside of the array is zero. Pixels are rows of
+// 128 bytes with the 128-byte swizzle.
+template <int SPATIAL>
+__device__ inline void im2col_copy(void* shared, const TensorMap* map, int channel, const int (&at)[3], int sample,
+                                   const int (&offsets)[3], mbarrier* barrier) {
+#ifdef __CUDACC__
+    const unsigned to = shared_address(shared), counter = shared_address(barrier);
+    const unsigned short x = offsets[0], y = offsets[1], z = offsets[2];
+    if constexpr (SPATIAL == 1)
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                     " [%0], [%1, {%2, %3, %4}], [%5], {%6};" ::"r"(to), "l"(map), "r"(channel), "r"(at[0]),
+                     "r"(sample), "r"(counter), "h"(x) : "memory");
+    else if constexpr (SPATIAL == 2)
+        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                     " [%0], [%1, {%2, %3, %4, %5}], [%6], {%7, %8};" ::"r"(to), "l"(map), "r"(channel), "r"(at[0]),
+                     "r"(at[1]), "r"(sample), "r"(counter), "h"(x), "h"(y) : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                     " [%0], [%1, {%2, %3, %4, %5, %6}], [%7], {%8, %9, %10};" ::"r"(to), "l"(map), "r"(channel),
+                     "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(sample), "r"(counter), "h"(x), "h"(y), "h"(z) : "memory");
+#else
+    emulator::im2col_copy(shared, map->words, SPATIAL, channel, at, sample, offsets, barrier);
+#endif
+}
+
 // The descriptor of an operand whose rows of 128 bytes lie so, from the chunk at `start` on; an instruction takes two
 // chunks along K. It has the bytes from eight rows to the next, and the kind of swizzle.
 __device__ inline unsigned long long swizzled_descriptor(const void* start) {

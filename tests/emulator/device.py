@@ -25,12 +25,12 @@ from cupyconv import _compile
 from cupyconv._device import Arguments
 from cupyconv._kernels.launches import Instance, Launch, Processor
 from cupyconv._launch import KernelPath
-from cupyconv._tensor_maps import Boxes
+from cupyconv._tensor_maps import Boxes, Pixels
 
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
 VALID, WRITTEN, PENDING = 1, 2, 4
-IS_TENSOR_MAP = 0x7E5042
+IS_TENSOR_MAP, IS_WINDOW = 0x7E5042, 0x7E5043
 MULTIPROCESSORS = 2  # few, so that each has many tiles
 
 # The compiler calls the runtime before each access, and where an address does not suit a type.
@@ -203,19 +203,37 @@ class EmulatedDevice:
         self.arrays.append(self._memory(array) or Memory(array, written=True))
         return int(array.__array_interface__["data"][0])
 
-    def tensor_map(self, address: int, boxes: Boxes) -> tuple[int, ...]:
+    def tensor_map(self, address: int, array: Boxes | Pixels) -> tuple[int, ...]:
         """Return words that the emulator reads: what the driver would refuse is an error."""
-        itemsize, sizes, strides, box = boxes
-        wrong = (
-            address % 16
-            or any(stride % 16 or not 0 < stride < 2**40 for stride in strides)
-            or not all(0 < size <= 2**32 for size in sizes)
-            or not all(0 < count <= 256 for count in box)
-            or box[0] * itemsize != 128
+        sizes, strides = array.sizes, array.strides
+        right = (
+            address % 16 == 0
+            and all(stride % 16 == 0 and 0 < stride < 2**40 for stride in strides)
+            and all(0 < size <= 2**32 for size in sizes)
         )
-        if wrong:
-            raise KernelError(f"the driver has no tensor map for {boxes} at {address:#x}")
-        words = IS_TENSOR_MAP, address, itemsize, *sizes, *box, *strides
+        if isinstance(array, Boxes):
+            right &= all(0 < count <= 256 for count in array.box)
+            right &= array.box[0] * array.itemsize == 128
+            words = [IS_TENSOR_MAP, address, array.itemsize, *sizes, *array.box, *strides]
+        else:
+            most, _ = array.most(len(array.steps))
+            right &= all(-most <= corner < most for corner in (*array.lower, *array.upper))
+            right &= all(1 <= step <= 8 for step in array.steps)
+            right &= array.channels * array.itemsize == 128 and array.pixels <= 1024
+            axes = len(array.steps)
+            windows = [
+                low & 0xFFFF | (high & 0xFFFF) << 16 | step << 32
+                for low, high, step in zip(array.lower, array.upper, array.steps, strict=True)
+            ]
+            missing = 3 - axes
+            words = [
+                *(IS_WINDOW | axes << 24 | array.itemsize << 28, address),
+                *(*sizes[:-1], *[1] * missing, sizes[-1]),
+                *(*strides[:-1], *[0] * missing, strides[-1]),
+                *(*windows, *[0] * missing, array.channels | array.pixels << 16),
+            ]
+        if not right:
+            raise KernelError(f"the driver has no tensor map for {array} at {address:#x}")
         return (*words, *[0] * (16 - len(words)))
 
     def _memory(self, array: np.ndarray) -> Memory | None:

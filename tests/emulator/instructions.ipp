@@ -237,6 +237,59 @@ std::vector<BoxRow> rows_of(const Box& box, uintptr_t shared, const int (&at)[3]
     return rows;
 }
 
+// An array of channels, up to three axes and samples, with the window that pixels are taken from.
+struct Window {
+    uintptr_t address;
+    int itemsize, axes, sizes[5];  // channels, x, y, z, samples
+    int64_t strides[5];            // bytes
+    int lower[3], upper[3], steps[3], channels, pixels;
+};
+constexpr uint64_t IS_WINDOW = 0x7e5043;
+
+Window window_of(const unsigned long long* words, int axes) {
+    if ((words[0] & 0xffffff) != IS_WINDOW || int(words[0] >> 24 & 15) != axes)
+        fail("%s copies pixels of something that is no tensor map of %d axes", place(), axes);
+    Window w = {words[1], int(words[0] >> 28 & 15), axes, {}, {}, {}, {}, {}, 0, 0};
+    for (int i = 0; i < 5; ++i) w.sizes[i] = int(words[2 + i]);
+    w.strides[0] = w.itemsize;
+    for (int i = 0; i < 4; ++i) w.strides[1 + i] = int64_t(words[7 + i]);
+    for (int i = 0; i < 3; ++i) {
+        w.lower[i] = int16_t(words[11 + i]), w.upper[i] = int16_t(words[11 + i] >> 16);
+        w.steps[i] = int(words[11 + i] >> 32);
+    }
+    w.channels = int(words[14] & 0xffff), w.pixels = int(words[14] >> 16);
+    return w;
+}
+
+std::vector<BoxRow> pixels_of(const Window& w, uintptr_t shared, int channel, const int (&from)[3], int sample,
+                              const int (&offsets)[3]) {
+    std::vector<BoxRow> rows;
+    int at[3] = {from[0], from[1], from[2]};
+    for (int i = 0; i < w.axes; ++i)
+        if (at[i] < w.lower[i] || at[i] > w.sizes[1 + i] - 1 + w.upper[i])
+            fail("%s copies pixels from a place outside of their window", place());
+    const int used = std::max(0, std::min(w.channels, w.sizes[0] - channel));
+    for (int pixel = 0; pixel < w.pixels; ++pixel) {
+        bool inside = sample >= 0 && sample < w.sizes[4] && used > 0;
+        int64_t offset = channel * w.strides[0] + sample * w.strides[4];
+        for (int i = 0; i < w.axes; ++i) {
+            const int own = at[i] + offsets[i];
+            inside &= own >= 0 && own < w.sizes[1 + i];
+            offset += own * w.strides[1 + i];
+        }
+        rows.push_back({shared + rows.size() * 128, inside ? w.address + offset : 0, 128, 0,
+                        inside ? used * w.itemsize : 0});
+        int i = 0;
+        for (; i < w.axes; ++i) {
+            at[i] += w.steps[i];
+            if (at[i] <= w.sizes[1 + i] - 1 + w.upper[i]) break;
+            at[i] = w.lower[i];
+        }
+        sample += i == w.axes;
+    }
+    return rows;
+}
+
 void end_row(const BoxRow& row) {
     unsigned char bytes[128] = {};
     memcpy(bytes + row.before, reinterpret_cast<void*>(row.global), row.used);
@@ -653,13 +706,22 @@ void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* 
     begin_counted({uintptr_t(shared), uintptr_t(global), bytes, bytes}, 16, barrier, {});
 }
 
-void tensor_copy(void* shared, const unsigned long long* map, int x, int y, int z, unsigned long long* barrier) {
-    const Box box = box_of(map);
+namespace {
+void copy_rows(void* shared, std::vector<BoxRow>&& rows, unsigned long long* barrier) {
     if (shared_address(shared) % 1024) fail("misaligned: %s copies a box to %p", place(), shared);
-    std::vector<BoxRow> rows = rows_of(box, uintptr_t(shared), {x, y, z});
     for (const BoxRow& row : rows)
         if (row.used) check(row.global, row.used, false);
     begin_counted({uintptr_t(shared), 0, 128 * int(rows.size()), 0}, 16, barrier, std::move(rows));
+}
+}  // namespace
+
+void im2col_copy(void* shared, const unsigned long long* map, int axes, int channel, const int (&at)[3], int sample,
+                 const int (&offsets)[3], unsigned long long* barrier) {
+    copy_rows(shared, pixels_of(window_of(map, axes), uintptr_t(shared), channel, at, sample, offsets), barrier);
+}
+
+void tensor_copy(void* shared, const unsigned long long* map, int x, int y, int z, unsigned long long* barrier) {
+    copy_rows(shared, rows_of(box_of(map), uintptr_t(shared), {x, y, z}), barrier);
 }
 
 void bulk_store(void* global, const void* shared, int bytes) {

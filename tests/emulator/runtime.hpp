@@ -79,6 +79,8 @@ void mbarrier_arrive(unsigned long long* barrier, int bytes);
 void mbarrier_wait(unsigned long long* barrier, int parity);
 void bulk_copy(void* shared, const void* global, int bytes, unsigned long long* barrier);
 void tensor_copy(void* shared, const unsigned long long* map, int x, int y, int z, unsigned long long* barrier);
+void im2col_copy(void* shared, const unsigned long long* map, int axes, int channel, const int (&at)[3], int sample,
+                 const int (&offsets)[3], unsigned long long* barrier);
 void bulk_store(void* global, const void* shared, int bytes);
 void bulk_store_commit();
 void bulk_store_wait();

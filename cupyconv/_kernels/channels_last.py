@@ -1,0 +1,114 @@
+"""Copies of arrays with their channels innermost, by channels_last.cu."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._arrays import Array
+from .._shape_rules import Shape
+from .launches import MAX_GRID, Instance, Launch
+from .members import CALL, Members, Template
+
+if TYPE_CHECKING:
+    from .._device import Device
+
+SOURCES = ("channels_last.cu",)
+
+THREADS, TILE = 256, 32
+
+_BITS = {2: "unsigned short", 4: "unsigned"}  # by bytes of an element
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """An array by sample, block, group, channel and place, and its copy with the channels last.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Samples, blocks of a sample, groups, channels, and the places along z, y and x.
+    strides : tuple of int
+        Elements from one to the next in the array, in the same order.
+    row : int
+        Channels of a group in the copy.
+    rounds : bool
+        Whether floats become the nearest TF32 numbers.
+    """
+
+    sizes: Shape
+    strides: Shape
+    row: int
+    rounds: bool
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the copy."""
+        samples, blocks, groups, _, *places = self.sizes
+        return samples, blocks, math.prod(places), groups, self.row
+
+
+def _instance(itemsize: int, rounds: bool) -> Instance:
+    defines = ("BITS", _BITS[itemsize]), ("ROUNDS", str(int(rounds)))
+    return Instance(SOURCES[0], "channels_last", defines)
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that calls can ask for on a target."""
+    if target == "sm_90a":
+        for itemsize, rounds in ((2, False), (4, True)):
+            yield _instance(itemsize, rounds)
+
+
+def launch(copy: Transposition, itemsize: int) -> Launch:
+    return Launch(_instance(itemsize, copy.rounds), min(_tiles(copy)[2], MAX_GRID), THREADS)
+
+
+def _tiles(copy: Transposition) -> tuple[int, int, int]:
+    """Return the tiles along channels, along places, and all tiles."""
+    samples, blocks, places, groups, row = copy.shape
+    channel_tiles, place_tiles = -(-row // TILE), -(-places // TILE)
+    return channel_tiles, place_tiles, channel_tiles * place_tiles * groups * blocks * samples
+
+
+def bind(copy: Transposition, dtype: np.dtype, device: Device) -> Callable[[int], Array]:
+    """Return a function that returns copies of arrays that lie so, by their addresses."""
+    template = Template(SOURCES[0], _arguments(copy))
+    run = device.launcher(launch(copy, dtype.itemsize))
+
+    def copied(array: int) -> Array:
+        memory = device.workspace(copy.shape, dtype)
+        run(template.fill(array, device.address(memory)))
+        return memory
+
+    return copied
+
+
+def _arguments(copy: Transposition) -> Members:
+    """Return the members of ``struct Arguments``."""
+    samples, blocks, groups, channels, *size = copy.sizes
+    sample, block, group, channel, *axes = copy.strides
+    channel_tiles, place_tiles, tiles = _tiles(copy)
+    return {
+        "array": CALL,
+        "out": CALL,
+        "samples": samples,
+        "blocks": blocks,
+        "groups": groups,
+        "channels": channels,
+        "size": size,
+        "sample": sample,
+        "block": block,
+        "group": group,
+        "channel": channel,
+        "axis": axes,
+        "row": copy.row,
+        "along_channels": int(channel == 1),
+        "channel_tiles": channel_tiles,
+        "place_tiles": place_tiles,
+        "tiles": tiles,
+    }

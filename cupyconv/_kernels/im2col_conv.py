@@ -1,0 +1,438 @@
+"""Convolutions of arrays whose channels lie innermost, by wgmma: an implicit matrix product.
+
+The copy engine brings pixels at the offset of a tap (im2col) and boxes of weights. What it cannot
+read is copied first, with the same bits in the sums:
+
+- an input whose channels do not lie innermost, or whose other strides or address are not multiples
+  of 16 bytes; in several groups also one whose groups are not multiples of 32 bytes;
+- an input of float32, which is rounded to TF32 numbers;
+- a weight that does not lie as output channels, taps and input channels in memory.
+
+The order of a sum follows from the geometry of a sample and from the number of multiprocessors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from .._arrays import Array, Convolution
+from .._chunks import chunks
+from .._geometry import ConvGeometry
+from .._packing import c_strides
+from .._strides import ConvStrides
+from .._taps import NO_AXIS, AxisTaps
+from .._tensor_maps import WORDS as MAP_WORDS
+from . import channels_last, sum_splits
+from .im2col_maps import (
+    ALIGNED,
+    PIXELS,
+    SLICE_BYTES,
+    STEP_BYTES,
+    Operand,
+    Window,
+    axes_of,
+    inputs_of,
+    is_expressible,
+    phases_of,
+    row_of,
+    weights_of,
+    window_of,
+)
+from .launches import ELEMENTS, INT32_LIMIT, WGMMA, Instance, Launch
+from .members import CALL, Members, Template, parameter
+from .modes import TEAM, Mode, unscaled_mode
+from .question import LARGE, MANY_AXES, Question, Refusal, TiledPlan, fits_32_bits, not_multiplied
+
+if TYPE_CHECKING:
+    from .._device import Device
+
+SOURCES = ("im2col_conv.cu",)
+ORDER = "taps of z, y and x, then channels; split-K ranges in order"
+UNIT = "Tensor Core"
+
+THREADS = 3 * TEAM  # two warpgroups multiply, a thread of the third has operands brought
+ROOM, MOST_STAGES = 224 * 1024, 8  # bytes of all stages
+MOST_PHASES = 8
+_BARRIERS = 16  # bytes of a stage's two
+_COLUMNS = (256, 128, 64)
+# A sum has at most this many split-K ranges, each of at least this many K steps.
+_MOST_SPLITS, _LEAST_STEPS, _MOST_PARTIAL = 16, 8, 32 << 20
+
+
+# Plan -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How outputs and sums are divided.
+
+    Attributes
+    ----------
+    columns : int
+        Output channels of a tile.
+    column_tiles : int
+        Tiles of a group along the output channels.
+    splits : int
+        Ranges of a sum.
+    samples : tuple of int
+        Samples of each chunk, where the input is copied or sums are stored.
+    cycles : float
+        The model's time.
+    """
+
+    columns: int
+    column_tiles: int
+    splits: int
+    samples: tuple[int, ...]
+    cycles: float
+
+    def __str__(self) -> str:
+        ranges = f", {self.splits} ranges" if self.splits > 1 else ""
+        return f"tiles of {PIXELS} pixels x {self.columns} channels{ranges}"
+
+
+@dataclass(frozen=True)
+class Im2colPlan(TiledPlan[Layout]):
+    """How a convolution runs by im2col_conv.cu.
+
+    Attributes
+    ----------
+    packed, copies, partial : int
+        Bytes of the weights with their channels last, of a chunk's input, and of partial sums.
+    """
+
+    packed: int
+    copies: int
+    partial: int
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of memory beside the arrays."""
+        return self.packed + self.copies + self.partial
+
+
+PLAN = Im2colPlan
+
+
+def _stage(columns: int) -> int:
+    """Return the bytes of a stage."""
+    return (PIXELS + columns) * STEP_BYTES
+
+
+def _stages(columns: int) -> int:
+    return min(ROOM // _stage(columns), MOST_STAGES)
+
+
+def _instance(dtype: str, axes: int, columns: int) -> Instance:
+    defines = ("ELEMENT", ELEMENTS[dtype]), ("AXES", str(axes)), ("COLUMNS", str(columns))
+    return Instance(SOURCES[0], "im2col_conv", defines)
+
+
+def instances(target: str) -> Iterator[Instance]:
+    """Yield all instances that plans can ask for on a target."""
+    if target in WGMMA:
+        for dtype, axes in itertools.product(("float32", "float16", "bfloat16"), (1, 2, 3)):
+            yield from (_instance(dtype, axes, columns) for columns in _COLUMNS)
+
+
+def plan(question: Question) -> Im2colPlan | Refusal:
+    """Return the plan of a convolution, or why there is none."""
+    geometry, processor = question.geometry, question.processor
+    mode = unscaled_mode(question.dtype.name, question.precision)
+    if mode is None or mode.parts > 1:
+        return "it is for 16-bit numbers and TF32" if mode else not_multiplied(question.dtype)
+    if not processor.has_wgmma:
+        return f"{processor.target} lacks wgmma"
+    axes = axes_of(geometry)
+    if len(axes) > 3:
+        return MANY_AXES
+    if not geometry.channels:
+        return "it has no input channels"
+    if not fits_32_bits(geometry):
+        return LARGE
+    if math.prod(axis.phases for axis in axes) > MOST_PHASES:
+        return f"its outputs have more than {MOST_PHASES} phases"
+    if not is_expressible(axes):
+        return "its taps or steps reach further than the copy engine's"
+    layout = min(
+        (_layout(question, mode, axes, columns) for columns in _COLUMNS),
+        key=lambda layout: layout.cycles,
+    )
+    tiles = _tiles(axes, max(layout.samples, default=1)) * geometry.groups
+    tiles *= layout.column_tiles * layout.splits
+    if tiles >= INT32_LIMIT // PIXELS:
+        return LARGE
+    shared = _stages(layout.columns) * (_stage(layout.columns) + _BARRIERS)
+    return Im2colPlan(
+        Launch(
+            _instance(question.dtype.name, len(axes), layout.columns),
+            max(1, min(tiles, processor.multiprocessors)),
+            THREADS,
+            shared,
+        ),
+        layout,
+        _packed(geometry, mode),
+        _sample_bytes(geometry, mode) * max(layout.samples, default=0),
+        _partial(geometry, layout.splits) * max(layout.samples, default=0),
+    )
+
+
+PLANS: dict[str, Callable[[Question], Im2colPlan | Refusal]] = {"im2col": plan}
+
+
+def _tiles(axes: Sequence[AxisTaps], samples: int) -> int:
+    """Return the tiles of pixels of a group."""
+    return sum(-(-samples * pixels_of(windows) // PIXELS) for windows in phases_of(axes))
+
+
+def pixels_of(windows: Sequence[Window]) -> int:
+    """Return the outputs of a sample in a phase."""
+    return math.prod(window.outputs for window in windows)
+
+
+def _packed(geometry: ConvGeometry, mode: Mode) -> int:
+    taps = math.prod(axis.kernel for axis in geometry.axes)
+    return geometry.groups * geometry.rows * taps * row_of(geometry, mode.itemsize) * mode.itemsize
+
+
+def _sample_bytes(geometry: ConvGeometry, mode: Mode) -> int:
+    inputs = math.prod(axis.size_in for axis in geometry.axes)
+    return geometry.groups * inputs * row_of(geometry, mode.itemsize) * mode.itemsize
+
+
+def _outputs(geometry: ConvGeometry) -> int:
+    """Return the outputs of a sample."""
+    return geometry.groups * geometry.rows * math.prod(axis.size_out for axis in geometry.axes)
+
+
+def _partial(geometry: ConvGeometry, splits: int) -> int:
+    """Return the bytes of a sample's partial sums."""
+    return 4 * _outputs(geometry) * splits if splits > 1 else 0
+
+
+# Bytes of operands that reach a multiprocessor in a cycle; and steps in whose time a tile begins
+# and ends.
+_BROUGHT, _ENDS = 26, 6
+
+
+def _layout(question: Question, mode: Mode, axes: tuple[AxisTaps, ...], columns: int) -> Layout:
+    """Return the layout with tiles of so many output channels."""
+    geometry, multiprocessors = question.geometry, question.processor.multiprocessors
+    step = STEP_BYTES // mode.itemsize
+    blocks = -(-geometry.channels // step)
+    steps = max(math.prod(axis.most_taps for axis in axes) * blocks, 1)
+    column_tiles = -(-geometry.rows // columns)
+    across = column_tiles * geometry.groups
+    of_sample = across * _tiles(axes, 1)
+    splits = max(1, min(_MOST_SPLITS, steps // _LEAST_STEPS, multiprocessors // of_sample))
+    if _partial(geometry, splits) > _MOST_PARTIAL:
+        splits = 1
+    nbytes = max(_sample_bytes(geometry, mode), _partial(geometry, splits) * 2)
+    parts = chunks(geometry.batch, max(1, nbytes)) if geometry.batch else []
+    samples = tuple(part.stop - part.start for part in parts)
+    phases = phases_of(axes)
+    taps = sum(math.prod(window.taps for window in windows) for windows in phases) / len(phases)
+    tiles = across * sum(_tiles(axes, count) for count in samples)
+    busy = max(PIXELS * columns * step / mode.rate, _stage(columns) / _BROUGHT)
+    waves = -(-tiles * splits // multiprocessors)
+    cycles = waves * (taps * blocks / splits + _ENDS) * busy
+    return Layout(columns, column_tiles, splits, samples, cycles)
+
+
+# Arguments ------------------------------------------------------------------------------------
+
+
+def bind(
+    plan: Im2colPlan,
+    question: Question,
+    strides: ConvStrides,
+    bias: Array | None,
+    device: Device,
+) -> Convolution:
+    """Return the convolution of a plan for all arrays of such strides."""
+    geometry, layout, item = question.geometry, plan.layout, question.dtype.itemsize
+    operand = weights_of(geometry, strides, item, layout.columns)
+    weights = _Source(operand, question.dtype, device)
+    # Chunks of as many samples have the same launches.
+    counts = {*layout.samples, geometry.batch}
+    prepared = {n: _Chunk(n, plan, question, strides, bias, device) for n in counts}
+    whole, address = prepared[geometry.batch], device.address
+    chunks = [*itertools.pairwise(itertools.accumulate(layout.samples, initial=0))]
+    of_input, of_out = item * strides.input[0], item * strides.out[0]
+
+    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        source, result, kernels = address(data), address(out), address(weight)
+        term = 0 if bias is None else address(bias)
+        packed, words, _ = weights.read(kernels)
+        as_one = layout.splits == 1 and whole.inputs.is_readable(source)
+        for first, end in [(0, geometry.batch)] if as_one else chunks:
+            chunk = prepared[end - first]
+            chunk.run(source + first * of_input, kernels, words, term, result + first * of_out)
+        del packed  # the memory that these launches read
+
+    return convolve
+
+
+class _Source:
+    """What an operand is read from: an array at an address, or a copy."""
+
+    def __init__(self, operand: Operand, dtype: np.dtype, device: Device) -> None:
+        self.operand, self.device = operand, device
+        self.copy = channels_last.bind(operand.copy, dtype, device)
+
+    def is_readable(self, address: int) -> bool:
+        """Return whether the copy engine reads the array itself."""
+        return bool(self.operand.own) and address % ALIGNED == 0
+
+    def read(self, address: int) -> tuple[Array | None, list[int], int]:
+        """Return a copy, the words of the maps, and the channels from group to group."""
+        operand, tensor_map = self.operand, self.device.tensor_map
+        if self.is_readable(address):
+            words = [word for own in operand.own for word in tensor_map(address, own)]
+            return None, words, operand.groups[0]
+        memory = self.copy(address)
+        begin = self.device.address(memory)
+        words = [word for own in operand.of_copy for word in tensor_map(begin, own)]
+        return memory, words, operand.groups[1]
+
+
+class _Chunk:
+    """The launches of a number of samples."""
+
+    def __init__(
+        self,
+        samples: int,
+        plan: Im2colPlan,
+        question: Question,
+        strides: ConvStrides,
+        bias: Array | None,
+        device: Device,
+    ) -> None:
+        geometry, layout, dtype = question.geometry, plan.layout, question.dtype
+        self.device, splits = device, layout.splits
+        operand = inputs_of(samples, geometry, strides, dtype.itemsize)
+        self.inputs = _Source(operand, dtype, device)
+        shape = geometry.groups, geometry.rows, samples, *(a.size_out for a in geometry.axes)
+        stored = strides
+        others = strides.out[0], *strides.out_axes, geometry.rows
+        self.together = splits == 1 and strides.out[2] == 1 and math.gcd(8, *others) == 8
+        self.partial = samples * _partial(geometry, splits)
+        if splits > 1:
+            group, row, sample, *axes = c_strides(shape)
+            stored = strides._replace(out=(sample, group, row), out_axes=axes)
+            of_out = (*strides.out[1:], strides.out[0], *strides.out_axes)
+            self.sums = sum_splits.template(splits, shape, of_out, bias)
+            self.add = device.launcher(sum_splits.launch(dtype, math.prod(shape)))
+        tiles = _tiles(axes_of(geometry), samples) * geometry.groups * layout.column_tiles * splits
+        members = _arguments(samples, question, layout, stored, bias)
+        self.missing = [0] * (MAP_WORDS * MOST_PHASES - MAP_WORDS * len(operand.of_copy))
+        self.template = Template(SOURCES[0], members)
+        blocks = min(tiles, question.processor.multiprocessors)
+        self.launch = device.launcher(replace(plan.launch, grid=blocks))
+
+    def run(self, data: int, kernels: int, weights: list[int], bias: int, out: int) -> None:
+        """Convolve the samples at an address."""
+        copy, maps, group = self.inputs.read(data)
+        partial, together = 0, self.together and out % ALIGNED == 0
+        if self.partial:
+            memory = self.device.workspace((self.partial,), np.dtype(np.uint8))
+            partial = self.device.address(memory)
+        words = (*maps, *self.missing, *weights, out, partial, bias, group, data, kernels)
+        self.launch(self.template.fill(*words, int(together)))
+        if self.partial:
+            self.add(self.sums.fill(partial, out, bias))
+        del copy  # the memory that this launch reads
+
+
+def _arguments(
+    samples: int,
+    question: Question,
+    layout: Layout,
+    strides: ConvStrides,
+    bias: Array | None,
+) -> Members:
+    """Return the members of ``struct Arguments``; `strides` are those of what is stored."""
+    geometry, item = question.geometry, question.dtype.itemsize
+    axes = axes_of(geometry)
+    step, slices = STEP_BYTES // item, SLICE_BYTES // item
+    blocks = -(-geometry.channels // step)
+    last = geometry.channels - (blocks - 1) * step
+    phases = phases_of(axes)
+    counts = [-(-samples * pixels_of(windows) // PIXELS) for windows in phases]
+    firsts = itertools.accumulate(counts, initial=0)
+    members: list[Members] = [
+        {
+            "window": _along_x_y_z([struct_of(window) for window in windows], _NO_WINDOW),
+            "tile": first,
+            "pixels": samples * pixels_of(windows),
+        }
+        for windows, first in zip(phases, firsts, strict=False)
+    ]
+    none = {**members[0], "tile": 0, "pixels": 0}
+    kept = [axis != NO_AXIS for axis in geometry.axes]
+
+    def along(strides: Sequence[int]) -> list[int]:
+        own = [stride for stride, keeps in zip(strides, kept, strict=True) if keeps]
+        return _along_x_y_z(own or [0], 0)
+
+    kernel = _along_x_y_z([axis.kernel for axis in axes], 1)
+    return {
+        "input": [CALL] * (MAP_WORDS * MOST_PHASES),
+        "weight": [CALL] * MAP_WORDS,
+        "out": CALL,
+        "partial": CALL,
+        "bias": parameter(bias),
+        "input_group": CALL,
+        "array": CALL,
+        "kernels": CALL,
+        "phase": [*members, *[none] * (MOST_PHASES - len(members))],
+        "phases": len(phases),
+        "step": _along_x_y_z([axis.step for axis in axes], 1),
+        "apart": _along_x_y_z([axis.phases for axis in axes], 1),
+        "kernel": kernel[:2],
+        "channels": geometry.channels,
+        "rows": geometry.rows,
+        "groups": geometry.groups,
+        "blocks": blocks,
+        "last_slices": -(-last // slices),
+        "sample": strides.input[0],
+        "group": strides.input[1],
+        "channel": strides.input[2],
+        "axis": along(strides.input_axes),
+        "size": _along_x_y_z([axis.size_in for axis in axes], 1),
+        "of_group": strides.weight[0],
+        "of_row": strides.weight[1],
+        "of_channel": strides.weight[2],
+        "of_axis": along(strides.weight_axes),
+        "out_sample": strides.out[0],
+        "out_group": strides.out[1],
+        "out_row": strides.out[2],
+        "out_axis": along(strides.out_axes),
+        "range": samples * _outputs(geometry),
+        "together": CALL,
+        "pixel_tiles": sum(counts),
+        "column_tiles": layout.column_tiles,
+        "splits": layout.splits,
+    }
+
+
+T = TypeVar("T")
+
+
+def _along_x_y_z(values: list[T], missing: T) -> list[T]:
+    """Return values along x, y and z for those along the last axes of z, y and x."""
+    return values[::-1] + [missing] * (3 - len(values))
+
+
+def struct_of(window: Window) -> Members:
+    """Return the members of ``struct Window``."""
+    return {name: value for name, value in vars(window).items() if name != "upper"}
+
+
+_NO_WINDOW = struct_of(window_of(NO_AXIS, 0))

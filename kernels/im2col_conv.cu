@@ -1,0 +1,386 @@
+// Convolution of arrays whose channels lie innermost, by wgmma: an implicit matrix product, for float16, bfloat16 and
+// TF32 numbers.
+//
+//     out[n, q, g, r] = sum over taps k and channels c of input[n, q * step + offset(k), g, c] * weight[g, r, k, c]
+//
+// Rows of the product are output pixels, columns are output channels, and the sum runs over taps and, within a tap, over
+// channels. The copy engine has two operations for this. Its im2col mode brings neighbouring pixels of an array, a step
+// apart and moved by the offset of a tap, from one image row and one sample to the next, with zeros for what lies
+// outside; its tiled mode brings a box of weights.
+//
+//     K step: 128 bytes of channels of one tap
+//
+//     input    pixel 0  [ channels ]        weight   channel 0 [ channels ]
+//              pixel 1  [ channels ]   x             channel 1 [ channels ]   =  PIXELS x COLUMNS sums
+//              ...                                   ...
+//
+// One thread has the operands brought to a ring of stages; two warpgroups multiply 64 pixels each. Blocks are persistent:
+// while the warpgroups store a tile, the ring fills for the next one.
+//
+// Outputs that are phases apart have different taps (a transposed convolution with a stride): each phase has tiles, a
+// tensor map and taps of its own. A step of the last channels of a group multiplies no more of them than there are, in
+// units of 32 bytes; the copies of channels_last.cu fill such units with zeros.
+//
+// Sums of few tiles are divided into ranges (split-K), in an order that depends on a sample's geometry alone;
+// sum_splits.cu adds them.
+//
+// Macros (set by cupyconv/_kernels/im2col_conv.py):
+//     ELEMENT   type of the numbers (scalar.cuh)
+//     AXES      of the arrays, 1 to 3
+//     COLUMNS   output channels of a tile: 64, 128 or 256
+//
+// Launch: THREADS threads, a multiprocessor's block each, on compute capability 9.0.
+
+#include "division.cuh"
+#include "ptx_tensor.cuh"
+
+typedef ELEMENT Element;
+
+constexpr int WARPGROUP = 128, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;
+constexpr int PIXELS = 64 * CONSUMERS;
+constexpr int STEP_BYTES = 128, STEP = STEP_BYTES / sizeof(Element);  // channels of a K step
+constexpr int SLICE_BYTES = 32, SLICES = STEP_BYTES / SLICE_BYTES;    // of an instruction
+constexpr int PIXEL_BYTES = PIXELS * STEP_BYTES, STAGE_BYTES = PIXEL_BYTES + COLUMNS * STEP_BYTES;
+constexpr int ROOM = 224 * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
+constexpr int MOST_PHASES = 8;
+
+// An axis in a phase: its outputs, and its taps as the copy engine and the weights count them.
+struct Window {
+    int64 outputs, first;        // first: of the outputs
+    int64 taps, tap, tap_step;   // in the weight: the first one, and the distance to the next
+    int64 offset, offset_step;   // of the first tap from the window's corner, and to the next
+    int64 lower;                 // where the window begins
+};
+
+struct Phase {
+    Window window[3];   // along x, y and z
+    int64 tile;         // the first of its tiles of pixels
+    int64 pixels;
+};
+
+struct Arguments {
+    TensorMap input[MOST_PHASES], weight;  // weight: channels, taps, rows
+    Element* out;
+    float* partial;  // of split-K ranges, where there are any
+    Parameter bias;
+    int64 input_group;  // channels from one group to the next in the input's map
+    // The arrays themselves, for sums that are not finite.
+    const Element* array;
+    const Element* kernels;
+    Phase phase[MOST_PHASES];
+    int64 phases;
+    int64 step[3], apart[3];  // of the input, and of outputs of a phase; all axes are x, y and z
+    int64 kernel[2];          // taps along x and y
+    int64 channels, rows, groups;  // of a group
+    int64 blocks, last_slices;     // K steps of a tap, and units of the last one
+    int64 sample, group, channel, axis[3], size[3];       // of the input, with its strides
+    int64 of_group, of_row, of_channel, of_axis[3];       // strides of the weight
+    int64 out_sample, out_group, out_row, out_axis[3];    // of the output, or of a range's sums
+    int64 range;  // sums of a range
+    int64 together;  // whether channels of an output lie together, in aligned units of eight
+    int64 pixel_tiles, column_tiles, splits;
+
+    __device__ int64 tiles() const { return pixel_tiles * column_tiles * groups * splits; }
+};
+
+struct Barriers {
+    mbarrier full[STAGES], empty[STAGES];
+};
+
+// A stage, and the parity of its phase.
+struct Turn {
+    int stage = 0, parity = 0;
+
+    __device__ void advance() {
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+    }
+};
+
+template <typename>
+struct matrix_type {
+    static constexpr MatrixType value = MATRIX_TF32;
+};
+template <>
+struct matrix_type<float16> {
+    static constexpr MatrixType value = MATRIX_FLOAT16;
+};
+template <>
+struct matrix_type<bfloat16> {
+    static constexpr MatrixType value = MATRIX_BFLOAT16;
+};
+typedef Wgmma<matrix_type<Element>::value, COLUMNS> Product;
+
+// What a tile computes: some pixels of a phase and output channels of a group, in a range of K steps.
+struct Tile {
+    int phase, pixel, column, group;
+    int split, begin, end;
+
+    __device__ Tile(const Arguments& p, int64 number) {
+        // Neighbouring blocks have the same pixels.
+        int64 rest = number;
+        column = int(rest % p.column_tiles) * COLUMNS, rest /= p.column_tiles;
+        int64 tile = rest % p.pixel_tiles;
+        rest /= p.pixel_tiles;
+        group = int(rest % p.groups), split = int(rest / p.groups);
+        phase = 0;
+        while (phase + 1 < int(p.phases) && tile >= p.phase[phase + 1].tile) ++phase;
+        pixel = int(tile - p.phase[phase].tile) * PIXELS;
+        const Window* const window = p.phase[phase].window;
+        const int64 steps = window[0].taps * window[1].taps * window[2].taps * p.blocks;
+        begin = int(split * steps / p.splits), end = int((split + 1) * steps / p.splits);
+    }
+};
+
+// Where a pixel of a phase lies along x, y and z, and its sample.
+struct Place {
+    int at[3], sample;
+
+    __device__ Place(const Phase& phase, int pixel) {
+#pragma unroll
+        for (int i = 0; i < 3; ++i) {
+            const int size = int(phase.window[i].outputs), next = pixel / size;
+            at[i] = pixel - next * size;
+            pixel = next;
+        }
+        sample = pixel;
+    }
+};
+
+// Four units of eight 16-bit channels of a pixel, over the four lanes that have pairs of them.
+struct Quad {
+    unsigned pairs[4];  // of a lane: of all units, or of one where they are transposed
+
+    __device__ __forceinline__ void transpose() {
+        const int lane = threadIdx.x % 4;
+        exchange(0, 1, lane, 1), exchange(2, 3, lane, 1);
+        exchange(0, 2, lane, 2), exchange(1, 3, lane, 2);
+    }
+    // Exchanges an off-diagonal pair with the lane that differs in a bit.
+    __device__ __forceinline__ void exchange(int low, int high, int lane, int bit) {
+        const bool upper = lane & bit;
+        const unsigned other = __shfl_xor_sync(~0u, upper ? pairs[low] : pairs[high], bit);
+        pairs[low] = upper ? other : pairs[low];
+        pairs[high] = upper ? pairs[high] : other;
+    }
+};
+
+// Stores two channels of a unit that lie together, of so many that are left; those of 16 bits when a thread has all
+// channels of one of four units.
+__device__ __forceinline__ void store_unit(float* out, int unit, const float (&value)[2], Quad&, bool exists, int left) {
+    const int first = unit * 8 + threadIdx.x % 4 * 2;
+    store_bits((Bits64*)(out + first), pair_of(value[0], value[1], 0.0f), exists && first < left);
+}
+template <typename Number>
+__device__ __forceinline__ void store_unit(Number* out, int unit, const float (&value)[2], Quad& quad, bool exists,
+                                           int left) {
+    quad.pairs[unit % 4] = pair_of(value[0], value[1], Number());
+    if (unit % 4 < 3) return;
+    quad.transpose();
+    const int first = unit / 4 * 32 + threadIdx.x % 4 * 8;
+    Bits128 bits;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) bits.words[i] = quad.pairs[i];
+    store_bits((Bits128*)(out + first), bits, exists && first < left);
+}
+
+struct Block {
+    const Arguments& p;
+    unsigned char* const memory;  // stages, then barriers
+
+    __device__ unsigned char* pixels(int stage) const { return memory + stage * STAGE_BYTES; }
+    __device__ unsigned char* weights(int stage) const { return pixels(stage) + PIXEL_BYTES; }
+    __device__ Barriers& barriers() const { return *(Barriers*)pixels(STAGES); }
+
+    __device__ void initialise() const {
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < STAGES; ++i) {
+                mbarrier_init(&barriers().full[i], 1);
+                mbarrier_init(&barriers().empty[i], CONSUMERS);
+            }
+            mbarrier_init_fence();
+        }
+        __syncthreads();
+    }
+
+    // The thread that has the operands brought.
+    __device__ void produce() const {
+        Turn turn;
+        for (int64 number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
+            const Tile tile(p, number);
+            const Phase& phase = p.phase[tile.phase];
+            if (tile.begin == tile.end) continue;  // a phase without taps
+            const Place place(phase, tile.pixel);
+            int from[3];
+#pragma unroll
+            for (int i = 0; i < 3; ++i) from[i] = int(phase.window[i].lower + place.at[i] * p.step[i]);
+            int rest = tile.begin / int(p.blocks), block = tile.begin - rest * int(p.blocks), tap[3];
+#pragma unroll
+            for (int i = 0; i < 3; ++i) {
+                const int next = rest / int(phase.window[i].taps);
+                tap[i] = rest - next * int(phase.window[i].taps);
+                rest = next;
+            }
+            for (int step = tile.begin; step < tile.end; ++step, turn.advance()) {
+                mbarrier* const full = &barriers().full[turn.stage];
+                mbarrier_wait(&barriers().empty[turn.stage], 1 - turn.parity);
+                mbarrier_arrive_expect(full, STAGE_BYTES);
+                int offsets[3], of_weight[3];
+#pragma unroll
+                for (int i = 0; i < 3; ++i) {
+                    offsets[i] = int(phase.window[i].offset + tap[i] * phase.window[i].offset_step);
+                    of_weight[i] = int(phase.window[i].tap + tap[i] * phase.window[i].tap_step);
+                }
+                im2col_copy<AXES>(pixels(turn.stage), &p.input[tile.phase],
+                                  tile.group * int(p.input_group) + block * STEP, from, place.sample, offsets, full);
+                tensor_copy(weights(turn.stage), &p.weight, block * STEP,
+                            (of_weight[2] * int(p.kernel[1]) + of_weight[1]) * int(p.kernel[0]) + of_weight[0],
+                            tile.group * int(p.rows) + tile.column, full);
+                if (++block < int(p.blocks)) continue;
+                block = 0;
+                for (int i = 0; i < 3; ++i) {
+                    if (++tap[i] < int(phase.window[i].taps)) break;
+                    tap[i] = 0;
+                }
+            }
+        }
+    }
+
+    __device__ void consume() const {
+        const int warpgroup = threadIdx.x / WARPGROUP;
+        Turn turn;
+        for (int64 number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
+            const Tile tile(p, number);
+            float sums[COLUMNS / 2];
+#pragma unroll
+            for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0;
+            wgmma_fence();  // else compilers put it where not all warps may pass
+            int before = -1, block = tile.begin % int(p.blocks);
+            for (int step = tile.begin; step < tile.end; ++step, turn.advance()) {
+                const int stage = turn.stage;
+                const unsigned char* const a = pixels(stage) + warpgroup * 64 * STEP_BYTES;
+                const unsigned char* const b = weights(stage);
+                const bool last = ++block == int(p.blocks);
+                if (last) block = 0;
+                mbarrier_wait(&barriers().full[stage], turn.parity);
+                wgmma_fence();
+                // That all warps multiply as many slices, compilers do not see by themselves.
+                const int slices = __shfl_sync(~0u, last ? int(p.last_slices) : SLICES, 0);
+#pragma unroll
+                for (int slice = 0; slice < SLICES; ++slice)
+                    if (slice < slices) Product::multiply(sums, swizzled_descriptor(a + slice * SLICE_BYTES),
+                                      swizzled_descriptor(b + slice * SLICE_BYTES), true);
+                wgmma_commit();
+                wgmma_wait<1>();
+                if (before >= 0) release(before);
+                before = stage;
+            }
+            wgmma_wait<0>();
+            if (before >= 0) release(before);
+            store(tile, sums, warpgroup);
+        }
+    }
+    // Gives a stage back, whose products the warpgroup has.
+    __device__ void release(int stage) const {
+        if (threadIdx.x % WARPGROUP == 0) mbarrier_arrive(&barriers().empty[stage]);
+    }
+
+    // A sum as it is defined. A zero that stands for an absent input makes NaN of an infinite weight, and a number near
+    // the largest rounds to infinity; neither is lost in a sum, so no other sum is concerned. NaN stays NaN.
+    __device__ __noinline__ static float exact_sum(const Arguments& p, const Tile& tile, int pixel, int row) {
+        const Place place(p.phase[tile.phase], pixel);
+        const Window* const axis = p.phase[tile.phase].window;
+        float sum = 0;
+#pragma unroll 1
+        for (int step = tile.begin; step < tile.end; ++step) {
+            int rest = step / int(p.blocks);
+            const int first = (step - rest * int(p.blocks)) * STEP;
+            const Element* input = p.array + place.sample * p.sample + tile.group * p.group;
+            const Element* weight = p.kernels + tile.group * p.of_group + row * p.of_row;
+            bool present = true;
+#pragma unroll 1
+            for (int i = 0; i < 3; ++i) {
+                const int next = rest / int(axis[i].taps), tap = rest - next * int(axis[i].taps);
+                const int64 at = axis[i].lower + place.at[i] * p.step[i] + axis[i].offset + tap * axis[i].offset_step;
+                rest = next;
+                present &= at >= 0 && at < p.size[i];
+                input += at * p.axis[i], weight += (axis[i].tap + tap * axis[i].tap_step) * p.of_axis[i];
+            }
+            if (!present) continue;
+#pragma unroll 1
+            for (int c = first; c < int(p.channels) && c < first + STEP && sum == sum; ++c)
+                sum = fmaf(widen<float>(input[c * p.channel]), widen<float>(weight[c * p.of_channel]), sum);
+        }
+        return sum;
+    }
+
+    // Where a pixel is stored, if it exists: its first channel.
+    struct Target {
+        int pixel;
+        bool exists;
+        int64 offset;
+
+        __device__ __forceinline__ Target() {}
+        __device__ __forceinline__ Target(const Arguments& p, const Tile& tile, int pixel)
+            : pixel(pixel), exists(pixel < int(p.phase[tile.phase].pixels)), offset(0) {
+            if (!exists) return;
+            const Phase& phase = p.phase[tile.phase];
+            const Place place(phase, pixel);
+            offset = place.sample * p.out_sample + tile.group * p.out_group;
+#pragma unroll
+            for (int i = 0; i < 3; ++i)
+                offset += (phase.window[i].first + place.at[i] * p.apart[i]) * p.out_axis[i];
+        }
+    };
+
+    // Stores the sums of a warpgroup. A thread has two channels of each unit of eight, for two pixels.
+    __device__ void store(const Tile& tile, const float (&sums)[COLUMNS / 2], int warpgroup) const {
+        const int thread = threadIdx.x % WARPGROUP, t = thread % 4;
+        const int pixel = tile.pixel + warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4;
+        const Target target[2] = {Target(p, tile, pixel), Target(p, tile, pixel + 8)};
+        Quad quad[2];
+#pragma unroll
+        for (int unit = 0; unit < COLUMNS / 8; ++unit) {
+            const int row = tile.column + unit * 8 + 2 * t;
+            float bias[2];
+#pragma unroll
+            for (int j = 0; j < 2; ++j)
+                bias[j] = p.bias.data && row + j < int(p.rows)
+                              ? load_parameter<float>(p.bias, tile.group * p.rows + row + j)
+                              : 0;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float value[2];
+#pragma unroll
+                for (int j = 0; j < 2; ++j) {
+                    float sum = sums[unit * 4 + half * 2 + j];
+                    const bool exists = target[half].exists && row + j < int(p.rows);
+                    if (is_special(sum) && exists) sum = exact_sum(p, tile, target[half].pixel, row + j);
+                    value[j] = sum + bias[j];
+                    if (p.together || !exists) continue;
+                    const int64 at = target[half].offset + (row + j) * p.out_row;
+                    if (p.partial)
+                        p.partial[tile.split * p.range + at] = sum;
+                    else
+                        p.out[at] = narrow<Element>(value[j]);
+                }
+                if (!p.together) continue;
+                store_unit(p.out + target[half].offset + tile.column, unit, value, quad[half], target[half].exists,
+                           int(p.rows) - tile.column);
+            }
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) im2col_conv(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    const Block block = {p, memory};
+    block.initialise();
+    // The third warpgroup has operands brought, by one thread, and gives its registers to the others.
+    if (threadIdx.x < CONSUMERS * WARPGROUP) {
+        take_registers<240>();
+        block.consume();
+    } else {
+        give_registers<24>();
+        if (threadIdx.x == CONSUMERS * WARPGROUP) block.produce();
+    }
+}

@@ -243,7 +243,7 @@ def test_products_instance(instance: Instance, kind: str, steer: Steering) -> No
     parts = int(dict(instance.defines)["PARTS"])
     steer.replace(matrix_gradient, _SHAPES={**matrix_gradient._SHAPES, parts: (shape,)})
     steer.replace(_chunks, _CHUNK_BYTES=1)
-    *shapes, options = DIVIDED[kind](shape.rows + 9, shape.columns // 6 + 3)
+    *shapes, options = DIVIDED[kind](shape.rows + 9, shape.columns // 6 + 3, 310)
     geometry = conv(*shapes, groups=2, **options)
     case = case_of(mode, *shapes, groups=2, **options)
     plan, _ = run_once("portable", case, geometry, mode, 2 * shape.warps)

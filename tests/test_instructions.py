@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,45 +11,87 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cupyconv import _compile
+from cupyconv import _compile, _tensor_maps
 from cupyconv._kernels.choice import instances
 from cupyconv._kernels.launches import Instance, Launch
+from cupyconv._tensor_maps import WORDS, Boxes
 from emulator.device import FLAGS, EmulatedDevice, KernelError
 
 FILE = Path(__file__).parent / "emulator" / "instructions.cu"
-SHARED = 40960
+SHARED = 48 * 1024
 
 
 def text() -> str:
-    """The test kernels with the text of the header that they test."""
-    return FILE.read_text(encoding="utf-8").replace(
-        '#include "ptx.cuh"', _compile.source("ptx.cuh") + '\n#line 4 "instructions.cu"'
+    """The test kernels with the texts of the headers that they test."""
+    included: set[str] = set()
+    return _compile._INCLUDE.sub(
+        lambda line: _compile._inlined(line["name"], included), FILE.read_text(encoding="utf-8")
     )
 
 
+def needs_9_0(name: str) -> bool:
+    """Whether a test kernel has instructions of compute capability 9.0 alone."""
+    return "warpgroup" in name or "boxes" in name
+
+
+def function(name: str) -> str:
+    """The test kernel of a case: boxes of all types have one."""
+    return "boxes" if name.startswith("boxes") else name
+
+
 def instance(name: str) -> Instance:
-    return Instance(FILE.name, name, (("WGMMA_TESTS", "1"),) if "warpgroup" in name else ())
+    return Instance(FILE.name, function(name), (("WGMMA_TESTS", "1"),) if needs_9_0(name) else ())
 
 
-def emulated(name: str, threads: int, a: Any, b: Any, out: Any, source: str | None = None) -> None:
+class Boxed(NamedTuple):
+    """What the copy engine knows of the arrays of a case, and where boxes of them begin."""
+
+    a: Boxes
+    b: Boxes | None
+    places: np.ndarray
+
+    def arguments(
+        self, addresses: Sequence[int], encode: Callable[[int, Boxes], Sequence[int]]
+    ) -> np.ndarray:
+        """The words of BoxArguments, for the addresses of a, b, the places and the output.
+
+        The struct is aligned to 64 bytes, as its tensor maps are.
+        """
+        a, b, *rest = addresses
+        none = (0,) * WORDS
+        words = *encode(a, self.a), *(none if self.b is None else encode(b, self.b)), *rest
+        return np.array((*words, *[0] * (-len(words) % 8)), np.int64)
+
+
+def emulated(
+    name: str, threads: int, a: Any, b: Any, out: Any, source: str | None = None,
+    boxed: Boxed | None = None,
+) -> None:  # fmt: skip
     device = EmulatedDevice()
     with device.call(out):
-        arguments = np.array([device.address(array) for array in (a, b, out)], np.int64)
-        launch = Launch(instance(name), 1, threads, SHARED if "warpgroup" in name else 0)
-        device.run_source(source or text(), launch, arguments)
+        arrays = (a, b, out) if boxed is None else (a, b, boxed.places, out)
+        addresses = [device.address(array) for array in arrays]
+        arguments = boxed.arguments(addresses, device.tensor_map) if boxed else addresses
+        launch = Launch(instance(name), 1, threads, SHARED if needs_9_0(name) else 0)
+        device.run_source(source or text(), launch, np.array(arguments, np.int64))
 
 
-def on_gpu(name: str, threads: int, a: Any, b: Any, out: Any) -> None:
+def on_gpu(
+    name: str, threads: int, a: Any, b: Any, out: Any, boxed: Boxed | None = None
+) -> None:  # fmt: skip
     import cupy
 
     options = _compile.options(instance(name))
-    if "warpgroup" in name:
+    if needs_9_0(name):
         options += ("-arch=sm_90a",)
-    kernel = cupy.RawKernel(_compile.macros(instance(name)) + text(), name, options)
-    arrays = [cupy.asarray(array) for array in (a, b, out)]
-    struct = np.array([array.data.ptr for array in arrays], np.int64).view("V24")
-    kernel((1,), (threads,), (struct,), shared_mem=SHARED if "warpgroup" in name else 0)
-    out[...] = cupy.asnumpy(arrays[2])
+    kernel = cupy.RawKernel(_compile.macros(instance(name)) + text(), function(name), options)
+    arrays = [cupy.asarray(array) for array in ((a, b) if boxed is None else (a, b, boxed.places))]
+    result = cupy.asarray(out)
+    addresses = [array.data.ptr for array in (*arrays, result)]
+    words = boxed.arguments(addresses, _tensor_maps.encode) if boxed else addresses
+    struct = np.array(words, np.int64).view(f"V{8 * len(words)}")
+    kernel((1,), (threads,), (struct,), shared_mem=SHARED if needs_9_0(name) else 0)
+    out[...] = cupy.asnumpy(result)
 
 
 def float32_of(bits: np.ndarray, kind: str) -> np.ndarray:
@@ -69,6 +111,7 @@ class Case(NamedTuple):
     out: np.ndarray  # of the right shape and dtype
     expected: np.ndarray
     error: Any  # 0 for equal bits
+    boxed: Boxed | None = None
 
 
 def words_of(values: np.ndarray, kind: str) -> np.ndarray:
@@ -213,6 +256,70 @@ def warpgroup_matrix(kind: str, columns: int) -> Callable[[np.random.Generator],
             *(start, HOPPER, kind),
         )
         return Case(128, a, b, np.empty((64, columns), np.float32), value, 0)
+
+    return make
+
+
+def swizzled(rows: np.ndarray) -> np.ndarray:
+    """The words of rows of 128 bytes as a copy of a box leaves them in shared memory."""
+    chunks = rows.reshape(len(rows), 8, -1)
+    places = np.arange(8) ^ np.arange(len(rows))[:, None] % 8
+    return np.take_along_axis(chunks, places[..., None], axis=1).reshape(len(rows), -1)
+
+
+def box_of(a: np.ndarray, boxes: Boxes, place: Sequence[int]) -> np.ndarray:
+    """The rows of a box of an array by z, y and x, with zeros beyond its ends."""
+    grids = [first + np.arange(count) for first, count in zip(place, boxes.box, strict=True)]
+    inside = [(0 <= at) & (at < size) for at, size in zip(grids, boxes.sizes, strict=True)]
+    x, y, z = (np.where(known, at, 0) for known, at in zip(inside, grids, strict=True))
+    present = inside[2][:, None, None] & inside[1][:, None] & inside[0]
+    values = np.where(present, a[np.ix_(z, y, x)], 0)
+    return values.reshape(-1, boxes.box[0]).astype(a.dtype)
+
+
+# Where boxes begin along x, y and z: at odd places, before the array, near its ends and beyond.
+PLACES = (
+    (0, 0, 0), (1, 0, 0), (13, 5, 2), (-7, 1, 1), (3, -5, 1), (2, 1, -2),
+    (71, 3, 0), (17, 9, 1), (9, 2, 4), (-200, 0, 0), (5, 11, 0), (75, -3, 3),
+)  # fmt: skip
+
+
+def boxes(dtype: type) -> Callable[[np.random.Generator], Case]:
+    """The array has other elements beyond its ends along each axis, which no box may bring."""
+
+    def make(rng: np.random.Generator) -> Case:
+        a = rng.integers(1, np.iinfo(dtype).max, (6, 13, 96), dtype)
+        line = a.strides[1]
+        own = Boxes(a.itemsize, (90, 11, 5), (line, 13 * line), (128 // a.itemsize, 12, 3))
+        expected = [swizzled(box_of(a, own, place)).view(np.uint32) for place in PLACES]
+        boxed = Boxed(own, None, np.array(PLACES, np.int32))
+        return Case(128, a, a, np.empty((12, 36, 32), np.uint32), np.stack(expected), 0, boxed)
+
+    return make
+
+
+def warpgroup_boxes(kind: str, columns: int) -> Callable[[np.random.Generator], Case]:
+    """Boxes that begin at odd places, one of them before its array, and end beyond."""
+
+    def make(rng: np.random.Generator) -> Case:
+        itemsize = 4 if kind == "tf32" else 2
+        wide = 160 // itemsize
+        places = np.array([[17, 0, 1], [-3, 0, 0]], np.int32)
+        arrays, own, values = [], [], []
+        for rows, place in zip((64, columns), places, strict=True):
+            words = operands(rng, kind, 2 * rows, 40)
+            arrays.append(words)
+            numbers = float32_of(words, kind).reshape(2, rows, wide)
+            size = wide - 5 if place[0] > 0 else wide
+            boxes = Boxes(itemsize, (size, rows, 2), (160, rows * 160), (128 // itemsize, rows, 1))
+            own.append(boxes)
+            values.append(box_of(numbers, boxes, place))
+        registers = np.arange(columns // 2).reshape(-1, 2, 2)
+        row, column = np.divmod(np.arange(64 * columns), columns)
+        start = registers[column // 8, row % 16 // 8, column % 2].reshape(64, columns)
+        value = product(values[0], values[1].T, start, HOPPER, kind)
+        out = np.empty((64, columns), np.float32)
+        return Case(128, *arrays, out, value, 0, Boxed(*own, places))
 
     return make
 
@@ -366,6 +473,9 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_tf32_wide": warpgroup_matrix("tf32", 128),
     "warpgroup_float16_wide": warpgroup_matrix("float16", 128),
     "warpgroup_bfloat16_wide": warpgroup_matrix("bfloat16", 128),
+    "warpgroup_tf32_256": warpgroup_matrix("tf32", 256),
+    "warpgroup_float16_256": warpgroup_matrix("float16", 256),
+    "warpgroup_bfloat16_256": warpgroup_matrix("bfloat16", 256),
     "warpgroup_rows_tf32": warpgroup_matrix("tf32", 64),
     "warpgroup_rows_tf32_48": warpgroup_matrix("tf32", 48),
     "warpgroup_rows_tf32_32": warpgroup_matrix("tf32", 32),
@@ -374,6 +484,11 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_rows_bfloat16": warpgroup_matrix("bfloat16", 32),
     "warpgroup_rows_bfloat16_64": warpgroup_matrix("bfloat16", 64),
     "warpgroup_registers": warpgroup_registers,
+    "boxes_of_words": boxes(np.uint32),
+    "boxes_of_halves": boxes(np.uint16),
+    "warpgroup_boxes_tf32": warpgroup_boxes("tf32", 64),
+    "warpgroup_boxes_float16": warpgroup_boxes("float16", 128),
+    "warpgroup_boxes_bfloat16": warpgroup_boxes("bfloat16", 256),
     "exchanges": exchanges,
     "conversions": conversions,
     "tf32_conversions": tf32_conversions,
@@ -411,7 +526,7 @@ def check(name: str, case: Case, result: np.ndarray) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_emulator(name: str) -> None:
     case = CASES[name](np.random.default_rng())
-    emulated(name, case.threads, case.a, case.b, case.out)
+    emulated(name, case.threads, case.a, case.b, case.out, boxed=case.boxed)
     check(name, case, case.out)
 
 
@@ -419,7 +534,7 @@ def test_emulator(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(n, marks=pytest.mark.wgmma if "warpgroup" in n or n in NEW_IN_9_0 else ())
+        pytest.param(n, marks=pytest.mark.wgmma if needs_9_0(n) or n in NEW_IN_9_0 else ())
         for n in CASES
     ],
 )
@@ -429,12 +544,12 @@ def test_gpu_agrees(name: str) -> None:
     case = CASES[name](np.random.default_rng())
     if name in WARP_MATRICES and int(cupy.cuda.Device().compute_capability) >= 90:
         case = CASES[name](np.random.default_rng(), HOPPER)  # the emulator's are less exact
-    on_gpu(name, case.threads, case.a, case.b, case.out)
+    on_gpu(name, case.threads, case.a, case.b, case.out, case.boxed)
     check(name, case, case.out)
     if name in WARP_MATRICES:
         return
     other = np.zeros_like(case.out)
-    emulated(name, case.threads, case.a, case.b, other)
+    emulated(name, case.threads, case.a, case.b, other, boxed=case.boxed)
     check(name, case._replace(expected=other), case.out)
 
 
@@ -666,6 +781,55 @@ MISTAKES = {
         "",
         "touched before the wait",
     ),
+    "no wait for a box": (
+        "boxes_of_words",
+        "        mbarrier_wait(&full[stage], parity);\n        for",
+        "        for",
+        "reads shared memory that nothing wrote|race",
+    ),
+    "a box over one that is read yet": (
+        "boxes_of_words",
+        "((const unsigned*)start)[i];\n        __syncthreads();\n",
+        "((const unsigned*)start)[i];\n",
+        "race|hangs",
+    ),
+    "fewer bytes expected than a box has": (
+        "boxes_of_halves",
+        "mbarrier_arrive_expect(&full[stage], ROWS * 128);",
+        "mbarrier_arrive_expect(&full[stage], ROWS * 128 - 128);",
+        "hangs",
+    ),
+    "a box at no multiple of 1024 bytes": (
+        "boxes_of_words",
+        "tensor_copy(start,",
+        "tensor_copy(start + 128,",
+        "misaligned",
+    ),
+    "a box of something that is no tensor map": (
+        "boxes_of_words",
+        "tensor_copy(start, &p.a,",
+        "tensor_copy(start, &p.b,",
+        "no tensor map",
+    ),
+    "a box over what threads wrote": (
+        "boxes_of_words",
+        "        if (thread == 0) {\n            mbarrier_arrive_expect(&full[stage], ROWS",
+        "        *start = 0;\n        __syncthreads();\n"
+        "        if (thread == 0) {\n            mbarrier_arrive_expect(&full[stage], ROWS",
+        "without a fence of the proxy|race",
+    ),
+    "a product of a box that is under way": (
+        "warpgroup_boxes_tf32",
+        "    mbarrier_wait(full, 0);\n",
+        "",
+        "multiplies shared memory that nothing wrote",
+    ),
+    "a swizzled operand as one without": (
+        "warpgroup_boxes_tf32",
+        "swizzled_descriptor(memory + k)",
+        "matrix_descriptor(memory + k, 16, 1024)",
+        "wrong",
+    ),
     "a lane of the mask that is not there": (
         "exchanges",
         "if (lane < 8) out[8]",
@@ -689,8 +853,48 @@ def test_emulator_catches(mistake: str) -> None:
     assert before in source, "the mistake no longer applies"
     case = CASES[name](np.random.default_rng())
     with pytest.raises(AssertionError, match=message):
-        emulated(name, case.threads, case.a, case.b, case.out, source.replace(before, after))
+        changed = source.replace(before, after)
+        emulated(name, case.threads, case.a, case.b, case.out, changed, case.boxed)
         check(name, case, case.out)
+
+
+# The copy engine brings boxes of the first one; a driver has no map for the others.
+ABLE = Boxes(4, (40, 12, 5), (160, 1920), (32, 8, 1))
+UNABLE = {
+    "an address between chunks": (8, ABLE),
+    "rows between chunks": (0, ABLE._replace(strides=(168, 2016))),
+    "planes between chunks": (0, ABLE._replace(strides=(160, 1928))),
+    "planes too far from each other": (0, ABLE._replace(strides=(160, 2**40))),
+    "no elements": (0, ABLE._replace(sizes=(0, 12, 5))),
+    "too many rows": (0, ABLE._replace(sizes=(40, 2**32 + 16, 5))),
+    "a box of no rows": (0, ABLE._replace(box=(32, 0, 1))),
+    "a box of too many rows": (0, ABLE._replace(box=(32, 257, 1))),
+    "a box of rows of more than 128 bytes": (0, ABLE._replace(box=(64, 8, 1))),
+}
+every_unable = pytest.mark.parametrize("kind", UNABLE)
+
+
+@pytest.mark.emulator
+@every_unable
+def test_emulator_has_no_tensor_map(kind: str) -> None:
+    shift, boxes = UNABLE[kind]
+    device = EmulatedDevice()
+    assert len(device.tensor_map(2**20, ABLE)) == WORDS
+    with pytest.raises(KernelError, match="no tensor map"):
+        device.tensor_map(2**20 + shift, boxes)
+
+
+@pytest.mark.gpu
+@pytest.mark.wgmma
+@every_unable
+def test_driver_has_no_tensor_map(kind: str) -> None:
+    import cupy
+
+    shift, boxes = UNABLE[kind]
+    address = cupy.empty(4096, np.uint32).data.ptr
+    assert len(_tensor_maps.encode(address, ABLE)) == WORDS
+    with pytest.raises(cupy.cuda.driver.CUDADriverError):
+        _tensor_maps.encode(address + shift, boxes)
 
 
 @pytest.mark.emulator

@@ -26,6 +26,8 @@ COMPOSED = {
     "depthwise_gradient",
     "direct_conv",
     "fused",
+    "gradient_products",
+    "hopper_gradient",
     "matrix_gradient",
     "row_blocks",
     "unfolded",
@@ -45,8 +47,8 @@ HELPERS = {
 }
 # Modules of the package that the plans may use: geometry, and words about arrays.
 BELOW = {
-    *("_arrays", "_axes", "_borders", "_geometry", "_packing", "_placement", "_strides", "_taps"),
-    "_unfolding",
+    *("_arrays", "_axes", "_borders", "_geometry", "_packing", "_placement", "_shape_rules"),
+    *("_strides", "_taps", "_unfolding"),
 }
 
 

@@ -1,11 +1,19 @@
-// One small kernel for each instruction of kernels/ptx.cuh and each exchange between threads, run on
+// One small kernel for each instruction of kernels/ptx_*.cuh and each exchange between threads, run on
 // the emulator and on a GPU with the same inputs. Launch: one block of the size that the kernel's
 // comment says.
 #include "ptx.cuh"
+#include "ptx_tensor.cuh"
 
 struct Arguments {
     const unsigned* a;
     const unsigned* b;
+    unsigned* out;
+};
+
+// What kernels of boxes take: descriptions of a and b, and the place of each box.
+struct BoxArguments {
+    TensorMap a, b;
+    const int* places;
     unsigned* out;
 };
 
@@ -202,6 +210,16 @@ KERNEL(bulk_stores) {
     bulk_store_wait();
 }
 
+// 128 threads: the sums of a warpgroup's matrix (64, N), row-major.
+template <int N, int REGISTERS>
+__device__ inline void store_matrix(unsigned* out, const float (&d)[REGISTERS]) {
+    const int thread = threadIdx.x;
+    for (int i = 0; i < N / 2; ++i) {
+        const int row = thread / 32 * 16 + thread % 32 / 4 + i % 4 / 2 * 8;
+        out[row * N + i / 4 * 8 + thread % 4 * 2 + i % 2] = __float_as_uint(d[i]);
+    }
+}
+
 // 128 threads: a (64, 16 words) times the transpose of b (N, 16 words), in steps of 8 words along K.
 // The operands lie in columns of 16 bytes, [chunk][row], and b begins at row 3 of its column.
 template <MatrixType TYPE, int N>
@@ -231,10 +249,7 @@ __device__ inline void matrix_of_warpgroup(const Arguments& p) {
         wgmma_commit();
     }
     wgmma_wait<0>();
-    for (int i = 0; i < N / 2; ++i) {
-        const int row = thread / 32 * 16 + thread % 32 / 4 + i % 4 / 2 * 8;
-        p.out[row * N + i / 4 * 8 + thread % 4 * 2 + i % 2] = __float_as_uint(d[i]);
-    }
+    store_matrix<N>(p.out, d);
 }
 #ifdef WGMMA_TESTS
 KERNEL(warpgroup_tf32) { matrix_of_warpgroup<MATRIX_TF32, 16>(p); }
@@ -251,6 +266,9 @@ KERNEL(warpgroup_bfloat16_120) { matrix_of_warpgroup<MATRIX_BFLOAT16, 120>(p); }
 KERNEL(warpgroup_tf32_wide) { matrix_of_warpgroup<MATRIX_TF32, 128>(p); }
 KERNEL(warpgroup_float16_wide) { matrix_of_warpgroup<MATRIX_FLOAT16, 128>(p); }
 KERNEL(warpgroup_bfloat16_wide) { matrix_of_warpgroup<MATRIX_BFLOAT16, 128>(p); }
+KERNEL(warpgroup_tf32_256) { matrix_of_warpgroup<MATRIX_TF32, 256>(p); }
+KERNEL(warpgroup_float16_256) { matrix_of_warpgroup<MATRIX_FLOAT16, 256>(p); }
+KERNEL(warpgroup_bfloat16_256) { matrix_of_warpgroup<MATRIX_BFLOAT16, 256>(p); }
 
 // 128 threads: the same product, with a's rows in registers.
 template <MatrixType TYPE, int COLUMNS>
@@ -277,8 +295,7 @@ __device__ void rows_of_registers(const Arguments& p) {
             d, a[step], matrix_descriptor(b + step * 2 * COLUMNS * 4, COLUMNS * 16, 128), true);
     wgmma_commit();
     wgmma_wait<0>();
-    for (int i = 0; i < COLUMNS / 2; ++i)
-        p.out[(row + i % 4 / 2 * 8) * COLUMNS + i / 4 * 8 + thread % 4 * 2 + i % 2] = __float_as_uint(d[i]);
+    store_matrix<COLUMNS>(p.out, d);
 }
 KERNEL(warpgroup_rows_tf32) { rows_of_registers<MATRIX_TF32, 64>(p); }
 KERNEL(warpgroup_rows_tf32_48) { rows_of_registers<MATRIX_TF32, 48>(p); }
@@ -301,6 +318,62 @@ extern "C" __global__ void __launch_bounds__(256, 2)
         p.out[thread] = p.a[thread] * 2;
     }
 }
+
+#define KERNEL_OF_BOXES(name) extern "C" __global__ void name(const __grid_constant__ BoxArguments p)
+
+// 128 threads: 12 boxes of a, of 36 rows each, through two stages; what lies in shared memory, word by word.
+KERNEL_OF_BOXES(boxes) {
+    constexpr int ROWS = 36, STAGE = 5120, BOXES = 12;
+    DYNAMIC_SHARED(memory);
+    mbarrier* const full = (mbarrier*)(memory + 2 * STAGE);
+    const int thread = threadIdx.x;
+    if (thread == 0) {
+        for (int i = 0; i < 2; ++i) mbarrier_init(&full[i], 1);
+        mbarrier_init_fence();
+    }
+    __syncthreads();
+    for (int box = 0; box < BOXES; ++box) {
+        const int stage = box % 2, parity = box / 2 % 2;
+        unsigned char* const start = memory + stage * STAGE;
+        const int* const place = p.places + 3 * box;
+        if (thread == 0) {
+            mbarrier_arrive_expect(&full[stage], ROWS * 128);
+            tensor_copy(start, &p.a, place[0], place[1], place[2], &full[stage]);
+        }
+        mbarrier_wait(&full[stage], parity);
+        for (int i = thread; i < ROWS * 32; i += 128) p.out[box * ROWS * 32 + i] = ((const unsigned*)start)[i];
+        __syncthreads();
+    }
+}
+
+// 128 threads: a box of a (64 rows) times the transpose of one of b (N rows), in four steps of 32 bytes along K.
+template <MatrixType TYPE, int N>
+__device__ inline void matrix_of_boxes(const BoxArguments& p) {
+    constexpr int ROW_BYTES = 64 * 128, COLUMN_BYTES = N * 128;
+    DYNAMIC_SHARED(memory);
+    unsigned char* const columns = memory + ROW_BYTES;
+    mbarrier* const full = (mbarrier*)(columns + COLUMN_BYTES);
+    if (threadIdx.x == 0) {
+        mbarrier_init(full, 1);
+        mbarrier_init_fence();
+        mbarrier_arrive_expect(full, ROW_BYTES + COLUMN_BYTES);
+        tensor_copy(memory, &p.a, p.places[0], p.places[1], p.places[2], full);
+        tensor_copy(columns, &p.b, p.places[3], p.places[4], p.places[5], full);
+    }
+    __syncthreads();
+    float d[N / 2];
+    for (int i = 0; i < N / 2; ++i) d[i] = float(i);
+    mbarrier_wait(full, 0);
+    wgmma_fence();
+    for (int k = 0; k < 128; k += 32)
+        Wgmma<TYPE, N>::multiply(d, swizzled_descriptor(memory + k), swizzled_descriptor(columns + k), true);
+    wgmma_commit();
+    wgmma_wait<0>();
+    store_matrix<N>(p.out, d);
+}
+KERNEL_OF_BOXES(warpgroup_boxes_tf32) { matrix_of_boxes<MATRIX_TF32, 64>(p); }
+KERNEL_OF_BOXES(warpgroup_boxes_float16) { matrix_of_boxes<MATRIX_FLOAT16, 128>(p); }
+KERNEL_OF_BOXES(warpgroup_boxes_bfloat16) { matrix_of_boxes<MATRIX_BFLOAT16, 256>(p); }
 #endif
 
 // 64 threads: shuffles and votes of a warp, and the block's counting barriers.

@@ -474,14 +474,16 @@ def run_once(
 COPIES = {"portable": "borders.cu", "hopper": "gradient_lines.cu"}
 
 
-# Shapes of an input and a weight, by the rows and the channels of a group, and options.
+# Shapes of an input and a weight, and options, by the rows and the channels of a group and, about,
+# the outputs of a sample in a channel.
 DIVIDED: dict[str, Any] = {
-    "a stride": lambda rows, channels: (
-        (2, 2 * channels, 5, 130), (2 * rows, channels, 2, 3),
+    "a stride": lambda rows, channels, places: (
+        (2, 2 * channels, 5, places // 2), (2 * rows, channels, 2, 3),
         {"stride": (1, 2), "padding": (0, 1)},
     ),
-    "three axes": lambda rows, channels: (
-        (2, 2 * channels, 2, 4, 37), (2 * rows, channels, 1, 2, 3), {"padding": (0, 1, 1)},
+    "three axes": lambda rows, channels, places: (
+        (2, 2 * channels, 2, 4, places // 10), (2 * rows, channels, 1, 2, 3),
+        {"padding": (0, 1, 1)},
     ),
 }  # fmt: skip
 
@@ -500,13 +502,13 @@ def assert_is_found(
     name, before, after, case = mistake
     backend = EmulatorBackend(kernel)
     check(backend, case)
-    own = next(module for module in modules if name in vars(module))
-    text = inspect.getsource(getattr(own, name))
+    right = next(vars(module)[name] for module in modules if name in vars(module))
+    text = inspect.getsource(right)
     assert text.count(before) == 1
-    changed = dict(vars(own))
+    changed = dict(vars(inspect.getmodule(right)))
     exec(text.replace(before, after), changed)
     for module in modules:
-        if name in vars(module):
+        if vars(module).get(name) is right:
             steer.replace(module, **{name: changed[name]})
     with pytest.raises(AssertionError):
         check(backend, case)

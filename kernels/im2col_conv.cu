@@ -21,8 +21,8 @@
 // tensor map and taps of its own. A step of the last channels of a group multiplies no more of them than there are, in
 // units of 32 bytes; the copies of channels_last.cu fill such units with zeros.
 //
-// Sums of few tiles are divided into ranges (split-K), in an order that depends on a sample's geometry alone;
-// sum_splits.cu adds them.
+// Long sums of samples with few tiles are divided into ranges (split-K), which are added in order. Where a batch has few
+// tiles, too, ranges are tiles of their own, and sum_splits.cu adds them; else a block adds the ranges of its tile.
 //
 // Macros (set by cupyconv/_kernels/im2col_conv.py):
 //     ELEMENT   type of the numbers (scalar.cuh)
@@ -43,6 +43,7 @@ constexpr int SLICE_BYTES = 32, SLICES = STEP_BYTES / SLICE_BYTES;    // of an i
 constexpr int PIXEL_BYTES = PIXELS * STEP_BYTES, STAGE_BYTES = PIXEL_BYTES + COLUMNS * STEP_BYTES;
 constexpr int ROOM = 224 * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
 constexpr int MOST_PHASES = 8;
+constexpr bool RANGES = COLUMNS <= 128;  // whether there are registers for totals of ranges
 
 // An axis in a phase: its outputs, and its taps as the copy engine and the weights count them.
 struct Window {
@@ -61,7 +62,7 @@ struct Phase {
 struct Arguments {
     TensorMap input[MOST_PHASES], weight;  // weight: channels, taps, rows
     Element* out;
-    float* partial;  // of split-K ranges, where there are any
+    float* partial;  // sums of ranges that are tiles of their own
     Parameter bias;
     int64 input_group;  // channels from one group to the next in the input's map
     // The arrays themselves, for sums that are not finite.
@@ -80,7 +81,7 @@ struct Arguments {
     int64 together;  // whether channels of an output lie together, in aligned units of eight
     int64 pixel_tiles, column_tiles, splits;
 
-    __device__ int64 tiles() const { return pixel_tiles * column_tiles * groups * splits; }
+    __device__ int64 tiles() const { return pixel_tiles * column_tiles * groups * (partial ? splits : 1); }
 };
 
 struct Barriers {
@@ -110,10 +111,11 @@ struct matrix_type<bfloat16> {
 };
 typedef Wgmma<matrix_type<Element>::value, COLUMNS> Product;
 
-// What a tile computes: some pixels of a phase and output channels of a group, in a range of K steps.
+// What a tile computes: some pixels of a phase and output channels of a group, in ranges of K steps.
 struct Tile {
     int phase, pixel, column, group;
-    int split, begin, end;
+    int64 steps;
+    int range, ranges;  // the first one, and how many
 
     __device__ Tile(const Arguments& p, int64 number) {
         // Neighbouring blocks have the same pixels.
@@ -121,14 +123,15 @@ struct Tile {
         column = int(rest % p.column_tiles) * COLUMNS, rest /= p.column_tiles;
         int64 tile = rest % p.pixel_tiles;
         rest /= p.pixel_tiles;
-        group = int(rest % p.groups), split = int(rest / p.groups);
+        group = int(rest % p.groups), range = int(rest / p.groups);
+        ranges = p.partial ? 1 : int(p.splits);
         phase = 0;
         while (phase + 1 < int(p.phases) && tile >= p.phase[phase + 1].tile) ++phase;
         pixel = int(tile - p.phase[phase].tile) * PIXELS;
         const Window* const window = p.phase[phase].window;
-        const int64 steps = window[0].taps * window[1].taps * window[2].taps * p.blocks;
-        begin = int(split * steps / p.splits), end = int((split + 1) * steps / p.splits);
+        steps = window[0].taps * window[1].taps * window[2].taps * p.blocks;
     }
+    __device__ int begin(const Arguments& p, int range) const { return int(range * steps / p.splits); }
 };
 
 // Where a pixel of a phase lies along x, y and z, and its sample.
@@ -208,19 +211,20 @@ struct Block {
         for (int64 number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
             const Tile tile(p, number);
             const Phase& phase = p.phase[tile.phase];
-            if (tile.begin == tile.end) continue;  // a phase without taps
+            const int begin = tile.begin(p, tile.range), end = tile.begin(p, tile.range + tile.ranges);
+            if (begin == end) continue;  // a phase without taps
             const Place place(phase, tile.pixel);
             int from[3];
 #pragma unroll
             for (int i = 0; i < 3; ++i) from[i] = int(phase.window[i].lower + place.at[i] * p.step[i]);
-            int rest = tile.begin / int(p.blocks), block = tile.begin - rest * int(p.blocks), tap[3];
+            int rest = begin / int(p.blocks), block = begin - rest * int(p.blocks), tap[3];
 #pragma unroll
             for (int i = 0; i < 3; ++i) {
                 const int next = rest / int(phase.window[i].taps);
                 tap[i] = rest - next * int(phase.window[i].taps);
                 rest = next;
             }
-            for (int step = tile.begin; step < tile.end; ++step, turn.advance()) {
+            for (int step = begin; step < end; ++step, turn.advance()) {
                 mbarrier* const full = &barriers().full[turn.stage];
                 mbarrier_wait(&barriers().empty[turn.stage], 1 - turn.parity);
                 mbarrier_arrive_expect(full, STAGE_BYTES);
@@ -250,34 +254,58 @@ struct Block {
         Turn turn;
         for (int64 number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
             const Tile tile(p, number);
-            float sums[COLUMNS / 2];
+            float sums[COLUMNS / 2], totals[RANGES ? COLUMNS / 2 : 1];
 #pragma unroll
-            for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0;
-            wgmma_fence();  // else compilers put it where not all warps may pass
-            int before = -1, block = tile.begin % int(p.blocks);
-            for (int step = tile.begin; step < tile.end; ++step, turn.advance()) {
-                const int stage = turn.stage;
-                const unsigned char* const a = pixels(stage) + warpgroup * 64 * STEP_BYTES;
-                const unsigned char* const b = weights(stage);
-                const bool last = ++block == int(p.blocks);
-                if (last) block = 0;
-                mbarrier_wait(&barriers().full[stage], turn.parity);
-                wgmma_fence();
-                // That all warps multiply as many slices, compilers do not see by themselves.
-                const int slices = __shfl_sync(~0u, last ? int(p.last_slices) : SLICES, 0);
+            for (int i = 0; RANGES && i < COLUMNS / 2; ++i) totals[i] = 0;
+#pragma unroll 1
+            for (int range = tile.range; range < tile.range + tile.ranges; ++range) {
+                multiply(sums, tile.begin(p, range), tile.begin(p, range + 1), warpgroup, turn);
+                if constexpr (RANGES) {
+                    if (tile.ranges == 1) break;
+                    repair(tile, range, sums, warpgroup);
 #pragma unroll
-                for (int slice = 0; slice < SLICES; ++slice)
-                    if (slice < slices) Product::multiply(sums, swizzled_descriptor(a + slice * SLICE_BYTES),
-                                      swizzled_descriptor(b + slice * SLICE_BYTES), true);
-                wgmma_commit();
-                wgmma_wait<1>();
-                if (before >= 0) release(before);
-                before = stage;
+                    for (int i = 0; i < COLUMNS / 2; ++i) totals[i] += sums[i];
+                }
             }
-            wgmma_wait<0>();
-            if (before >= 0) release(before);
+            if constexpr (RANGES) {
+                if (tile.ranges > 1) {
+#pragma unroll
+                    for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = totals[i];
+                }
+            }
+            if (tile.ranges == 1) repair(tile, tile.range, sums, warpgroup);
             store(tile, sums, warpgroup);
         }
+    }
+    // The sums of some K steps.
+    __device__ __forceinline__ void multiply(float (&sums)[COLUMNS / 2], int begin, int end, int warpgroup,
+                                             Turn& turn) const {
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0;
+        wgmma_fence();  // else compilers put it where not all warps may pass
+        int before = -1, block = begin % int(p.blocks);
+        for (int step = begin; step < end; ++step, turn.advance()) {
+            const int stage = turn.stage;
+            const unsigned char* const a = pixels(stage) + warpgroup * 64 * STEP_BYTES;
+            const unsigned char* const b = weights(stage);
+            const bool last = ++block == int(p.blocks);
+            if (last) block = 0;
+            mbarrier_wait(&barriers().full[stage], turn.parity);
+            wgmma_fence();
+            // That all warps multiply as many slices, compilers do not see by themselves.
+            const int slices = __shfl_sync(~0u, last ? int(p.last_slices) : SLICES, 0);
+#pragma unroll
+            for (int slice = 0; slice < SLICES; ++slice)
+                if (slice < slices)
+                    Product::multiply(sums, swizzled_descriptor(a + slice * SLICE_BYTES),
+                                      swizzled_descriptor(b + slice * SLICE_BYTES), true);
+            wgmma_commit();
+            wgmma_wait<1>();
+            if (before >= 0) release(before);
+            before = stage;
+        }
+        wgmma_wait<0>();
+        if (before >= 0) release(before);
     }
     // Gives a stage back, whose products the warpgroup has.
     __device__ void release(int stage) const {
@@ -286,12 +314,12 @@ struct Block {
 
     // A sum as it is defined. A zero that stands for an absent input makes NaN of an infinite weight, and a number near
     // the largest rounds to infinity; neither is lost in a sum, so no other sum is concerned. NaN stays NaN.
-    __device__ __noinline__ static float exact_sum(const Arguments& p, const Tile& tile, int pixel, int row) {
+    __device__ __noinline__ static float exact_sum(const Arguments& p, const Tile& tile, int range, int pixel, int row) {
         const Place place(p.phase[tile.phase], pixel);
         const Window* const axis = p.phase[tile.phase].window;
         float sum = 0;
 #pragma unroll 1
-        for (int step = tile.begin; step < tile.end; ++step) {
+        for (int step = tile.begin(p, range); step < tile.begin(p, range + 1); ++step) {
             int rest = step / int(p.blocks);
             const int first = (step - rest * int(p.blocks)) * STEP;
             const Element* input = p.array + place.sample * p.sample + tile.group * p.group;
@@ -313,15 +341,29 @@ struct Block {
         return sum;
     }
 
+    // Computes sums of a range that are not finite as they are defined. A thread has two channels of each unit of eight,
+    // for two pixels.
+    __device__ __forceinline__ void repair(const Tile& tile, int range, float (&sums)[COLUMNS / 2], int warpgroup) const {
+        const int pixel = first_pixel(tile, warpgroup), pixels = int(p.phase[tile.phase].pixels);
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 2; ++i) {
+            if (!is_special(sums[i])) continue;
+            const int own = pixel + i / 2 % 2 * 8, row = tile.column + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+            if (own < pixels && row < int(p.rows)) sums[i] = exact_sum(p, tile, range, own, row);
+        }
+    }
+    __device__ static int first_pixel(const Tile& tile, int warpgroup) {
+        return tile.pixel + warpgroup * 64 + threadIdx.x % WARPGROUP / 32 * 16 + threadIdx.x % 32 / 4;
+    }
+
     // Where a pixel is stored, if it exists: its first channel.
     struct Target {
-        int pixel;
         bool exists;
         int64 offset;
 
         __device__ __forceinline__ Target() {}
         __device__ __forceinline__ Target(const Arguments& p, const Tile& tile, int pixel)
-            : pixel(pixel), exists(pixel < int(p.phase[tile.phase].pixels)), offset(0) {
+            : exists(pixel < int(p.phase[tile.phase].pixels)), offset(0) {
             if (!exists) return;
             const Phase& phase = p.phase[tile.phase];
             const Place place(phase, pixel);
@@ -332,15 +374,14 @@ struct Block {
         }
     };
 
-    // Stores the sums of a warpgroup. A thread has two channels of each unit of eight, for two pixels.
+    // Stores the sums of a warpgroup.
     __device__ void store(const Tile& tile, const float (&sums)[COLUMNS / 2], int warpgroup) const {
-        const int thread = threadIdx.x % WARPGROUP, t = thread % 4;
-        const int pixel = tile.pixel + warpgroup * 64 + thread / 32 * 16 + thread % 32 / 4;
+        const int pixel = first_pixel(tile, warpgroup);
         const Target target[2] = {Target(p, tile, pixel), Target(p, tile, pixel + 8)};
         Quad quad[2];
 #pragma unroll
         for (int unit = 0; unit < COLUMNS / 8; ++unit) {
-            const int row = tile.column + unit * 8 + 2 * t;
+            const int row = tile.column + unit * 8 + threadIdx.x % 4 * 2;
             float bias[2];
 #pragma unroll
             for (int j = 0; j < 2; ++j)
@@ -352,14 +393,12 @@ struct Block {
                 float value[2];
 #pragma unroll
                 for (int j = 0; j < 2; ++j) {
-                    float sum = sums[unit * 4 + half * 2 + j];
-                    const bool exists = target[half].exists && row + j < int(p.rows);
-                    if (is_special(sum) && exists) sum = exact_sum(p, tile, target[half].pixel, row + j);
+                    const float sum = sums[unit * 4 + half * 2 + j];
                     value[j] = sum + bias[j];
-                    if (p.together || !exists) continue;
+                    if (p.together || !target[half].exists || row + j >= int(p.rows)) continue;
                     const int64 at = target[half].offset + (row + j) * p.out_row;
                     if (p.partial)
-                        p.partial[tile.split * p.range + at] = sum;
+                        p.partial[tile.range * p.range + at] = sum;
                     else
                         p.out[at] = narrow<Element>(value[j]);
                 }

@@ -61,8 +61,10 @@ ROOM, MOST_STAGES = 224 * 1024, 8  # bytes of all stages
 MOST_PHASES = 8
 _BARRIERS = 16  # bytes of a stage's two
 _COLUMNS = (256, 128, 64)
+_WITH_TOTALS = 128  # columns for which there are registers for totals of ranges
 # A sum has at most this many split-K ranges, each of at least this many K steps.
-_MOST_SPLITS, _LEAST_STEPS, _MOST_PARTIAL = 16, 8, 32 << 20
+_MOST_SPLITS, _LEAST_STEPS = 16, 8
+_MOST_PARTIAL, _MOST_COPY = 32 << 20, 64 << 20  # bytes
 
 
 # Plan -----------------------------------------------------------------------------------------
@@ -80,6 +82,8 @@ class Layout:
         Tiles of a group along the output channels.
     splits : int
         Ranges of a sum.
+    apart : bool
+        Whether ranges are tiles of their own, whose sums are stored.
     samples : tuple of int
         Samples of each chunk, where the input is copied or sums are stored.
     cycles : float
@@ -89,11 +93,13 @@ class Layout:
     columns: int
     column_tiles: int
     splits: int
+    apart: bool
     samples: tuple[int, ...]
     cycles: float
 
     def __str__(self) -> str:
-        ranges = f", {self.splits} ranges" if self.splits > 1 else ""
+        apart = " apart" if self.apart else ""
+        ranges = f", {self.splits} ranges{apart}" if self.splits > 1 else ""
         return f"tiles of {PIXELS} pixels x {self.columns} channels{ranges}"
 
 
@@ -160,12 +166,13 @@ def plan(question: Question) -> Im2colPlan | Refusal:
         return f"its outputs have more than {MOST_PHASES} phases"
     if not is_expressible(axes):
         return "its taps or steps reach further than the copy engine's"
-    layout = min(
-        (_layout(question, mode, axes, columns) for columns in _COLUMNS),
-        key=lambda layout: layout.cycles,
+    inputs = math.prod(axis.size_in for axis in axes) * geometry.groups * geometry.channels
+    if _sample_bytes(geometry, mode) > max(_MOST_COPY, 4 * inputs):
+        return "a copy of a sample would take too much memory"
+    layout = min(_layouts(question, mode, axes), key=lambda layout: layout.cycles)
+    tiles = (
+        _tiles(axes, max(1, geometry.batch)) * geometry.groups * layout.column_tiles * layout.splits
     )
-    tiles = _tiles(axes, max(layout.samples, default=1)) * geometry.groups
-    tiles *= layout.column_tiles * layout.splits
     if tiles >= INT32_LIMIT // PIXELS:
         return LARGE
     shared = _stages(layout.columns) * (_stage(layout.columns) + _BARRIERS)
@@ -179,7 +186,7 @@ def plan(question: Question) -> Im2colPlan | Refusal:
         layout,
         _packed(geometry, mode),
         _sample_bytes(geometry, mode) * max(layout.samples, default=0),
-        _partial(geometry, layout.splits) * max(layout.samples, default=0),
+        _partial(geometry, layout.splits) * max(layout.samples, default=0) * layout.apart,
     )
 
 
@@ -213,36 +220,46 @@ def _outputs(geometry: ConvGeometry) -> int:
 
 def _partial(geometry: ConvGeometry, splits: int) -> int:
     """Return the bytes of a sample's partial sums."""
-    return 4 * _outputs(geometry) * splits if splits > 1 else 0
+    return 4 * _outputs(geometry) * splits
 
 
-# Bytes of operands that reach a multiprocessor in a cycle; and steps in whose time a tile begins
-# and ends.
-_BROUGHT, _ENDS = 26, 6
+# Bytes of operands that reach a multiprocessor in a cycle; steps in whose time a tile begins and
+# ends; and bytes of partial sums that a multiprocessor writes and reads in a cycle.
+_BROUGHT, _ENDS, _ADDED = 26, 6, 8
 
 
-def _layout(question: Question, mode: Mode, axes: tuple[AxisTaps, ...], columns: int) -> Layout:
-    """Return the layout with tiles of so many output channels."""
+def _splits(question: Question, axes: Sequence[AxisTaps], steps: int) -> int:
+    """Return the ranges of sums of so many steps, which do not depend on the batch."""
     geometry, multiprocessors = question.geometry, question.processor.multiprocessors
-    step = STEP_BYTES // mode.itemsize
+    tiles = geometry.groups * -(-geometry.rows // _WITH_TOTALS) * _tiles(axes, 1)
+    splits = min(_MOST_SPLITS, steps // _LEAST_STEPS, multiprocessors // tiles)
+    return max(1, min(splits, _MOST_PARTIAL // _partial(geometry, 1)))
+
+
+def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterator[Layout]:
+    """Yield the layouts with tiles of all shapes."""
+    geometry, multiprocessors = question.geometry, question.processor.multiprocessors
+    step, phases = STEP_BYTES // mode.itemsize, phases_of(axes)
     blocks = -(-geometry.channels // step)
-    steps = max(math.prod(axis.most_taps for axis in axes) * blocks, 1)
-    column_tiles = -(-geometry.rows // columns)
-    across = column_tiles * geometry.groups
-    of_sample = across * _tiles(axes, 1)
-    splits = max(1, min(_MOST_SPLITS, steps // _LEAST_STEPS, multiprocessors // of_sample))
-    if _partial(geometry, splits) > _MOST_PARTIAL:
-        splits = 1
-    nbytes = max(_sample_bytes(geometry, mode), _partial(geometry, splits) * 2)
-    parts = chunks(geometry.batch, max(1, nbytes)) if geometry.batch else []
-    samples = tuple(part.stop - part.start for part in parts)
-    phases = phases_of(axes)
-    taps = sum(math.prod(window.taps for window in windows) for windows in phases) / len(phases)
-    tiles = across * sum(_tiles(axes, count) for count in samples)
-    busy = max(PIXELS * columns * step / mode.rate, _stage(columns) / _BROUGHT)
-    waves = -(-tiles * splits // multiprocessors)
-    cycles = waves * (taps * blocks / splits + _ENDS) * busy
-    return Layout(columns, column_tiles, splits, samples, cycles)
+    counts = [math.prod(window.taps for window in windows) * blocks for windows in phases]
+    splits = _splits(question, axes, max(counts))
+    steps, batch = sum(counts) / len(counts), max(1, geometry.batch)
+    for apart in (False, True)[: 1 + (splits > 1)]:
+        partial = _partial(geometry, splits) if apart else 0
+        parts = chunks(batch, max(1, _sample_bytes(geometry, mode), 2 * partial))
+        samples = tuple(part.stop - part.start for part in parts)
+        pixels = sum(_tiles(axes, count) for count in samples) * geometry.groups
+        for columns in _COLUMNS:
+            if splits > 1 and columns > _WITH_TOTALS:
+                continue
+            column_tiles = -(-geometry.rows // columns)
+            tiles, parts_of_tile = pixels * column_tiles, 1
+            if apart:
+                tiles, parts_of_tile = tiles * splits, splits
+            of_step = max(PIXELS * columns * step / mode.rate, _stage(columns) / _BROUGHT)
+            busy = -(-tiles // multiprocessors) * (steps / parts_of_tile + _ENDS) * of_step
+            added = 2 * partial * batch / (_ADDED * multiprocessors)
+            yield Layout(columns, column_tiles, splits, apart, samples, busy + added)
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -260,9 +277,9 @@ def bind(
     operand = weights_of(geometry, strides, item, layout.columns)
     weights = _Source(operand, question.dtype, device)
     # Chunks of as many samples have the same launches.
-    counts = {*layout.samples, geometry.batch}
+    counts = {*layout.samples, max(1, geometry.batch)}
     prepared = {n: _Chunk(n, plan, question, strides, bias, device) for n in counts}
-    whole, address = prepared[geometry.batch], device.address
+    whole, address = prepared[max(1, geometry.batch)], device.address
     chunks = [*itertools.pairwise(itertools.accumulate(layout.samples, initial=0))]
     of_input, of_out = item * strides.input[0], item * strides.out[0]
 
@@ -270,7 +287,7 @@ def bind(
         source, result, kernels = address(data), address(out), address(weight)
         term = 0 if bias is None else address(bias)
         packed, words, _ = weights.read(kernels)
-        as_one = layout.splits == 1 and whole.inputs.is_readable(source)
+        as_one = not layout.apart and whole.inputs.is_readable(source)
         for first, end in [(0, geometry.batch)] if as_one else chunks:
             chunk = prepared[end - first]
             chunk.run(source + first * of_input, kernels, words, term, result + first * of_out)
@@ -321,15 +338,16 @@ class _Chunk:
         shape = geometry.groups, geometry.rows, samples, *(a.size_out for a in geometry.axes)
         stored = strides
         others = strides.out[0], *strides.out_axes, geometry.rows
-        self.together = splits == 1 and strides.out[2] == 1 and math.gcd(8, *others) == 8
-        self.partial = samples * _partial(geometry, splits)
-        if splits > 1:
+        self.together = not layout.apart and strides.out[2] == 1 and math.gcd(8, *others) == 8
+        self.partial = samples * _partial(geometry, splits) * layout.apart
+        if layout.apart:
             group, row, sample, *axes = c_strides(shape)
             stored = strides._replace(out=(sample, group, row), out_axes=axes)
             of_out = (*strides.out[1:], strides.out[0], *strides.out_axes)
             self.sums = sum_splits.template(splits, shape, of_out, bias)
             self.add = device.launcher(sum_splits.launch(dtype, math.prod(shape)))
-        tiles = _tiles(axes_of(geometry), samples) * geometry.groups * layout.column_tiles * splits
+        tiles = _tiles(axes_of(geometry), samples) * geometry.groups * layout.column_tiles
+        tiles *= splits if layout.apart else 1
         members = _arguments(samples, question, layout, stored, bias)
         self.missing = [0] * (MAP_WORDS * MOST_PHASES - MAP_WORDS * len(operand.of_copy))
         self.template = Template(SOURCES[0], members)

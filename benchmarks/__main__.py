@@ -69,6 +69,11 @@ def parser() -> argparse.ArgumentParser:
     add("--no-peer", action="store_true", help="without PyTorch")
     add("--compile", action="store_true", help="torch.compile too, for the fused operation")
     add("--positive", action="store_true", help="inputs and weights in [0, 1), not [-1, 1)")
+    add(
+        "--channels-last",
+        action="store_true",
+        help="our arrays have their channels innermost, as PyTorch's in this format",
+    )
     add("--repeats", type=int, metavar="N", help="a fixed number of repeats")
     add(
         "--seconds",
@@ -192,6 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             peer=not options.no_peer,
             compiled=options.compile,
             positive=options.positive,
+            channels_last=options.channels_last,
             kernel=options.kernel,
             beside=options.beside,
         ),

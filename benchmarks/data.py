@@ -46,7 +46,7 @@ def uniform(
 
 
 def poison(array: Array) -> None:
-    """Fill a contiguous CuPy array of floats with NaN: all bits set."""
+    """Fill a CuPy array of floats without gaps with NaN: all bits set."""
     array.data.memset_async(0xFF, array.nbytes)
 
 

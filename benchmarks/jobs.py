@@ -61,7 +61,7 @@ class Job:
         """Run our call on a poisoned output and return its sample; raise where it is wrong."""
         poison(self.out)
         self.call()
-        unwritten = count_nan(self.out)
+        unwritten = count_nan(self.out.ravel(order="K"))
         if unwritten:
             raise NotTimed(f"{unwritten} of {self.out.size} outputs are NaN or were not written")
         values = self.sample(self.out)
@@ -77,12 +77,23 @@ class Job:
             raise NotTimed("repeated calls gave different results")
 
 
-def prepare(case: Case, precision: Precision, seed: int, low: float, samples: int = SAMPLES) -> Job:
-    """Return a case with fresh random arrays between `low` and 1, checked at so many outputs."""
+def prepare(
+    case: Case,
+    precision: Precision,
+    seed: int,
+    low: float,
+    samples: int = SAMPLES,
+    channels_last: bool = False,
+) -> Job:
+    """Return a case with fresh random arrays between `low` and 1, checked at so many outputs.
+
+    The arrays of a convolution may be `channels_last`: views of memory in which channels lie
+    innermost, as PyTorch has them in this format.
+    """
     rng = np.random.default_rng([seed, zlib.crc32(case.id.encode())])
     if isinstance(case, Fused):
         return _fused(case, precision, rng, low)
-    return _convolution(case, precision, rng, low, samples)
+    return _convolution(case, precision, rng, low, samples, channels_last)
 
 
 def _seed(rng: np.random.Generator) -> int:
@@ -90,7 +101,12 @@ def _seed(rng: np.random.Generator) -> int:
 
 
 def _convolution(
-    case: Convolution, precision: Precision, rng: np.random.Generator, low: float, samples: int
+    case: Convolution,
+    precision: Precision,
+    rng: np.random.Generator,
+    low: float,
+    samples: int,
+    channels_last: bool,
 ) -> Job:
     import cupy
 
@@ -99,6 +115,8 @@ def _convolution(
     w = uniform(case.weight, dtype, _seed(rng), low)
     bias = uniform(case.output[1:2], dtype, _seed(rng), low) if case.bias else None
     out = cupy.empty(case.output, dtype)
+    if channels_last:
+        x, w, out = map(_channels_last, (x, w, out))
     options: dict[str, Any] = {
         "stride": case.stride,
         "padding": case.padding,
@@ -123,6 +141,13 @@ def _convolution(
         sample=lambda y: y[where].astype(np.float64),
         exact=Exact(sums.values, reference.bound(sums, precision), precision.error),
     )
+
+
+def _channels_last(array: Array) -> Array:
+    """Return a copy whose second axis lies innermost."""
+    import cupy
+
+    return cupy.moveaxis(cupy.ascontiguousarray(cupy.moveaxis(array, 1, -1)), -1, 1)
 
 
 def _fused(case: Fused, precision: Precision, rng: np.random.Generator, low: float) -> Job:

@@ -39,6 +39,8 @@ class Options:
         Whether PyTorch runs beside us where it is installed, and torch.compile too.
     positive : bool
         Whether inputs and weights are positive.
+    channels_last : bool
+        Whether our arrays have their channels innermost.
     kernel : str
         The kernel that dense convolutions are forced to run on, or ``"auto"``.
     beside : sequence of str
@@ -51,6 +53,7 @@ class Options:
     peer: bool = True
     compiled: bool = False
     positive: bool = False
+    channels_last: bool = False
     kernel: str = AUTO
     beside: Sequence[str] = ()
 
@@ -99,7 +102,8 @@ def run(
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             gpu=properties["name"].decode(),
             seed=options.seed,
-            data=f"uniform in [{options.low:g}, 1)",
+            data=f"uniform in [{options.low:g}, 1)"
+            + (", channels last" if options.channels_last else ""),
             versions=versions() | (torch.versions if torch else {}),
             ceilings=limits.measure(stopwatch, options.seed, torch),
             kernel=options.kernel,
@@ -137,7 +141,9 @@ def measure(
     """Check a case, then time it beside its peers."""
     try:
         _free(peer)
-        job = jobs.prepare(case, precision, options.seed, options.low)
+        job = jobs.prepare(
+            *(case, precision, options.seed, options.low), channels_last=options.channels_last
+        )
         sample = job.checked()
         calls: dict[str, Call] = {}
         timings = {"ours": Timing(error=reference.relative_error(sample, job.exact.values))}

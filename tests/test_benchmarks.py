@@ -783,6 +783,25 @@ def test_fused_operations_are_checked_and_timed(case: Fused, name: str) -> None:
 
 
 @pytest.mark.usefixtures("numpy_for_cupy")
+@pytest.mark.parametrize("transposed", [False, True])
+def test_channels_last(transposed: bool) -> None:
+    """The channels of all arrays lie innermost, and the results are as right as others."""
+    case = Convolution(
+        *("own", "mine", transposed, (2, 6, 5, 4), (6, 6, 3, 2)),
+        *((1, 1), (0, 0), (0, 0), (1, 1), 1, True),
+    )
+    job = jobs.prepare(case, PRECISIONS["float32"], 3, -1.0, channels_last=True)
+    job.checked()
+    for array in (job.arrays["input"], job.arrays["weight"], job.out):
+        assert np.moveaxis(array, 1, -1).flags.c_contiguous and not array.flags.c_contiguous
+    row = run.measure(
+        *(case, PRECISIONS["float32"], H200, Stopwatch(), None),
+        run.Options(seed=3, channels_last=True),
+    )
+    assert (row.ours.failure, row.ours.ms) == (None, 1.0)
+
+
+@pytest.mark.usefixtures("numpy_for_cupy")
 def test_a_wrong_fused_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = cupyconv.conv_transpose2d_batchnorm_tanh_maxpool_groupnorm
 
@@ -807,7 +826,7 @@ def measured(
     monkeypatch: pytest.MonkeyPatch, one: jobs.Job, peer: Any, **options: Any
 ) -> tuple[Row, Stopwatch]:
     stopwatch = Stopwatch()
-    monkeypatch.setattr(jobs, "prepare", lambda *arguments: one)
+    monkeypatch.setattr(jobs, "prepare", lambda *arguments, **options: one)
     row = run.measure(
         one.case, one.precision, H200, stopwatch, peer, run.Options(seed=1, **options)
     )

@@ -111,8 +111,6 @@ def encode(address: int, array: Boxes | Pixels) -> tuple[int, ...]:
     CUDADriverError
         If the driver refuses it.
     """
-    from cupy import cuda
-
     buffer = (ctypes.c_uint64 * (WORDS + 7))()  # of which a part is aligned to 64 bytes
     first = -ctypes.addressof(buffer) % 64 // 8
     status = _call(*(_BOXES if isinstance(array, Boxes) else _PIXELS))(
@@ -124,6 +122,8 @@ def encode(address: int, array: Boxes | Pixels) -> tuple[int, ...]:
         *(_NO_INTERLEAVE, _SWIZZLE_128B, _PROMOTION_256B, _ZEROS),
     )
     if status:
+        from cupy import cuda
+
         raise cuda.driver.CUDADriverError(status)
     words = buffer[first : first + WORDS]
     return tuple(word - (word >> 63 << 64) for word in words)  # as signed numbers

@@ -27,8 +27,7 @@
 //
 // Launch: THREADS threads and a block for each tile of each range, on compute capability 9.0.
 
-#include "scalar.cuh"
-#include "ptx_tensor.cuh"
+#include "stage_ring.cuh"
 
 typedef ELEMENT Element;
 
@@ -59,36 +58,11 @@ struct Arguments {
     Place tap[3][MOST_TAPS];  // along z, y and x
 };
 
-struct Barriers {
-    mbarrier full[STAGES], empty[STAGES];
-};
-
-// A stage, and the parity of its phase.
-struct Turn {
-    int stage = 0, parity = 0;
-
-    __device__ void advance() {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-    }
-};
-
-template <typename>
-struct matrix_type {
-    static constexpr MatrixType value = MATRIX_TF32;
-};
-template <>
-struct matrix_type<float16> {
-    static constexpr MatrixType value = MATRIX_FLOAT16;
-};
-template <>
-struct matrix_type<bfloat16> {
-    static constexpr MatrixType value = MATRIX_BFLOAT16;
-};
 typedef Wgmma<matrix_type<Element>::value, SEGMENT> Product;
 
 struct Block {
     const Arguments& p;
-    unsigned char* const memory;  // stages, then barriers
+    unsigned char* const memory;  // stages, then the ring's barriers
     int first_row, first_box, group;
     int64 split, begin, end;  // a range of steps
 
@@ -106,18 +80,7 @@ struct Block {
     __device__ unsigned char* columns(int stage, int part) const {
         return rows(stage, PARTS) + part * COLUMN_BYTES;
     }
-    __device__ Barriers& barriers() const { return *(Barriers*)rows(STAGES, 0); }
-
-    __device__ void initialise() const {
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < STAGES; ++i) {
-                mbarrier_init(&barriers().full[i], 1);
-                mbarrier_init(&barriers().empty[i], CONSUMERS);
-            }
-            mbarrier_init_fence();
-        }
-        __syncthreads();
-    }
+    __device__ Ring<STAGES>& ring() const { return *(Ring<STAGES>*)rows(STAGES, 0); }
 
     // The first channel of a box of inputs, and where its tap finds them. Of boxes after the last one it is the last.
     __device__ int describe_box(int lane, Place& place) const {
@@ -143,10 +106,10 @@ struct Block {
         Place place;
         const int channel = group * int(p.channels) + describe_box(lane, place), row = group * int(p.rows) + first_row;
         int sample = int(begin / p.steps), step = int(begin - sample * p.steps);
-        Turn turn;
+        Turn<STAGES> turn;
         for (int64 i = begin; i < end; ++i, turn.advance()) {
-            mbarrier* const full = &barriers().full[turn.stage];
-            mbarrier_wait(&barriers().empty[turn.stage], 1 - turn.parity);
+            mbarrier* const full = &ring().full[turn.stage];
+            mbarrier_wait(&ring().empty[turn.stage], 1 - turn.parity);
             if (lane == 0) {
                 mbarrier_arrive_expect(full, STAGE_BYTES);
 #pragma unroll
@@ -179,13 +142,13 @@ struct Block {
         float sums[SEGMENT / 2], chain[SEGMENT / 2];  // one of them is in use where PARTS == 1
 #pragma unroll
         for (int i = 0; i < SEGMENT / 2; ++i) sums[i] = chain[i] = 0;
-        Turn turn;
+        Turn<STAGES> turn;
         int before = -1;  // the stage of the step before
         for (int64 i = begin; i < end; ++i, turn.advance()) {
             const int stage = turn.stage;
             const auto a = [&](int part) { return rows(stage, part) + row * STEP_BYTES; };
             const auto b = [&](int part) { return columns(stage, part) + column * STEP_BYTES; };
-            mbarrier_wait(&barriers().full[stage], turn.parity);
+            mbarrier_wait(&ring().full[stage], turn.parity);
             wgmma_fence();
             if constexpr (PARTS == 2) {
                 multiply(chain, a(1), b(0), false);
@@ -207,9 +170,9 @@ struct Block {
         wgmma_wait<0>();
         store(sums, row, column);
     }
-    // Gives a stage back, whose products the warpgroup has.
+    // Gives a stage back, whose products the warp has.
     __device__ void release(int stage) const {
-        if (threadIdx.x % WARPGROUP == 0) mbarrier_arrive(&barriers().empty[stage]);
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
     }
 
     __device__ void store(const float (&sums)[SEGMENT / 2], int row, int column) const {
@@ -237,7 +200,7 @@ struct Block {
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gradient(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     const Block block(p, memory);
-    block.initialise();
+    block.ring().initialise(CONSUMERS * WARPGROUP / 32);
     if (threadIdx.x < CONSUMERS * WARPGROUP)
         block.consume();
     else

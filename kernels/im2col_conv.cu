@@ -31,8 +31,7 @@
 //
 // Launch: THREADS threads, a multiprocessor's block each, on compute capability 9.0.
 
-#include "division.cuh"
-#include "ptx_tensor.cuh"
+#include "stage_ring.cuh"
 
 typedef ELEMENT Element;
 
@@ -84,31 +83,6 @@ struct Arguments {
     __device__ int64 tiles() const { return pixel_tiles * column_tiles * groups * (partial ? splits : 1); }
 };
 
-struct Barriers {
-    mbarrier full[STAGES], empty[STAGES];
-};
-
-// A stage, and the parity of its phase.
-struct Turn {
-    int stage = 0, parity = 0;
-
-    __device__ void advance() {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-    }
-};
-
-template <typename>
-struct matrix_type {
-    static constexpr MatrixType value = MATRIX_TF32;
-};
-template <>
-struct matrix_type<float16> {
-    static constexpr MatrixType value = MATRIX_FLOAT16;
-};
-template <>
-struct matrix_type<bfloat16> {
-    static constexpr MatrixType value = MATRIX_BFLOAT16;
-};
 typedef Wgmma<matrix_type<Element>::value, COLUMNS> Product;
 
 // What a tile computes: some pixels of a phase and output channels of a group, in ranges of K steps.
@@ -188,26 +162,15 @@ __device__ __forceinline__ void store_unit(Number* out, int unit, const float (&
 
 struct Block {
     const Arguments& p;
-    unsigned char* const memory;  // stages, then barriers
+    unsigned char* const memory;  // stages, then the ring's barriers
 
     __device__ unsigned char* pixels(int stage) const { return memory + stage * STAGE_BYTES; }
     __device__ unsigned char* weights(int stage) const { return pixels(stage) + PIXEL_BYTES; }
-    __device__ Barriers& barriers() const { return *(Barriers*)pixels(STAGES); }
-
-    __device__ void initialise() const {
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < STAGES; ++i) {
-                mbarrier_init(&barriers().full[i], 1);
-                mbarrier_init(&barriers().empty[i], CONSUMERS);
-            }
-            mbarrier_init_fence();
-        }
-        __syncthreads();
-    }
+    __device__ Ring<STAGES>& ring() const { return *(Ring<STAGES>*)pixels(STAGES); }
 
     // The thread that has the operands brought.
     __device__ void produce() const {
-        Turn turn;
+        Turn<STAGES> turn;
         for (int64 number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
             const Tile tile(p, number);
             const Phase& phase = p.phase[tile.phase];
@@ -225,8 +188,8 @@ struct Block {
                 rest = next;
             }
             for (int step = begin; step < end; ++step, turn.advance()) {
-                mbarrier* const full = &barriers().full[turn.stage];
-                mbarrier_wait(&barriers().empty[turn.stage], 1 - turn.parity);
+                mbarrier* const full = &ring().full[turn.stage];
+                mbarrier_wait(&ring().empty[turn.stage], 1 - turn.parity);
                 mbarrier_arrive_expect(full, STAGE_BYTES);
                 int offsets[3], of_weight[3];
 #pragma unroll
@@ -251,7 +214,7 @@ struct Block {
 
     __device__ void consume() const {
         const int warpgroup = threadIdx.x / WARPGROUP;
-        Turn turn;
+        Turn<STAGES> turn;
         for (int64 number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
             const Tile tile(p, number);
             float sums[COLUMNS / 2], totals[RANGES ? COLUMNS / 2 : 1];
@@ -279,7 +242,7 @@ struct Block {
     }
     // The sums of some K steps.
     __device__ __forceinline__ void multiply(float (&sums)[COLUMNS / 2], int begin, int end, int warpgroup,
-                                             Turn& turn) const {
+                                             Turn<STAGES>& turn) const {
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0;
         wgmma_fence();  // else compilers put it where not all warps may pass
@@ -290,7 +253,7 @@ struct Block {
             const unsigned char* const b = weights(stage);
             const bool last = ++block == int(p.blocks);
             if (last) block = 0;
-            mbarrier_wait(&barriers().full[stage], turn.parity);
+            mbarrier_wait(&ring().full[stage], turn.parity);
             wgmma_fence();
             // That all warps multiply as many slices, compilers do not see by themselves.
             const int slices = __shfl_sync(~0u, last ? int(p.last_slices) : SLICES, 0);
@@ -307,9 +270,9 @@ struct Block {
         wgmma_wait<0>();
         if (before >= 0) release(before);
     }
-    // Gives a stage back, whose products the warpgroup has.
+    // Gives a stage back, whose products the warp has.
     __device__ void release(int stage) const {
-        if (threadIdx.x % WARPGROUP == 0) mbarrier_arrive(&barriers().empty[stage]);
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
     }
 
     // A sum as it is defined. A zero that stands for an absent input makes NaN of an infinite weight, and a number near
@@ -413,7 +376,7 @@ struct Block {
 extern "C" __global__ void __launch_bounds__(THREADS, 1) im2col_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);
     const Block block = {p, memory};
-    block.initialise();
+    block.ring().initialise(CONSUMERS * WARPGROUP / 32);
     // The third warpgroup has operands brought, by one thread, and gives its registers to the others.
     if (threadIdx.x < CONSUMERS * WARPGROUP) {
         take_registers<240>();

@@ -51,7 +51,7 @@ struct Arguments {
     int64 rows, channels, groups;  // of a group; groups
     int64 samples, steps;  // samples that have steps of their own, and their steps
     int64 box;  // channels of a box of inputs: a power of two from 8 on
-    int64 boxes;  // of a group: taps of blocks of channels
+    int64 taps;
     int64 planes;  // of inputs, from one part to the next
     int64 row_tiles, column_tiles, splits;
     int64 kernel[3];
@@ -82,12 +82,11 @@ struct Block {
     }
     __device__ Ring<STAGES>& ring() const { return *(Ring<STAGES>*)rows(STAGES, 0); }
 
-    // The first channel of a box of inputs, and where its tap finds them. Of boxes after the last one it is the last.
+    // The first channel of a box of inputs, and where its tap finds them. After the last box of a group come boxes of
+    // channels that the group does not have, whose sums are not stored.
     __device__ int describe_box(int lane, Place& place) const {
-        const int number = first_box + lane, last = int(p.boxes) - 1;
-        const int taps = int(p.kernel[0] * p.kernel[1] * p.kernel[2]), box = number < last ? number : last;
-        const int block = box / taps;
-        int rest = box - block * taps;
+        const int box = first_box + lane, block = box / int(p.taps);
+        int rest = box - block * int(p.taps);
         place = {0, 0};
 #pragma unroll
         for (int axis = 2; axis >= 0; --axis) {
@@ -116,7 +115,7 @@ struct Block {
                 for (int part = 0; part < PARTS; ++part)
                     tensor_copy(rows(turn.stage, part), &p.grad, step * STEP, row, sample + part, full);
             }
-            __syncwarp();
+            // Other lanes may be first: the phase waits for the arrival whatever bytes were counted before.
 #pragma unroll
             for (int part = 0; part < PARTS; ++part)
                 if (brings)
@@ -177,13 +176,12 @@ struct Block {
 
     __device__ void store(const float (&sums)[SEGMENT / 2], int row, int column) const {
         const int thread = threadIdx.x % WARPGROUP, g = thread % 32 / 4, t = thread % 4;
-        const int taps = int(p.kernel[0] * p.kernel[1] * p.kernel[2]);
+        const int taps = int(p.taps);
         const int64 columns = p.channels * taps;
         float* const out = p.partial + (split * p.groups + group) * p.rows * columns;
 #pragma unroll
         for (int unit = 0; unit < SEGMENT / 8; ++unit) {
             const int first = column + unit * 8, number = first_box + first / int(p.box);
-            if (number >= int(p.boxes)) break;
             const int block = number / taps, tap = number - block * taps;
             const int channel = block * int(p.box) + first % int(p.box) + 2 * t;
 #pragma unroll

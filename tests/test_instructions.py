@@ -793,6 +793,13 @@ MISTAKES = {
         "((const unsigned*)start)[i];\n",
         "race|hangs",
     ),
+    "a box that nothing waits for": (
+        "boxes_of_words",
+        "tensor_copy(start, &p.a, place[0], place[1], place[2], &full[stage]);",
+        "tensor_copy(start, &p.a, place[0], place[1], place[2], &full[stage]);\n"
+        "            if (box == 11) tensor_copy(memory, &p.a, 0, 0, 0, full);",
+        "ends before copies",
+    ),
     "fewer bytes expected than a box has": (
         "boxes_of_halves",
         "mbarrier_arrive_expect(&full[stage], ROWS * 128);",

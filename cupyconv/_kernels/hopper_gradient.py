@@ -103,8 +103,8 @@ class Layout:
         Rows and columns of a tile.
     grid : Grid
         The copies.
-    box, boxes : int
-        Input channels of a box, and boxes of a group.
+    box : int
+        Input channels of a box.
     row_tiles, column_tiles : int
         Tiles of a group.
     samples : tuple of int
@@ -118,7 +118,6 @@ class Layout:
     shape: Shape
     grid: Grid
     box: int
-    boxes: int
     row_tiles: int
     column_tiles: int
     samples: tuple[int, ...]
@@ -216,8 +215,8 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout:
     geometry, multiprocessors = question.geometry, question.processor.multiprocessors
     taps = math.prod(axis.kernel for axis in geometry.axes)
     box = _box(geometry.channels, taps, shape.columns)
-    boxes = taps * -(-geometry.channels // box)
-    row_tiles, column_tiles = -(-geometry.rows // shape.rows), -(-boxes * box // shape.columns)
+    columns = taps * -(-geometry.channels // box) * box
+    row_tiles, column_tiles = -(-geometry.rows // shape.rows), -(-columns // shape.columns)
     tiles = geometry.groups * row_tiles * column_tiles
     nbytes = sample_bytes(geometry, grid, mode.parts)
     samples = samples_of_chunks(geometry, nbytes)
@@ -235,9 +234,7 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout:
         return copies / (_COPIED * multiprocessors) + len(samples) * (busy + added)
 
     splits = fastest_splits(question, tiles, multiprocessors, steps, cycles)
-    return Layout(
-        *(shape, grid, box, boxes, row_tiles, column_tiles, samples, splits, cycles(splits))
-    )
+    return Layout(shape, grid, box, row_tiles, column_tiles, samples, splits, cycles(splits))
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -358,7 +355,7 @@ def _arguments(layout: Layout, geometry: ConvGeometry, samples: int) -> Members:
         "samples": apart,
         "steps": grid.steps(samples) // apart,
         "box": layout.box,
-        "boxes": layout.boxes,
+        "taps": math.prod(len(axis.taps) for axis in grid.axes),
         "planes": grid.planes,
         "row_tiles": layout.row_tiles,
         "column_tiles": layout.column_tiles,

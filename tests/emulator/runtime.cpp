@@ -520,7 +520,15 @@ void start_block(std::mt19937& random) {
             done += fiber.done;
             if (!fiber.done && !fiber.waiting) ready.push_back(t);
         }
-        if (done == launch.threads) return;
+        if (done == launch.threads) {
+            for (const auto& barrier : launch.mbarriers) {
+                if (barrier.second.copies.empty()) continue;
+                snprintf(launch.error, sizeof launch.error, "block %u ends before copies to its shared memory",
+                         launch.at.x);
+                launch.failed = true;
+            }
+            return;
+        }
         std::shuffle(ready.begin(), ready.end(), random);
         const uint64_t progress = launch.progress;
         for (int t : ready) {

@@ -482,7 +482,7 @@ DIVIDED: dict[str, Any] = {
         {"stride": (1, 2), "padding": (0, 1)},
     ),
     "three axes": lambda rows, channels, places: (
-        (2, 2 * channels, 2, 4, places // 10), (2 * rows, channels, 1, 2, 3),
+        (2, 2 * channels, 2, 4, places // 8), (2 * rows, channels, 1, 2, 3),
         {"padding": (0, 1, 1)},
     ),
 }  # fmt: skip

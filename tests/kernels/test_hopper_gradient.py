@@ -134,10 +134,10 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int
     # that whole ones make a tile, each of them brought by a lane of a warp.
     assert layout.box in (8, 16, 32, 64, 128, 256) and shape.columns % layout.box == 0
     assert shape.columns // layout.box <= 32 and shape.rows <= 256
-    assert layout.boxes == taps * -(-geometry.channels // layout.box)
+    boxes = taps * -(-geometry.channels // layout.box)
     for size, tile, tiles in (
         (geometry.rows, shape.rows, layout.row_tiles),
-        (layout.boxes * layout.box, shape.columns, layout.column_tiles),
+        (boxes * layout.box, shape.columns, layout.column_tiles),
     ):
         assert (tiles - 1) * tile < size <= tiles * tile
     # Chunks have all samples, and no range of the longest one is empty.
@@ -489,12 +489,12 @@ MISTAKES: dict[str, Mistake] = {
         "_arguments", '"samples": apart', '"samples": 1', case_like("one tap", HALF),
     ),
     "too few tiles of columns": (
-        "_layout", "-(-boxes * box // shape.columns)", "max(1, boxes * box // shape.columns)",
+        "_layout", "-(-columns // shape.columns)", "max(1, columns // shape.columns)",
         case_of(HALF, (1, 40, 3, 14), (3, 40, 2, 7)),
     ),
     "too few boxes": (
-        "_layout", "taps * -(-geometry.channels // box)", "taps * max(1, geometry.channels // box)",
-        case_of(HALF, (1, 40, 3, 14), (3, 40, 2, 7)),
+        "_layout", "taps * -(-geometry.channels // box) * box", "taps * geometry.channels",
+        case_of(HALF, (1, 17, 3, 14), (3, 17, 2, 7)),
     ),
     "boxes of more columns than a tile": (
         "_box", " if 1 << i <= columns", "", case_of(HALF, (1, 200, 3, 14), (3, 200, 1, 1)),

@@ -1,0 +1,175 @@
+"""Mutants of the weight gradient by wgmma, and of the copies that it multiplies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gradients import gradient
+from mutants import Mutant, Suite
+from mutants.matrix_gradient import CASES as MATRIX_CASES
+from mutants.matrix_gradient import check
+
+PRODUCTS, COPIES = "hopper_gradient.cu", "gradient_lines.cu"
+
+MUTANTS = {
+    # Boxes.
+    "the inputs of the first group": Mutant(
+        "group * int(p.channels) + describe_box(lane, place)", "describe_box(lane, place)",
+        case="groups",
+    ),
+    "the rows of the first group": Mutant(
+        "row = group * int(p.rows) + first_row", "row = first_row", case="groups",
+    ),
+    "taps without a shift": Mutant(
+        "place.plane += own.plane, place.shift += own.shift;", "place.plane += own.plane;",
+        case="strides",
+    ),
+    "the first plane for all taps": Mutant(
+        "place.plane += own.plane, place.shift += own.shift;", "place.shift += own.shift;",
+        case="strides",
+    ),
+    "the taps of x along all axes": Mutant("p.tap[axis]", "p.tap[2]", case="three axes"),
+    "the channels of the first block": Mutant(
+        "return block * int(p.box);", "return 0;", case="tiles",
+    ),
+    "the first tile of columns for all": Mutant(
+        "int(rest % p.column_tiles) * (COLUMNS / int(p.box))", "0", case="tiles",
+    ),
+    "the low parts of the first plane": Mutant(
+        "part * int(p.planes), full", "part, full", case="strides",
+    ),
+    "the high parts of rows alone": Mutant("sample + part, full", "sample, full", case="strides"),
+    "a range that begins with the first sample": Mutant(
+        "int sample = int(begin / p.steps)", "int sample = 0", case="one tap",
+    ),
+    "steps over the end of a sample": Mutant(
+        "if (++step == int(p.steps)) step = 0, ++sample;", "++step;", case="groups of one tap",
+    ),
+    # The pipeline.
+    "a stage that is read yet": Mutant(
+        "mbarrier_wait(&ring().empty[turn.stage], 1 - turn.parity);", "", case="long halves",
+    ),
+    "a wait for the phase before": Mutant(
+        "empty[turn.stage], 1 - turn.parity", "empty[turn.stage], turn.parity", case="long halves",
+    ),
+    "a stage of which no bytes are expected": Mutant(
+        "mbarrier_arrive_expect(full, STAGE_BYTES);", "mbarrier_arrive(full);", case="strides",
+    ),
+    "a stage of which the columns are not expected": Mutant(
+        "mbarrier_arrive_expect(full, STAGE_BYTES);",
+        "mbarrier_arrive_expect(full, PARTS * ROW_BYTES);", case="strides",
+    ),
+    "boxes by all lanes": Mutant(
+        "brings = lane < COLUMNS / int(p.box)", "brings = true", case="strides",
+    ),
+    "a stage for one warpgroup of two": Mutant(
+        "ring().initialise(CONSUMERS * WARPGROUP / 32)",
+        "ring().initialise(WARPGROUP / 32)", case="long halves",
+    ),
+    "a step that may be under way": Mutant(
+        "mbarrier_wait(&ring().full[stage], turn.parity);", "", case="strides",
+    ),
+    "the stage of a product that is under way": Mutant(
+        "if (before >= 0) release(before);", "release(stage);", case="long halves",
+    ),
+    "no wait for the product of a stage": Mutant("wgmma_wait<1>();", "", case="long halves"),
+    "a stage given back before its products": Mutant(
+        "                wgmma_wait<0>();\n                release(stage);",
+        "                release(stage);\n                wgmma_wait<0>();", case="one sign",
+    ),
+    "no wait for the last product": Mutant(
+        "wgmma_wait<0>();\n        store(", "store(", case="long halves",
+    ),
+    "registers before a fence": Mutant("            wgmma_fence();\n", "", case="strides"),
+    # Products and sums.
+    "no low part of the rows": Mutant(
+        "multiply(chain, a(1)", "multiply(chain, a(0)", case="strides",
+    ),
+    "no low part of the columns": Mutant(
+        "multiply(chain, a(0), b(1), true);", "", case="strides",
+    ),
+    "a chain that goes on": Mutant("a(1), b(0), false", "a(1), b(0), true", case="one sign"),
+    "the last chain alone": Mutant("sums[j] += chain[j];", "sums[j] = chain[j];", case="one sign"),
+    "the last 32 bytes of a step alone": Mutant("adds || k > 0", "adds", case="strides"),
+    "the first rows for both warpgroups": Mutant(
+        "DOWN == 2 ? warpgroup * 64 : 0", "0", case="rows",
+    ),
+    "the first columns for both warpgroups": Mutant(
+        "DOWN == 2 ? 0 : warpgroup * SEGMENT", "0", case="strides",
+    ),
+    "the rows of the next group": Mutant("(own_row >= int(p.rows)) | ", "", case="groups"),
+    "the channels of the next group": Mutant(
+        " | (own_channel >= int(p.channels))", "", case="groups",
+    ),
+    "the partial sums of the first group": Mutant(
+        "(split * p.groups + group) * p.rows", "(split * p.groups) * p.rows", case="groups",
+    ),
+    "the last chunk of samples alone": Mutant(
+        "p.adds ? *own + sums[unit * 4 + i] : sums[unit * 4 + i]", "sums[unit * 4 + i]",
+        case="chunks",
+    ),
+    # Copies.
+    "the first line for all of a chunk": Mutant(
+        "at[2].advance(p.axis[2], first[2]) && at[1].advance(p.axis[1], first[1])",
+        "at[2].advance(p.axis[2], first[2]) && false", case="strides", file=COPIES,
+    ),
+    "the first sample for all of a chunk": Mutant(
+        "sample += at[0].advance(p.axis[0], first[0]);", "at[0].advance(p.axis[0], first[0]);",
+        case="short lines", file=COPIES,
+    ),
+    "the inputs of the first plane": Mutant(
+        "int(axis.first) + int(axis.apart) * (plane - next * int(axis.planes))", "int(axis.first)",
+        case="strides", file=COPIES,
+    ),
+    "neighbours for a plane": Mutant(
+        "input += int(axis.step);", "++input;", case="halves", file=COPIES,
+    ),
+    "a line that begins with the first input": Mutant(
+        "place = 0, input = first;", "place = 0, input = 0;", case="halves", file=COPIES,
+    ),
+    "inputs beyond the end": Mutant(
+        "unsigned(input) < unsigned(axis.size)", "input >= 0", case="halves", file=COPIES,
+    ),
+    "inputs before the begin": Mutant(
+        "unsigned(input) < unsigned(axis.size)", "input < int(axis.size)", case="strides",
+        file=COPIES,
+    ),
+    "samples beyond the last": Mutant(
+        " & (sample < p.samples)", "", case="short lines", file=COPIES,
+    ),
+    "the first channel for all": Mutant(
+        "p.array + channel * p.channel", "p.array", case="strides", file=COPIES,
+    ),
+    "the first chunk of a line": Mutant(
+        "int(task - line * p.chunks) * ELEMENTS", "0", case="strides", file=COPIES,
+    ),
+    "the high part twice": Mutant(
+        "tf32_part(bits[e], part)", "tf32_part(bits[e], 0)", case="strides", file=COPIES,
+    ),
+    "the low part over the high one": Mutant(
+        "p.lines + part * p.part", "p.lines", case="strides", file=COPIES,
+    ),
+    "pairs in one place": Mutant(
+        " << e * int(sizeof(Bits)) % 4 * 8", "", case="halves", file=COPIES,
+    ),
+}  # fmt: skip
+
+CASES = {
+    **{name: MATRIX_CASES[name] for name in ("strides", "halves", "three axes", "groups")},
+    "one tap": gradient("weight", (2, 20, 6, 12), (24, 20, 1, 1), np.float16),
+    "groups of one tap": gradient("weight", (2, 20, 6, 12), (24, 5, 1, 1), np.float16, groups=4),
+    **{name: MATRIX_CASES[name] for name in ("tiles", "chunks", "one sign")},
+    "short lines": gradient("weight", (2, 3, 5), (5, 3, 2)),
+    "long halves": gradient("weight", (1, 9, 3000), (70, 9, 3), np.float16),
+    "rows": gradient("weight", (2, 33, 4, 40), (200, 33, 1, 3), np.float16),
+}
+
+SUITE = Suite(
+    "hopper_gradient",
+    PRODUCTS,
+    MUTANTS,
+    CASES,
+    kernels=("hopper",),
+    files=(PRODUCTS, COPIES),
+    check=check,
+)

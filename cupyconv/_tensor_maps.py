@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 # CUtensorMapDataType by bytes of an element: unsigned integers, whose bits a copy keeps.
 _TYPES = {2: 1, 4: 2}
 _NO_INTERLEAVE, _SWIZZLE_128B, _PROMOTION_256B, _ZEROS = 0, 3, 3, 0
-WORDS = 16  # of 64 bits
+WORDS, ALIGNED = 16, 8  # of 64 bits: of a map, and to which a struct with maps is aligned
 
 
 class Boxes(NamedTuple):

@@ -26,7 +26,6 @@
 //
 // Macros (set by cupyconv/_kernels/im2col_conv.py):
 //     ELEMENT   type of the numbers (scalar.cuh)
-//     AXES      of the arrays, 1 to 3
 //     COLUMNS   output channels of a tile: 64, 128 or 256
 //
 // Launch: THREADS threads, a multiprocessor's block each, on compute capability 9.0.
@@ -69,6 +68,7 @@ struct Arguments {
     const Element* kernels;
     Phase phase[MOST_PHASES];
     int64 phases;
+    int64 axes;               // of the input's maps
     int64 step[3], apart[3];  // of the input, and of outputs of a phase; all axes are x, y and z
     int64 kernel[2];          // taps along x and y
     int64 channels, rows, groups;  // of a group
@@ -197,8 +197,12 @@ struct Block {
                     offsets[i] = int(phase.window[i].offset + tap[i] * phase.window[i].offset_step);
                     of_weight[i] = int(phase.window[i].tap + tap[i] * phase.window[i].tap_step);
                 }
-                im2col_copy<AXES>(pixels(turn.stage), &p.input[tile.phase],
-                                  tile.group * int(p.input_group) + block * STEP, from, place.sample, offsets, full);
+                const int channel = tile.group * int(p.input_group) + block * STEP;
+                unsigned char* const to = pixels(turn.stage);
+                const TensorMap* const map = &p.input[tile.phase];
+                if (p.axes == 1) im2col_copy<1>(to, map, channel, from, place.sample, offsets, full);
+                if (p.axes == 2) im2col_copy<2>(to, map, channel, from, place.sample, offsets, full);
+                if (p.axes == 3) im2col_copy<3>(to, map, channel, from, place.sample, offsets, full);
                 tensor_copy(weights(turn.stage), &p.weight, block * STEP,
                             (of_weight[2] * int(p.kernel[1]) + of_weight[1]) * int(p.kernel[0]) + of_weight[0],
                             tile.group * int(p.rows) + tile.column, full);

@@ -19,6 +19,7 @@ from .._arrays import Array, WeightGradient
 from .._geometry import ConvGeometry
 from .._packing import strides_of
 from .._taps import on_three_axes
+from .._tensor_maps import ALIGNED as ALIGNED_WORDS
 from .._tensor_maps import WORDS as MAP_WORDS
 from .._tensor_maps import Boxes
 from . import gradient_lines, gradient_products, gradient_sum
@@ -287,7 +288,7 @@ class _Chunk:
                 (inputs, of_inputs, layout.box),
             )
         )
-        self.template = Template(SOURCES[0], _arguments(layout, geometry, count))
+        self.template = Template(SOURCES[0], _arguments(layout, geometry, count), ALIGNED_WORDS)
         self.run = device.launcher(plan.launch)
 
     def multiply(self, inputs: Array, grads: Array, partial: int, adds: bool) -> None:

@@ -27,6 +27,7 @@ from .._geometry import ConvGeometry
 from .._packing import c_strides
 from .._strides import ConvStrides
 from .._taps import NO_AXIS, AxisTaps
+from .._tensor_maps import ALIGNED as ALIGNED_WORDS
 from .._tensor_maps import WORDS as MAP_WORDS
 from . import channels_last, sum_splits
 from .im2col_maps import (
@@ -44,7 +45,7 @@ from .im2col_maps import (
     weights_of,
     window_of,
 )
-from .launches import ELEMENTS, INT32_LIMIT, WGMMA, Instance, Launch
+from .launches import ELEMENTS, INT32_LIMIT, SINGLES, WGMMA, Instance, Launch
 from .members import CALL, Members, Template, parameter
 from .modes import TEAM, Mode, unscaled_mode
 from .question import LARGE, MANY_AXES, Question, Refusal, TiledPlan, fits_32_bits, not_multiplied
@@ -135,16 +136,16 @@ def _stages(columns: int) -> int:
     return min(ROOM // _stage(columns), MOST_STAGES)
 
 
-def _instance(dtype: str, axes: int, columns: int) -> Instance:
-    defines = ("ELEMENT", ELEMENTS[dtype]), ("AXES", str(axes)), ("COLUMNS", str(columns))
+def _instance(dtype: str, columns: int) -> Instance:
+    defines = ("ELEMENT", ELEMENTS[dtype]), ("COLUMNS", str(columns))
     return Instance(SOURCES[0], "im2col_conv", defines)
 
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
     if target in WGMMA:
-        for dtype, axes in itertools.product(("float32", "float16", "bfloat16"), (1, 2, 3)):
-            yield from (_instance(dtype, axes, columns) for columns in _COLUMNS)
+        for dtype in SINGLES:
+            yield from (_instance(dtype, columns) for columns in _COLUMNS)
 
 
 def plan(question: Question) -> Im2colPlan | Refusal:
@@ -178,7 +179,7 @@ def plan(question: Question) -> Im2colPlan | Refusal:
     shared = _stages(layout.columns) * (_stage(layout.columns) + _BARRIERS)
     return Im2colPlan(
         Launch(
-            _instance(question.dtype.name, len(axes), layout.columns),
+            _instance(question.dtype.name, layout.columns),
             max(1, min(tiles, processor.multiprocessors)),
             THREADS,
             shared,
@@ -350,7 +351,7 @@ class _Chunk:
         tiles *= splits if layout.apart else 1
         members = _arguments(samples, question, layout, stored, bias)
         self.missing = [0] * (MAP_WORDS * MOST_PHASES - MAP_WORDS * len(operand.of_copy))
-        self.template = Template(SOURCES[0], members)
+        self.template = Template(SOURCES[0], members, ALIGNED_WORDS)
         blocks = min(tiles, question.processor.multiprocessors)
         self.launch = device.launcher(replace(plan.launch, grid=blocks))
 
@@ -411,6 +412,7 @@ def _arguments(
         "kernels": CALL,
         "phase": [*members, *[none] * (MOST_PHASES - len(members))],
         "phases": len(phases),
+        "axes": len(axes),
         "step": _along_x_y_z([axis.step for axis in axes], 1),
         "apart": _along_x_y_z([axis.phases for axis in axes], 1),
         "kernel": kernel[:2],

@@ -74,13 +74,15 @@ class Template:
 
     `members` are the members of the ``struct Arguments`` of the file `source`, in order; a test
     compares their names. `fill` returns the arguments with its values in the places of `CALL`.
+    The words are a multiple of `whole`, as a struct that holds tensor maps is aligned to 64 bytes.
     """
 
-    def __init__(self, source: str, members: Members) -> None:
+    def __init__(self, source: str, members: Members, whole: int = 1) -> None:
         self.source, self.members = source, members
         words: list[int] = []
         places: list[int] = []
         _append(words, places, members.values())
+        words += [0] * (-len(words) % whole)
         self.fill = _filler(tuple(places))(array("q", words))
 
 

@@ -46,7 +46,7 @@ from cupyconv._kernels import (
 from cupyconv._kernels.gradient_lines import LineAxis, Lines
 from cupyconv._kernels.hopper_gradient import HopperGradientPlan, Shape
 from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
-from cupyconv._kernels.matrix_gradient_grid import WORDS, grid_of_boxes
+from cupyconv._kernels.matrix_gradient_grid import grid_of_boxes
 from cupyconv._kernels.modes import unscaled_mode
 from cupyconv._kernels.question import LARGE, Question
 from emulator.device import EmulatedDevice
@@ -307,7 +307,7 @@ def test_products_instance(instance: Instance, kind: str, steer: Steering) -> No
     assert layout.row_tiles == layout.column_tiles == 2
     assert geometry.channels % layout.box, "the last box would be a whole one"
     assert layout.splits == 2 and len(layout.samples) == 2
-    assert layout.grid.words(1) % WORDS, "the last step would be a whole one"
+    assert layout.grid.words(1) % layout.grid.step, "the last step would be a whole one"
     assert layout.grid.steps(1) // 2 > shape.stages(parts)
 
 

@@ -85,8 +85,7 @@ struct Block {
     // The first channel of a box of inputs, and where its tap finds them. After the last box of a group come boxes of
     // channels that the group does not have, whose sums are not stored.
     __device__ int describe_box(int lane, Place& place) const {
-        const int box = first_box + lane, block = box / int(p.taps);
-        int rest = box - block * int(p.taps);
+        int rest = first_box + lane;
         place = {0, 0};
 #pragma unroll
         for (int axis = 2; axis >= 0; --axis) {
@@ -95,7 +94,7 @@ struct Block {
             place.plane += own.plane, place.shift += own.shift;
             rest = next;
         }
-        return block * int(p.box);
+        return rest * int(p.box);
     }
 
     // The warp that has boxes brought: a lane for each of the inputs', of which the first one has the rows brought, too.

@@ -30,7 +30,7 @@ MUTANTS = {
     ),
     "the taps of x along all axes": Mutant("p.tap[axis]", "p.tap[2]", case="three axes"),
     "the channels of the first block": Mutant(
-        "return block * int(p.box);", "return 0;", case="tiles",
+        "return rest * int(p.box);", "return 0;", case="tiles",
     ),
     "the first tile of columns for all": Mutant(
         "int(rest % p.column_tiles) * (COLUMNS / int(p.box))", "0", case="tiles",

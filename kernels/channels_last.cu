@@ -37,6 +37,7 @@ __device__ __forceinline__ int64 take(int64& number, int64 divisor) {
 
 extern "C" __global__ void __launch_bounds__(THREADS) channels_last(const __grid_constant__ Arguments p) {
     __shared__ Bits tile[TILE][TILE + 1];  // places, channels
+    launch_grids();
     const int first = threadIdx.x % TILE, second = threadIdx.x / TILE;
     const int64 places = p.size[0] * p.size[1] * p.size[2];
     for (int64 i = blockIdx.x; i < p.tiles; i += gridDim.x) {

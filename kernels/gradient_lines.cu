@@ -103,6 +103,7 @@ __device__ __forceinline__ void copy_chunk(const Arguments& p, int64 task) {
 }
 
 extern "C" __global__ void __launch_bounds__(256) gradient_lines(const __grid_constant__ Arguments p) {
+    launch_grids();
     const int64 threads = int64(gridDim.x) * blockDim.x;
     for (int64 task = int64(blockIdx.x) * blockDim.x + threadIdx.x; task < p.tasks; task += threads)
         copy_chunk(p, task);

@@ -25,7 +25,7 @@
 //     DOWN       warpgroups above each other, 1 or 2
 //     SEGMENT    columns of a warpgroup
 //
-// Launch: THREADS threads and a block for each tile of each range, on compute capability 9.0.
+// Launch: THREADS threads and a block for each tile of each range, on compute capability 9.0; it may begin early.
 
 #include "stage_ring.cuh"
 
@@ -198,6 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_gradient(const _
     DYNAMIC_SHARED(memory);
     const Block block(p, memory);
     block.ring().initialise(CONSUMERS * WARPGROUP / 32);
+    wait_for_grids();  // before any array is read or written
     if (threadIdx.x < CONSUMERS * WARPGROUP)
         block.consume();
     else

@@ -28,7 +28,7 @@
 //     ELEMENT   type of the numbers (scalar.cuh)
 //     COLUMNS   output channels of a tile: 64, 128 or 256
 //
-// Launch: THREADS threads, a multiprocessor's block each, on compute capability 9.0.
+// Launch: THREADS threads, a multiprocessor's block each, on compute capability 9.0; it may begin early.
 
 #include "stage_ring.cuh"
 
@@ -381,6 +381,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) im2col_conv(const __gri
     DYNAMIC_SHARED(memory);
     const Block block = {p, memory};
     block.ring().initialise(CONSUMERS * WARPGROUP / 32);
+    launch_grids();
+    wait_for_grids();  // before any array is read or written
     // The third warpgroup has operands brought, by one thread, and gives its registers to the others.
     if (threadIdx.x < CONSUMERS * WARPGROUP) {
         take_registers<240>();

@@ -182,7 +182,7 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
         return LARGE
     shape = layout.shape
     shared = shape.stages(mode.parts) * (shape.stage(mode.parts) + _BARRIERS)
-    launch = Launch(_instance(mode, shape), blocks, THREADS, shared, blocks)
+    launch = Launch(_instance(mode, shape), blocks, THREADS, shared, blocks, early=True)
     return HopperGradientPlan(
         launch,
         layout,

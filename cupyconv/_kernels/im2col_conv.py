@@ -183,6 +183,7 @@ def plan(question: Question) -> Im2colPlan | Refusal:
             max(1, min(tiles, processor.multiprocessors)),
             THREADS,
             shared,
+            early=True,
         ),
         layout,
         _packed(geometry, mode),

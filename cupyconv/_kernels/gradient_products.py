@@ -7,8 +7,10 @@ first one.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,6 +28,68 @@ if TYPE_CHECKING:
 
 MOST_TAPS = 64  # of an axis
 DOUBLE = Mode("double", "double", 1)
+
+
+# Words of the copies for each input of a channel at the most, where there are many.
+_MOST_COPIED, _MANY_INPUTS = 8, 2**12
+
+
+class Shape(Protocol):
+    """The tile of a block."""
+
+    @property
+    def rows(self) -> int:
+        """Output channels of a tile."""
+
+    @property
+    def columns(self) -> int:
+        """Input channels times taps of a tile."""
+
+
+ShapeT = TypeVar("ShapeT", bound=Shape)
+
+
+@dataclass(frozen=True)
+class ProductLayout(Generic[ShapeT]):
+    """How a gradient is divided into tiles, and its sums into chunks of samples and ranges.
+
+    Attributes
+    ----------
+    shape : Shape
+        Rows and columns of a tile.
+    grid : Grid
+        The copies.
+    row_tiles, column_tiles : int
+        Tiles of a group.
+    samples : tuple of int
+        Samples of each chunk.
+    splits : int
+        Ranges of a chunk.
+    cycles : float
+        The model's time.
+    """
+
+    shape: ShapeT
+    grid: Grid
+    row_tiles: int
+    column_tiles: int
+    samples: tuple[int, ...]
+    splits: int
+    cycles: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.row_tiles} x {self.column_tiles} tiles of {self.shape.rows} x "
+            f"{self.shape.columns}, {self.splits} ranges of {len(self.samples)} chunks of samples"
+        )
+
+
+def has_too_many_planes(grid: Grid, geometry: ConvGeometry) -> bool:
+    inputs = math.prod(axis.size_in for axis in geometry.axes)
+    return grid.planes * grid.words(1) > _MOST_COPIED * (inputs + _MANY_INPUTS)
+
+
+MANY_PLANES = "its taps reach into too many planes of inputs"
 
 
 def multiplied(question: Question) -> Mode | Refusal:

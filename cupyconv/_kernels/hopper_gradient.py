@@ -25,8 +25,11 @@ from .._tensor_maps import Boxes
 from . import gradient_lines, gradient_products, gradient_sum
 from .gradient_lines import LineAxis, Lines
 from .gradient_products import (
+    MANY_PLANES,
     MOST_TAPS,
+    ProductLayout,
     fastest_splits,
+    has_too_many_planes,
     multiplied,
     sample_bytes,
     samples_of_chunks,
@@ -95,41 +98,16 @@ _SHAPES = {
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How the gradient is divided into tiles, and its sums into chunks of samples and ranges.
+class Layout(ProductLayout[Shape]):
+    """How the gradient is divided.
 
     Attributes
     ----------
-    shape : Shape
-        Rows and columns of a tile.
-    grid : Grid
-        The copies.
     box : int
         Input channels of a box.
-    row_tiles, column_tiles : int
-        Tiles of a group.
-    samples : tuple of int
-        Samples of each chunk.
-    splits : int
-        Ranges of a chunk.
-    cycles : float
-        The model's time.
     """
 
-    shape: Shape
-    grid: Grid
     box: int
-    row_tiles: int
-    column_tiles: int
-    samples: tuple[int, ...]
-    splits: int
-    cycles: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.row_tiles} x {self.column_tiles} tiles of {self.shape.rows} x "
-            f"{self.shape.columns}, {self.splits} ranges of {len(self.samples)} chunks of samples"
-        )
 
 
 class HopperGradientPlan(gradient_sum.SummedPlan[Layout]):
@@ -168,9 +146,8 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
     if not processor.has_wgmma:
         return f"{processor.target} lacks wgmma"
     grid = grid_of_boxes(geometry, mode.itemsize)
-    inputs = math.prod(axis.size_in for axis in geometry.axes)
-    if grid.planes * grid.words(1) > _MOST_COPIED * (inputs + _MANY_INPUTS):
-        return "its taps reach into too many planes of inputs"
+    if has_too_many_planes(grid, geometry):
+        return MANY_PLANES
     layout = min(
         (_layout(question, mode, grid, shape) for shape in _SHAPES[mode.parts]),
         key=lambda layout: layout.cycles,
@@ -191,9 +168,6 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
         sample_bytes(geometry, grid, mode.parts, max(layout.samples)),
     )
 
-
-# Words of the copies for each input of a channel at the most, where there are many.
-_MOST_COPIED, _MANY_INPUTS = 8, 2**12
 
 # Bytes of boxes that reach a multiprocessor in a cycle; steps in whose time a block begins and
 # ends; and bytes of the copies, or of partial sums, that a multiprocessor writes and reads in a
@@ -235,7 +209,7 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout:
         return copies / (_COPIED * multiprocessors) + len(samples) * (busy + added)
 
     splits = fastest_splits(question, tiles, multiprocessors, steps, cycles)
-    return Layout(shape, grid, box, row_tiles, column_tiles, samples, splits, cycles(splits))
+    return Layout(shape, grid, row_tiles, column_tiles, samples, splits, cycles(splits), box)
 
 
 # Arguments ------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ multiprocessors.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -25,8 +24,11 @@ from .._shape_rules import Shape as Sizes
 from . import borders, gradient_products, gradient_sum
 from .gradient_products import (
     DOUBLE,
+    MANY_PLANES,
     MOST_TAPS,
+    ProductLayout,
     fastest_splits,
+    has_too_many_planes,
     multiplied,
     sample_bytes,
     samples_of_chunks,
@@ -86,41 +88,16 @@ _SHAPES = {
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How the gradient is divided into tiles, and its sums into chunks of samples and ranges.
+class Layout(ProductLayout[Shape]):
+    """How the gradient is divided.
 
     Attributes
     ----------
-    shape : Shape
-        Rows and columns of a tile.
-    grid : Grid
-        The copies.
-    row_tiles, column_tiles : int
-        Tiles of a group.
     lines : int
         Most lines of inputs of a tile.
-    samples : tuple of int
-        Samples of each chunk.
-    splits : int
-        Ranges of a chunk.
-    cycles : float
-        The model's time.
     """
 
-    shape: Shape
-    grid: Grid
-    row_tiles: int
-    column_tiles: int
     lines: int
-    samples: tuple[int, ...]
-    splits: int
-    cycles: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.row_tiles} x {self.column_tiles} tiles of {self.shape.rows} x "
-            f"{self.shape.columns}, {self.splits} ranges of {len(self.samples)} chunks of samples"
-        )
 
 
 class MatrixGradientPlan(gradient_sum.SummedPlan[Layout]):
@@ -166,9 +143,8 @@ def plan(question: Question) -> MatrixGradientPlan | Refusal:
     grid = grid_of(geometry, mode.itemsize)
     if len(classes_of(grid).firsts) > MOST_CLASSES:
         return f"its taps need more than {MOST_CLASSES} lines of inputs"
-    inputs = math.prod(axis.size_in for axis in geometry.axes)
-    if grid.planes * grid.words(1) > _MOST_COPIED * (inputs + _MANY_INPUTS):
-        return "its taps reach into too many planes of inputs"
+    if has_too_many_planes(grid, geometry):
+        return MANY_PLANES
     layouts = (_layout(question, mode, grid, shape) for shape in _SHAPES[_registers(mode)])
     found = [layout for layout in layouts if layout is not None]
     if not found:
@@ -192,9 +168,6 @@ def _shared(layout: Layout) -> int:
     stage = layout.shape.rows * row + layout.lines * chunks * CHUNK_BYTES
     return STAGES * stage + _PLACE * layout.lines
 
-
-# Words of the copies for each input of a channel at the most, where there are many.
-_MOST_COPIED, _MANY_INPUTS = 8, 2**12
 
 # Cycles of a multiprocessor for 16 x 8 products of 8 words, and for a copy of 16 bytes to shared
 # memory; steps in whose time a block begins and ends; and bytes of the copies, or of partial sums,
@@ -229,7 +202,7 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout 
         return copied + len(samples) * (busy + added)
 
     splits = fastest_splits(question, tiles, resident, steps, cycles)
-    layout = Layout(shape, grid, row_tiles, column_tiles, lines, samples, splits, cycles(splits))
+    layout = Layout(shape, grid, row_tiles, column_tiles, samples, splits, cycles(splits), lines)
     return layout if _shared(layout) + RESERVED <= question.processor.shared else None
 
 

@@ -457,11 +457,11 @@ MISTAKES: dict[str, Mistake] = {
         "_Chunk", "parts if itemsize == 4 else 0", "parts", case_like("one axis", HALF),
     ),
     "arrays in place that begin anywhere": (
-        "_Operand", "address(array) % _ALIGNED == 0", "True",
+        "_Operand", "address(array) % CHUNK_BYTES == 0", "True",
         case_like("one tap", HALF).map(lambda a: aligned(a, 2)),
     ),
     "channels in place at any distance": (
-        "_Operand", "stride % _ALIGNED == 0", "True",
+        "_Operand", "stride % CHUNK_BYTES == 0", "True",
         case_like("one tap", HALF).map(channels_apart),
     ),
     "repeated channels in place": (

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import cupyconv
+import cupyconv.grad
 from cupyconv import _compile
 from cupyconv._kernels import choice
 from cupyconv._kernels.members import CALL, Template
@@ -142,6 +143,24 @@ def test_names_of_the_fused_operation(given: bool, templates: list[Template]) ->
     assert sources == ["pack_weights.cu", "matrix_conv.cu", "pooled_norm.cu"]
     for template in templates:
         compare(_compile.source(template.source), "Arguments", template.members)
+
+
+@pytest.mark.parametrize("name", choice.GRADIENTS)
+def test_names_of_gradients(name: str, templates: list[Template]) -> None:
+    kernel = "portable" if name == "matrix" else name
+    groups, channels = (16, 1) if kernel == "depthwise" else (1, 16)
+    shapes = (2, 16, 12, 12), (16, channels, 3, 3), (2, 16, 10, 10)
+    for precision in ("float32", "tf32"):
+        with choice.forced(kernel):
+            call = cupyconv.explain(
+                cupyconv.grad.conv2d_weight, *shapes, groups=groups, precision=precision,
+                target="sm_90a",
+            )  # fmt: skip
+        assert call.kernel == name
+    for template in templates:
+        compare(_compile.source(template.source), "Arguments", template.members)
+    launched = {launch.instance.source for launch in call.launches}
+    assert {template.source for template in templates} == launched
 
 
 def test_a_wrong_name_is_found(templates: list[Template]) -> None:

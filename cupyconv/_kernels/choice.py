@@ -153,7 +153,7 @@ def choose_weight_gradient(question: Question) -> Choice:
     """Return which of `GRADIENTS` runs the gradient of the weight of a convolution, and its plan.
 
     Where a kernel is `forced`, the gradient runs by the one of this name, or by the one on Tensor
-    Cores if there is none.
+    Cores if it has no plan.
     """
     return _choose_weight_gradient(question, forced_kernel())
 

@@ -37,6 +37,7 @@ from .im2col_maps import (
     STEP_BYTES,
     Operand,
     Window,
+    along,
     axes_of,
     inputs_of,
     is_expressible,
@@ -395,11 +396,9 @@ def _arguments(
         for windows, first in zip(phases, firsts, strict=False)
     ]
     none = {**members[0], "tile": 0, "pixels": 0}
-    kept = [axis != NO_AXIS for axis in geometry.axes]
 
-    def along(strides: Sequence[int]) -> list[int]:
-        own = [stride for stride, keeps in zip(strides, kept, strict=True) if keeps]
-        return _along_x_y_z(own or [0], 0)
+    def of_x_y_z(strides: Sequence[int]) -> list[int]:
+        return _along_x_y_z(along(geometry, strides), 0)
 
     kernel = _along_x_y_z([axis.kernel for axis in axes], 1)
     return {
@@ -425,16 +424,16 @@ def _arguments(
         "sample": strides.input[0],
         "group": strides.input[1],
         "channel": strides.input[2],
-        "axis": along(strides.input_axes),
+        "axis": of_x_y_z(strides.input_axes),
         "size": _along_x_y_z([axis.size_in for axis in axes], 1),
         "of_group": strides.weight[0],
         "of_row": strides.weight[1],
         "of_channel": strides.weight[2],
-        "of_axis": along(strides.weight_axes),
+        "of_axis": of_x_y_z(strides.weight_axes),
         "out_sample": strides.out[0],
         "out_group": strides.out[1],
         "out_row": strides.out[2],
-        "out_axis": along(strides.out_axes),
+        "out_axis": of_x_y_z(strides.out_axes),
         "range": samples * _outputs(geometry),
         "together": CALL,
         "pixel_tiles": sum(counts),

@@ -162,7 +162,9 @@ def plan(question: Question) -> Im2colPlan | Refusal:
         return MANY_AXES
     if not geometry.channels:
         return "it has no input channels"
-    if not fits_32_bits(geometry):
+    # Channels of all groups, up to the end of a tile or a K step, are coordinates of 32 bits.
+    across = geometry.groups * max(row_of(geometry, mode.itemsize), geometry.rows)
+    if not fits_32_bits(geometry) or across >= INT32_LIMIT - 256:
         return LARGE
     if math.prod(axis.phases for axis in axes) > MOST_PHASES:
         return f"its outputs have more than {MOST_PHASES} phases"

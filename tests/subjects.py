@@ -69,6 +69,8 @@ class Example:
         Which have what the kernel needs.
     geometry
         Another call, where the kernel does not take that one.
+    precision
+        The accuracy that is asked of float32.
     drawn
         Random calls that the kernel takes, where tests of all kernels draw few of them.
     promised
@@ -80,6 +82,7 @@ class Example:
 
     targets: Sequence[str] = TARGETS
     geometry: ConvGeometry | None = None
+    precision: str = "float32"
     drawn: Sequence[st.SearchStrategy[Convolution]] = ()
     promised: Sequence[Case] = ()
     lines: Sequence[Convolution] = ()

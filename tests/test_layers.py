@@ -28,6 +28,8 @@ COMPOSED = {
     "fused",
     "gradient_products",
     "hopper_gradient",
+    "im2col_conv",
+    "im2col_maps",
     "matrix_gradient",
     "row_blocks",
     "unfolded",

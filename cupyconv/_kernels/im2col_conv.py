@@ -37,6 +37,7 @@ from .im2col_maps import (
     STEP_BYTES,
     Operand,
     Window,
+    along,
     axes_of,
     inputs_of,
     is_expressible,
@@ -161,7 +162,9 @@ def plan(question: Question) -> Im2colPlan | Refusal:
         return MANY_AXES
     if not geometry.channels:
         return "it has no input channels"
-    if not fits_32_bits(geometry):
+    # Channels of all groups, up to the end of a tile or a K step, are coordinates of 32 bits.
+    across = geometry.groups * max(row_of(geometry, mode.itemsize), geometry.rows)
+    if not fits_32_bits(geometry) or across >= INT32_LIMIT - 256:
         return LARGE
     if math.prod(axis.phases for axis in axes) > MOST_PHASES:
         return f"its outputs have more than {MOST_PHASES} phases"
@@ -395,11 +398,9 @@ def _arguments(
         for windows, first in zip(phases, firsts, strict=False)
     ]
     none = {**members[0], "tile": 0, "pixels": 0}
-    kept = [axis != NO_AXIS for axis in geometry.axes]
 
-    def along(strides: Sequence[int]) -> list[int]:
-        own = [stride for stride, keeps in zip(strides, kept, strict=True) if keeps]
-        return _along_x_y_z(own or [0], 0)
+    def of_x_y_z(strides: Sequence[int]) -> list[int]:
+        return _along_x_y_z(along(geometry, strides), 0)
 
     kernel = _along_x_y_z([axis.kernel for axis in axes], 1)
     return {
@@ -425,16 +426,16 @@ def _arguments(
         "sample": strides.input[0],
         "group": strides.input[1],
         "channel": strides.input[2],
-        "axis": along(strides.input_axes),
+        "axis": of_x_y_z(strides.input_axes),
         "size": _along_x_y_z([axis.size_in for axis in axes], 1),
         "of_group": strides.weight[0],
         "of_row": strides.weight[1],
         "of_channel": strides.weight[2],
-        "of_axis": along(strides.weight_axes),
+        "of_axis": of_x_y_z(strides.weight_axes),
         "out_sample": strides.out[0],
         "out_group": strides.out[1],
         "out_row": strides.out[2],
-        "out_axis": along(strides.out_axes),
+        "out_axis": of_x_y_z(strides.out_axes),
         "range": samples * _outputs(geometry),
         "together": CALL,
         "pixel_tiles": sum(counts),

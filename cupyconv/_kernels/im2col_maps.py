@@ -66,6 +66,12 @@ def axes_of(geometry: ConvGeometry) -> tuple[AxisTaps, ...]:
     return tuple(axis for axis in geometry.axes if axis != NO_AXIS) or (NO_AXIS,)
 
 
+def along(geometry: ConvGeometry, strides: Sequence[int]) -> list[int]:
+    """Return the strides along the axes of `axes_of`."""
+    pairs = zip(geometry.axes, strides, strict=True)
+    return [stride for axis, stride in pairs if axis != NO_AXIS] or [0]
+
+
 def phases_of(axes: Sequence[AxisTaps]) -> list[tuple[Window, ...]]:
     """Return the windows of each phase that has outputs."""
     phases = itertools.product(*(axis.used_phases for axis in axes))
@@ -124,11 +130,7 @@ def inputs_of(samples: int, geometry: ConvGeometry, strides: ConvStrides, itemsi
     of_sample, of_group, channel = strides.input
     groups, channels, row = geometry.groups, geometry.channels, row_of(geometry, itemsize)
     axes = axes_of(geometry)
-    along = [
-        stride
-        for axis, stride in zip(geometry.axes, strides.input_axes, strict=True)
-        if axis != NO_AXIS
-    ] or [0]
+    of_axes = along(geometry, strides.input_axes)
     sizes = [axis.size_in for axis in axes]
 
     def maps(width: int, pitches: Sequence[int]) -> tuple[Pixels, ...]:
@@ -153,7 +155,7 @@ def inputs_of(samples: int, geometry: ConvGeometry, strides: ConvStrides, itemsi
     of_copy = maps(width, (*reversed(packed[:-1]), packed[-1]))
     pitches = [
         stride if size > 1 else width
-        for stride, size in zip((*along, of_sample), (*sizes, samples), strict=True)
+        for stride, size in zip((*of_axes, of_sample), (*sizes, samples), strict=True)
     ]
     readable = (
         itemsize == 2  # floats are rounded as they are copied
@@ -161,10 +163,9 @@ def inputs_of(samples: int, geometry: ConvGeometry, strides: ConvStrides, itemsi
         and (groups == 1 or channels * itemsize % SLICE_BYTES == 0)
         and _whole(pitches, itemsize)
     )
-    places = [axis.size_in for axis in geometry.axes]
     copy = Transposition(
-        (samples, 1, groups, channels, *_three(places)),
-        (of_sample, 0, of_group, channel, *along_three_axes(strides.input_axes)),
+        (samples, 1, groups, channels, *_three(sizes)),
+        (of_sample, 0, of_group, channel, *along_three_axes(of_axes)),
         row,
         rounds=itemsize == 4,
     )
@@ -177,7 +178,8 @@ def weights_of(
 ) -> Operand:
     """Return the map of a weight by channel, tap, and output channel of all groups."""
     of_group, of_row, channel = strides.weight
-    taps = [axis.kernel for axis in geometry.axes]
+    taps = [axis.kernel for axis in axes_of(geometry)]
+    of_axes = along(geometry, strides.weight_axes)
     count, rows, row = math.prod(taps), geometry.groups * geometry.rows, row_of(geometry, itemsize)
 
     def boxes(channels: int, along_taps: int, along_rows: int) -> tuple[Boxes]:
@@ -189,7 +191,7 @@ def weights_of(
     apart = [
         stride / after
         for stride, size, after in zip(
-            strides.weight_axes, taps, (math.prod(taps[i + 1 :]) for i in range(len(taps))),
+            of_axes, taps, (math.prod(taps[i + 1 :]) for i in range(len(taps))),
             strict=True,
         )
         if size > 1
@@ -205,7 +207,7 @@ def weights_of(
     )
     copy = Transposition(
         (geometry.groups, geometry.rows, 1, geometry.channels, *_three(taps)),
-        (of_group, of_row, 0, channel, *along_three_axes(strides.weight_axes)),
+        (of_group, of_row, 0, channel, *along_three_axes(of_axes)),
         row,
         rounds=itemsize == 4,
     )

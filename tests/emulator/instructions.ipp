@@ -265,6 +265,10 @@ std::vector<BoxRow> pixels_of(const Window& w, uintptr_t shared, int channel, co
                               const int (&offsets)[3]) {
     std::vector<BoxRow> rows;
     int at[3] = {from[0], from[1], from[2]};
+    const int most = (1 << 16 / w.axes) - 1;  // 16 bits, 8 each, or 5 each
+    for (int i = 0; i < w.axes; ++i)
+        if (offsets[i] < 0 || offsets[i] > most)
+            fail("%s copies pixels at an offset of %d, of at most %d", place(), offsets[i], most);
     for (int i = 0; i < w.axes; ++i)
         if (at[i] < w.lower[i] || at[i] > w.sizes[1 + i] - 1 + w.upper[i])
             fail("%s copies pixels from a place outside of their window", place());

@@ -260,6 +260,7 @@ def test_where_tensor_cores_gain_nothing() -> None:
 
 
 def test_the_cheapest_kernel_is_taken() -> None:
+    """Of those whose time was measured."""
     for geometry, mode, gpu in samples(30):
         question = Question(geometry, *mode, gpu)
         taken = choice.choose(geometry, *mode, gpu)
@@ -268,7 +269,9 @@ def test_the_cheapest_kernel_is_taken() -> None:
         other = "portable" if gpu is HOPPER else "hopper"
         for name in choice.KERNELS:
             plan = choice.plan_alone(name, typical)
-            if not isinstance(plan, str) and not name.endswith(other):
+            if isinstance(plan, str) or name in choice.UNTIMED:
+                continue
+            if not name.endswith(other):
                 times[name] = choice.time_of(name, plan, typical)
                 assert times[name] >= choice.least_time(name, typical) * (1 - 1e-9)
         assert times[taken.kernel] == min(times.values())

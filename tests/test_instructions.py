@@ -14,7 +14,7 @@ import pytest
 from cupyconv import _compile, _tensor_maps
 from cupyconv._kernels.choice import instances
 from cupyconv._kernels.launches import Instance, Launch
-from cupyconv._tensor_maps import WORDS, Boxes
+from cupyconv._tensor_maps import WORDS, Boxes, Pixels
 from emulator.device import FLAGS, EmulatedDevice, KernelError
 
 FILE = Path(__file__).parent / "emulator" / "instructions.cu"
@@ -31,12 +31,12 @@ def text() -> str:
 
 def needs_9_0(name: str) -> bool:
     """Whether a test kernel has instructions of compute capability 9.0 alone."""
-    return "warpgroup" in name or "boxes" in name
+    return any(word in name for word in ("warpgroup", "boxes", "pixels"))
 
 
 def function(name: str) -> str:
-    """The test kernel of a case: boxes of all types have one."""
-    return "boxes" if name.startswith("boxes") else name
+    """The test kernel of a case: boxes and pixels of all types have one."""
+    return name.split("_of_")[0]
 
 
 def instance(name: str) -> Instance:
@@ -44,14 +44,14 @@ def instance(name: str) -> Instance:
 
 
 class Boxed(NamedTuple):
-    """What the copy engine knows of the arrays of a case, and where boxes of them begin."""
+    """What the copy engine knows of the arrays of a case, and where boxes or pixels begin."""
 
-    a: Boxes
+    a: Boxes | Pixels
     b: Boxes | None
     places: np.ndarray
 
     def arguments(
-        self, addresses: Sequence[int], encode: Callable[[int, Boxes], Sequence[int]]
+        self, addresses: Sequence[int], encode: Callable[[int, Any], Sequence[int]]
     ) -> np.ndarray:
         """The words of BoxArguments, for the addresses of a, b, the places and the output.
 
@@ -298,6 +298,92 @@ def boxes(dtype: type) -> Callable[[np.random.Generator], Case]:
     return make
 
 
+class Window(NamedTuple):
+    """Where pixels of an array are taken from, along x, y and z."""
+
+    sizes: tuple[int, ...]
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    steps: tuple[int, ...]
+    offsets: tuple[tuple[int, ...], ...]  # of taps, up to the largest that there are
+
+    def pixels(self, samples: int) -> np.ndarray:
+        """All of them, the samples of the array and of as many after it: by sample, and x, y, z.
+
+        Their last one lies at the window's end along each axis.
+        """
+        axes = [
+            np.arange(low, size + high, step)
+            for low, size, high, step in zip(
+                self.lower, self.sizes, self.upper, self.steps, strict=True
+            )
+        ]
+        ends = [size - 1 + high for size, high in zip(self.sizes, self.upper, strict=True)]
+        assert [axis[-1] for axis in axes] == ends
+        grid = np.meshgrid(np.arange(2 * samples), *axes[::-1], indexing="ij")
+        sample, *places = (part.reshape(-1) for part in grid)
+        return np.stack([sample, *places[::-1]], axis=1)
+
+
+# Corners on either side of an axis's ends, steps, and windows of one pixel.
+WINDOWS: dict[int, Window] = {
+    1: Window((50,), (-3,), (2,), (3,), ((0,), (1,), (60,), (2**16 - 1,))),
+    2: Window((11, 7), (-2, 1), (2, -2), (2, 1), ((0, 0), (3, 1), (1, 5), (12, 2), (255, 255))),
+    3: Window(
+        (5, 4, 3), (-1, 0, 2), (2, -1, 0), (1, 2, 8),
+        ((0, 0, 0), (1, 2, 0), (3, 0, 1), (0, 5, 0), (31, 31, 31)),
+    ),
+}  # fmt: skip
+
+
+def pixels_from(
+    a: np.ndarray, window: Window, own: Pixels, place: np.ndarray, offsets: Sequence[int]
+) -> np.ndarray:
+    """The rows of pixels of an array by sample, z, y, x and channel, from a place on."""
+    channel, *start = place
+    samples, width = own.sizes[-1], own.sizes[0]
+    every = window.pixels(samples)
+    (first,) = np.flatnonzero((every == start).all(axis=1))
+    rows = np.zeros((own.pixels, own.channels), a.dtype)
+    for row, (sample, *at) in zip(rows, every[first:], strict=False):
+        at = [x + offset for x, offset in zip(at, offsets, strict=True)]
+        if sample < samples and all(0 <= x < n for x, n in zip(at, window.sizes, strict=True)):
+            line = a[(sample, *at[::-1])][channel:width][: own.channels]
+            row[: len(line)] = line
+    return rows
+
+
+def pixels(axes: int, dtype: type) -> Callable[[np.random.Generator], Case]:
+    """The array has other elements beyond its ends along each axis, which no copy may bring.
+
+    Copies go over the ends of lines and samples, and of the last sample; they begin anywhere, and
+    at channels of which some or all lie beyond the last one.
+    """
+    window, samples = WINDOWS[axes], 5
+
+    def make(rng: np.random.Generator) -> Case:
+        shape = (samples + 1, *(n + 2 for n in window.sizes[::-1]), 96)
+        a = rng.integers(1, np.iinfo(dtype).max, shape, dtype)
+        own = Pixels(
+            a.itemsize, (90, *window.sizes, samples), a.strides[-2::-1], window.lower,
+            window.upper, window.steps, 128 // a.itemsize, 40,
+        )  # fmt: skip
+        every, places, expected = window.pixels(samples), [], []
+        for copy, channel in enumerate((0, 16, 1, 64, 0, 89, 32, 96)):
+            # The first pixel of all, others of any sample, and the last one of the last sample.
+            last = len(every) // 2 - 1
+            start = every[rng.integers(last) if 0 < copy < 7 else copy * last // 7]
+            offsets = window.offsets[copy % len(window.offsets)]
+            none = (0,) * (3 - axes)
+            places.append((channel, *start[1:], *none, start[0], *offsets, *none))
+            rows = pixels_from(a, window, own, np.array([channel, *start]), offsets)
+            expected.append(swizzled(rows).view(np.uint32))
+        boxed = Boxed(own, None, np.array(places, np.int32))
+        return Case(128, a, a, np.empty((8, 40, 32), np.uint32), np.stack(expected), 0, boxed)
+
+    return make
+
+
 def warpgroup_boxes(kind: str, columns: int) -> Callable[[np.random.Generator], Case]:
     """Boxes that begin at odd places, one of them before its array, and end beyond."""
 
@@ -486,6 +572,11 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_registers": warpgroup_registers,
     "boxes_of_words": boxes(np.uint32),
     "boxes_of_halves": boxes(np.uint16),
+    **{
+        f"pixels_{axes}_of_{name}": pixels(axes, dtype)
+        for axes in WINDOWS
+        for name, dtype in (("words", np.uint32), ("halves", np.uint16))
+    },
     "warpgroup_boxes_tf32": warpgroup_boxes("tf32", 64),
     "warpgroup_boxes_float16": warpgroup_boxes("float16", 128),
     "warpgroup_boxes_bfloat16": warpgroup_boxes("bfloat16", 256),
@@ -825,6 +916,60 @@ MISTAKES = {
         "        if (thread == 0) {\n            mbarrier_arrive_expect(&full[stage], ROWS",
         "without a fence of the proxy|race",
     ),
+    "no wait for pixels": (
+        "pixels_2_of_words",
+        "        mbarrier_wait(&full[stage], parity);\n        for (int i = thread; i < STAGE",
+        "        for (int i = thread; i < STAGE",
+        "reads shared memory that nothing wrote|race",
+    ),
+    "pixels of a map of other axes": (
+        "pixels_2_of_words",
+        "copy_pixels<2>(p)",
+        "copy_pixels<3>(p)",
+        "no tensor map of 3 axes",
+    ),
+    "pixels of something that is no tensor map": (
+        "pixels_1_of_halves",
+        "im2col_copy<AXES>(start, &p.a,",
+        "im2col_copy<AXES>(start, &p.b,",
+        "no tensor map",
+    ),
+    "a place before the window": (
+        "pixels_1_of_words",
+        "at[3] = {place[1],",
+        "at[3] = {place[1] - 3,",
+        "outside of their window",
+    ),
+    "a place after the window": (
+        "pixels_3_of_words",
+        "place[3]}, offsets",
+        "place[3] + 1}, offsets",
+        "outside of their window",
+    ),
+    "an offset before the first tap": (
+        "pixels_3_of_halves",
+        "{place[5], place[6], place[7]}",
+        "{place[5], place[6], place[7] - 1}",
+        "an offset of -1, of at most 31",
+    ),
+    "an offset beyond the last one": (
+        "pixels_2_of_halves",
+        "{place[5], place[6], place[7]}",
+        "{place[5], place[6] + 1, place[7]}",
+        "an offset of 256, of at most 255",
+    ),
+    "pixels at no multiple of 1024 bytes": (
+        "pixels_1_of_words",
+        "im2col_copy<AXES>(start,",
+        "im2col_copy<AXES>(start + 128,",
+        "misaligned",
+    ),
+    "fewer bytes expected than pixels have": (
+        "pixels_3_of_words",
+        "mbarrier_arrive_expect(&full[stage], STAGE);",
+        "mbarrier_arrive_expect(&full[stage], STAGE - 128);",
+        "hangs",
+    ),
     "a product of a box that is under way": (
         "warpgroup_boxes_tf32",
         "    mbarrier_wait(full, 0);\n",
@@ -865,9 +1010,11 @@ def test_emulator_catches(mistake: str) -> None:
         check(name, case, case.out)
 
 
-# The copy engine brings boxes of the first one; a driver has no map for the others.
+# The copy engine brings boxes of the first one, and pixels of the second one; a driver has no map
+# for the others.
 ABLE = Boxes(4, (40, 12, 5), (160, 1920), (32, 8, 1))
-UNABLE = {
+ABLE_PIXELS = Pixels(4, (40, 12, 5, 3), (160, 1920, 9600), (-128, 0), (127, -5), (2, 8), 32, 1024)
+UNABLE: dict[str, tuple[int, Boxes | Pixels]] = {
     "an address between chunks": (8, ABLE),
     "rows between chunks": (0, ABLE._replace(strides=(168, 2016))),
     "planes between chunks": (0, ABLE._replace(strides=(160, 1928))),
@@ -877,6 +1024,14 @@ UNABLE = {
     "a box of no rows": (0, ABLE._replace(box=(32, 0, 1))),
     "a box of too many rows": (0, ABLE._replace(box=(32, 257, 1))),
     "a box of rows of more than 128 bytes": (0, ABLE._replace(box=(64, 8, 1))),
+    "pixels between chunks": (0, ABLE_PIXELS._replace(strides=(168, 1920, 9600))),
+    "no pixels": (0, ABLE_PIXELS._replace(sizes=(40, 0, 5, 3))),
+    "a window that begins too far before": (0, ABLE_PIXELS._replace(lower=(-129, 0))),
+    "a window that ends too far after": (0, ABLE_PIXELS._replace(upper=(128, -5))),
+    "a window that ends too far before": (0, ABLE_PIXELS._replace(upper=(127, -129))),
+    "steps too long": (0, ABLE_PIXELS._replace(steps=(9, 1))),
+    "too many pixels": (0, ABLE_PIXELS._replace(pixels=1025)),
+    "channels of more than 128 bytes": (0, ABLE_PIXELS._replace(channels=64)),
 }
 every_unable = pytest.mark.parametrize("kind", UNABLE)
 
@@ -884,11 +1039,12 @@ every_unable = pytest.mark.parametrize("kind", UNABLE)
 @pytest.mark.emulator
 @every_unable
 def test_emulator_has_no_tensor_map(kind: str) -> None:
-    shift, boxes = UNABLE[kind]
+    shift, described = UNABLE[kind]
     device = EmulatedDevice()
     assert len(device.tensor_map(2**20, ABLE)) == WORDS
+    assert len(device.tensor_map(2**20, ABLE_PIXELS)) == WORDS
     with pytest.raises(KernelError, match="no tensor map"):
-        device.tensor_map(2**20 + shift, boxes)
+        device.tensor_map(2**20 + shift, described)
 
 
 @pytest.mark.gpu
@@ -897,11 +1053,12 @@ def test_emulator_has_no_tensor_map(kind: str) -> None:
 def test_driver_has_no_tensor_map(kind: str) -> None:
     import cupy
 
-    shift, boxes = UNABLE[kind]
-    address = cupy.empty(4096, np.uint32).data.ptr
+    shift, described = UNABLE[kind]
+    address = cupy.empty(8192, np.uint32).data.ptr
     assert len(_tensor_maps.encode(address, ABLE)) == WORDS
+    assert len(_tensor_maps.encode(address, ABLE_PIXELS)) == WORDS
     with pytest.raises(cupy.cuda.driver.CUDADriverError):
-        _tensor_maps.encode(address + shift, boxes)
+        _tensor_maps.encode(address + shift, described)
 
 
 @pytest.mark.emulator

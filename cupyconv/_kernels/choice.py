@@ -261,6 +261,10 @@ def _typical(question: Question) -> Question:
     return replace(question, geometry=geometry)
 
 
+# Kernels that no GPU has timed: they run where they are forced.
+UNTIMED = ("im2col",)
+
+
 @lru_cache(maxsize=4096)
 def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]:
     """Return the microseconds of the kernels that take a call, and why others do not."""
@@ -269,7 +273,7 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
     engine = modes.engine_of(question.processor)
     copy = _time_of_copy(question)
     for name in _PLANS:
-        if name == "im2col":  # no GPU has timed it: it runs where it is forced
+        if name in UNTIMED:
             continue
         copied = 0.0 if name == "depthwise" else copy
         if name.removeprefix(unfolded.PREFIX) in {"portable", "hopper"} - {engine}:

@@ -346,6 +346,37 @@ KERNEL_OF_BOXES(boxes) {
     }
 }
 
+// 128 threads: 8 copies of 40 pixels of a, through two stages; what lies in shared memory, word by word. A copy has the
+// first channel, the place of its first pixel, the sample and the offsets.
+template <int AXES>
+__device__ inline void copy_pixels(const BoxArguments& p) {
+    constexpr int PIXELS = 40, STAGE = PIXELS * 128, COPIES = 8;
+    DYNAMIC_SHARED(memory);
+    mbarrier* const full = (mbarrier*)(memory + 2 * STAGE);
+    const int thread = threadIdx.x;
+    if (thread == 0) {
+        for (int i = 0; i < 2; ++i) mbarrier_init(&full[i], 1);
+        mbarrier_init_fence();
+    }
+    __syncthreads();
+    for (int copy = 0; copy < COPIES; ++copy) {
+        const int stage = copy % 2, parity = copy / 2 % 2;
+        unsigned char* const start = memory + stage * STAGE;
+        const int* const place = p.places + 8 * copy;
+        if (thread == 0) {
+            const int at[3] = {place[1], place[2], place[3]}, offsets[3] = {place[5], place[6], place[7]};
+            mbarrier_arrive_expect(&full[stage], STAGE);
+            im2col_copy<AXES>(start, &p.a, place[0], at, place[4], offsets, &full[stage]);
+        }
+        mbarrier_wait(&full[stage], parity);
+        for (int i = thread; i < STAGE / 4; i += 128) p.out[copy * (STAGE / 4) + i] = ((const unsigned*)start)[i];
+        __syncthreads();
+    }
+}
+KERNEL_OF_BOXES(pixels_1) { copy_pixels<1>(p); }
+KERNEL_OF_BOXES(pixels_2) { copy_pixels<2>(p); }
+KERNEL_OF_BOXES(pixels_3) { copy_pixels<3>(p); }
+
 // 128 threads: a box of a (64 rows) times the transpose of one of b (N rows), in four steps of 32 bytes along K.
 template <MatrixType TYPE, int N>
 __device__ inline void matrix_of_boxes(const BoxArguments& p) {

@@ -163,7 +163,7 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
     plans: dict[str, Plan] = {}
     refused: dict[str, Refusal] = {}
     for name, module in GRADIENTS.items():
-        if kernel is None and not _is_measured(name, question.dtype):
+        if kernel is None and not is_timed(name, question.dtype):
             continue
         plan = module.plan(question)
         if isinstance(plan, str):
@@ -180,7 +180,7 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
     return Choice(taken, plans[taken], refused)
 
 
-def _is_measured(kernel: str, dtype: np.dtype) -> bool:
+def is_timed(kernel: str, dtype: np.dtype) -> bool:
     """Return whether a GPU has timed a kernel of `GRADIENTS`; it runs else where it is forced."""
     return kernel != "hopper" and (kernel != "matrix" or dtype != np.float64)
 

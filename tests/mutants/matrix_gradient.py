@@ -170,6 +170,6 @@ SUITE = Suite(
     MUTANTS,
     CASES,
     kernels=("portable",),
-    files=(PRODUCTS, SUMS, "tf32.cuh"),
+    files=(PRODUCTS, SUMS, "tf32.cuh", "gradient_axis.cuh"),
     check=check,
 )

@@ -1,0 +1,485 @@
+"""Mutants of the im2col kernel, and of the copies that it multiplies."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from backends import EmulatorBackend
+from bounds import assert_convolution, assert_same_bits
+from cupyconv import _compile
+from mutants import Mutant, Suite
+from reference import Array
+from strategies import Convolution, convolution, poison
+
+IM2COL_CONV, COPIES, RING = "im2col_conv.cu", "channels_last.cu", "stage_ring.cuh"
+
+
+def infinite(case: Convolution) -> Convolution:
+    """The case with infinite weights at a tap of each row: the first, the last or the second one.
+
+    Their sums are finite where that tap meets no input.
+    """
+    weight = case["weight"].copy()
+    rows = weight.swapaxes(0, 1) if case.transposed else weight
+    for first, tap in enumerate((0, -1, 1)):
+        at = (tap if n > 1 else 0 for n in weight.shape[2:])
+        rows[(slice(first, None, 3), slice(None), *at)] = np.inf
+    return case.with_arrays(weight=weight)
+
+
+# Several tiles for a block, the last one ragged, and a last K step that is not whole.
+CASES = {
+    "groups": convolution(
+        "conv2d", (5, 80, 9, 11), (48, 40, 3, 4), "float16", bias=True, groups=2,
+        padding=((2, 0), (0, 1)), stride=(2, 1),
+    ),
+    "tiles": convolution("conv2d", (2, 24, 9, 11), (280, 24, 2, 3), "bfloat16", bias=True),
+    "three axes": convolution(
+        "conv3d", (2, 24, 4, 5, 6), (9, 24, 2, 3, 4), "float16", stride=(1, 2, 1), padding=1,
+        dilation=(2, 1, 1),
+    ),
+    "phases": convolution(
+        "conv_transpose2d", (3, 24, 5, 7), (24, 16, 3, 4), "float16", bias=True, stride=(2, 3),
+        dilation=(1, 2),
+    ),
+    "phases of two taps": convolution(
+        "conv_transpose2d", (3, 24, 5, 7), (24, 16, 4, 5), "float16", stride=(2, 3),
+        dilation=(1, 2),
+    ),
+    "phases without taps": convolution(
+        "conv_transpose2d", (3, 8, 5, 6), (8, 16, 1, 2), "float16", bias=True, stride=(2, 3)
+    ),
+    "ranges": convolution(
+        "conv2d", (3, 550, 3, 4), (9, 550, 3, 3), "float16", bias=True, padding=1
+    ),
+    "few channels": convolution("conv2d", (2, 13, 5, 6), (8, 13, 2, 3), "float16"),
+    "ranges in a block": convolution(
+        "conv2d", (20, 150, 3, 4), (24, 150, 3, 3), "float16", bias=True, padding=1
+    ),
+    "tf32": convolution(
+        "conv2d", (2, 37, 7, 19), (20, 37, 3, 3), bias=True, padding=1, precision="tf32",
+        style="uneven",
+    ),
+    "tf32 together": convolution(
+        "conv1d", (2, 40, 90), (48, 20, 3), bias=True, padding=1, precision="tf32", groups=2
+    ),
+}  # fmt: skip
+for name in ("groups", "three axes", "phases of two taps", "ranges", "ranges in a block", "tf32"):
+    CASES[f"infinite, {name}"] = infinite(CASES[name])
+
+x = CASES["tf32"]["input"].copy()
+x[1, 3, 2, 2] = np.inf
+CASES["infinite, tf32"] = CASES["infinite, tf32"].with_arrays(input=x)
+
+MUTANTS = {
+    # Tiles.
+    "the first tile of columns for all": Mutant(
+        "column = int(rest % p.column_tiles) * COLUMNS,", "column = 0,", case="tiles",
+    ),
+    "the first group for all": Mutant("group = int(rest % p.groups),", "group = 0,", case="groups"),
+    "the first phase for all": Mutant("tile >= p.phase[phase + 1].tile", "false", case="phases"),
+    "pixels counted from the first phase on": Mutant(
+        "pixel = int(tile - p.phase[phase].tile)", "pixel = int(tile)", case="phases",
+    ),
+    "taps of x and y alone": Mutant(
+        "window[1].taps * window[2].taps", "window[1].taps", case="three axes",
+    ),
+    "ranges that leave the last step out": Mutant(
+        "int(range * steps / p.splits)", "int(range * (steps / p.splits))", case="ranges",
+    ),
+    "the first sample for all": Mutant(
+        "        sample = pixel;", "        sample = 0;", case="groups",
+    ),
+    # What is brought.
+    "places without a step": Mutant(
+        "from[i] = int(phase.window[i].lower + place.at[i] * p.step[i]);",
+        "from[i] = int(phase.window[i].lower + place.at[i]);", case="groups",
+    ),
+    "windows that begin at the first input": Mutant(
+        "from[i] = int(phase.window[i].lower + ", "from[i] = int(", case="groups",
+    ),
+    "a range that begins with the first tap": Mutant(
+        "tap[i] = rest - next * int(phase.window[i].taps);", "tap[i] = 0;", case="ranges",
+    ),
+    "a range that begins with the first channels": Mutant(
+        "block = begin - rest * int(p.blocks), tap[3];", "block = 0, tap[3];", case="ranges",
+    ),
+    "taps without offsets": Mutant(
+        "int(phase.window[i].offset + tap[i] * phase.window[i].offset_step)",
+        "int(phase.window[i].offset)", case="groups",
+    ),
+    "offsets from the first tap on": Mutant(
+        "int(phase.window[i].offset + tap[i]", "int(tap[i]", case="phases",
+    ),
+    "taps of the first phase": Mutant(
+        "int(phase.window[i].tap + tap[i]", "int(tap[i]", case="phases",
+    ),
+    "neighbouring taps of a phase": Mutant(
+        "tap[i] * phase.window[i].tap_step)", "tap[i])", case="phases",
+    ),
+    "the inputs of the first group": Mutant(
+        "tile.group * int(p.input_group) + block * STEP", "block * STEP", case="groups",
+    ),
+    "the inputs of the first block": Mutant(
+        "tile.group * int(p.input_group) + block * STEP", "tile.group * int(p.input_group)",
+        case="ranges in a block",
+    ),
+    "the map of the first phase": Mutant("&p.input[tile.phase]", "&p.input[0]", case="phases"),
+    "the weights of the first block": Mutant(
+        "&p.weight, block * STEP,", "&p.weight, 0,", case="ranges in a block",
+    ),
+    "the weights of the first group": Mutant(
+        "tile.group * int(p.rows) + tile.column, full", "tile.column, full", case="groups",
+    ),
+    "the weights of the first tile": Mutant(
+        "tile.group * int(p.rows) + tile.column, full", "tile.group * int(p.rows), full",
+        case="tiles",
+    ),
+    "taps of x before those of z": Mutant(
+        "(of_weight[2] * int(p.kernel[1]) + of_weight[1]) * int(p.kernel[0]) + of_weight[0]",
+        "(of_weight[0] * int(p.kernel[1]) + of_weight[1]) * int(p.kernel[0]) + of_weight[2]",
+        case="three axes",
+    ),
+    "a tap too many": Mutant(
+        "if (++tap[i] < int(phase.window[i].taps)) break;",
+        "if (++tap[i] <= int(phase.window[i].taps)) break;", case="three axes",
+    ),
+    "taps of y before those of x": Mutant(
+        "for (int i = 0; i < 3; ++i) {\n                    if (++tap[i]",
+        "for (int i = 1; i < 3; ++i) {\n                    if (++tap[i]", case="groups",
+    ),
+    # The pipeline.
+    "arrays that are read before the copies have ended": Mutant(
+        "    wait_for_grids();  // before any", "    // before any", case="groups",
+    ),
+    "a stage that is read yet": Mutant(
+        "mbarrier_wait(&ring().empty[turn.stage], 1 - turn.parity);", "", case="ranges in a block",
+    ),
+    "a wait for the phase before": Mutant(
+        "empty[turn.stage], 1 - turn.parity", "empty[turn.stage], turn.parity",
+        case="ranges in a block",
+    ),
+    "a stage of which the weights are not expected": Mutant(
+        "mbarrier_arrive_expect(full, STAGE_BYTES);", "mbarrier_arrive_expect(full, PIXEL_BYTES);",
+        case="groups",
+    ),
+    "products of a stage that is not full": Mutant(
+        "mbarrier_wait(&ring().full[stage], turn.parity);", "", case="groups",
+    ),
+    "a stage that is given back before it is read": Mutant(
+        "            wgmma_wait<1>();\n            if (before >= 0) release(before);\n",
+        "            release(stage);\n            wgmma_wait<1>();\n", case="ranges in a block",
+    ),
+    "products that are under way as a stage is given back": Mutant(
+        "            wgmma_wait<1>();\n            if (before", "            if (before",
+        case="ranges in a block",
+    ),
+    "the last stage of a sum is kept": Mutant(
+        "        wgmma_wait<0>();\n        if (before >= 0) release(before);\n",
+        "        wgmma_wait<0>();\n", case="tiles",
+    ),
+    "sums that are stored before the last products": Mutant(
+        "        wgmma_wait<0>();\n", "", case="groups",
+    ),
+    "products without a fence": Mutant(
+        "            wgmma_fence();\n            // That", "            // That", case="groups",
+    ),
+    "one warp alone gives stages back": Mutant(
+        "if (threadIdx.x % 32 == 0) mbarrier_arrive", "if (threadIdx.x % 128 == 0) mbarrier_arrive",
+        case="ranges in a block",
+    ),
+    "a warp that is not waited for": Mutant(
+        "mbarrier_init(&empty[i], readers)", "mbarrier_init(&empty[i], readers - 1)",
+        case="ranges in a block",
+    ),
+    "phases of stages that do not change": Mutant(
+        "stage = 0, parity ^= 1;", "stage = 0;", case="ranges in a block",
+    ),
+    # Products.
+    "units of the next group in the last step": Mutant(
+        "last ? int(p.last_slices) : SLICES", "SLICES", case="groups",
+    ),
+    "as many units in all steps as in the last one": Mutant(
+        "last ? int(p.last_slices) : SLICES", "int(p.last_slices)", case="ranges in a block",
+    ),
+    "a range that begins with the first channels as it counts units": Mutant(
+        "block = begin % int(p.blocks);", "block = 0;", case="ranges",
+    ),
+    "the first unit of pixels for all": Mutant(
+        "swizzled_descriptor(a + slice * SLICE_BYTES)", "swizzled_descriptor(a)", case="groups",
+    ),
+    "the first unit of weights for all": Mutant(
+        "swizzled_descriptor(b + slice * SLICE_BYTES)", "swizzled_descriptor(b)", case="groups",
+    ),
+    "the pixels of the first warpgroup": Mutant(
+        "pixels(stage) + warpgroup * 64 * STEP_BYTES", "pixels(stage)", case="groups",
+    ),
+    # Ranges.
+    "the last range alone": Mutant(
+        "totals[i] += sums[i];", "totals[i] = sums[i];", case="ranges in a block",
+    ),
+    "ranges that are stored over each other": Mutant(
+        "p.partial[tile.range * p.range + at]", "p.partial[at]", case="ranges",
+    ),
+    "ranges in a block that stay NaN": Mutant(
+        "                    repair(tile, range, sums, warpgroup);\n", "",
+        case="infinite, ranges in a block",
+    ),
+    "sums that stay NaN": Mutant(
+        "repair(tile, tile.range, sums, warpgroup);", "", case="infinite, groups",
+    ),
+    # Sums as they are defined.
+    "sums of the first range": Mutant(
+        "step < tile.begin(p, range + 1); ++step)", "step < tile.begin(p, 1); ++step)",
+        case="infinite, ranges in a block",
+    ),
+    "sums from the first range on": Mutant(
+        "int step = tile.begin(p, range); step <", "int step = 0; step <",
+        case="infinite, ranges in a block",
+    ),
+    "sums of the first sample": Mutant(
+        "p.array + place.sample * p.sample + tile.group", "p.array + tile.group",
+        case="infinite, groups",
+    ),
+    "sums of the first group": Mutant(
+        "place.sample * p.sample + tile.group * p.group;", "place.sample * p.sample;",
+        case="infinite, groups",
+    ),
+    "weights of the first group": Mutant(
+        "p.kernels + tile.group * p.of_group + row", "p.kernels + row", case="infinite, groups",
+    ),
+    "weights of the first row": Mutant(
+        "tile.group * p.of_group + row * p.of_row;", "tile.group * p.of_group;",
+        case="infinite, groups",
+    ),
+    "inputs before the first one": Mutant(
+        "present &= at >= 0 && at < p.size[i];", "present &= at < p.size[i];",
+        case="infinite, groups",
+    ),
+    "inputs after the last one": Mutant(
+        "present &= at >= 0 && at < p.size[i];", "present &= at >= 0;", case="infinite, groups",
+    ),
+    "sums without a step": Mutant(
+        "lower + place.at[i] * p.step[i] + axis[i].offset", "lower + place.at[i] + axis[i].offset",
+        case="infinite, groups",
+    ),
+    "sums from the window's begin on": Mutant(
+        " + axis[i].offset + tap *", " + tap *", case="infinite, phases of two taps",
+    ),
+    "sums of neighbouring inputs": Mutant(
+        "tap * axis[i].offset_step;", "tap;", case="infinite, three axes",
+    ),
+    "sums of taps of the first phase": Mutant(
+        "(axis[i].tap + tap * axis[i].tap_step)", "(tap * axis[i].tap_step)",
+        case="infinite, phases of two taps",
+    ),
+    "sums of neighbouring taps": Mutant(
+        "(axis[i].tap + tap * axis[i].tap_step)", "(axis[i].tap + tap)",
+        case="infinite, phases of two taps",
+    ),
+    "sums of all channels for each block": Mutant(
+        "for (int c = first;", "for (int c = 0;", case="infinite, tf32",
+    ),
+    "sums over the end of a step": Mutant(" && c < first + STEP", "", case="infinite, tf32"),
+    "sums over the last channel": Mutant(
+        "c < int(p.channels) && c < first", "c < first", case="infinite, groups",
+    ),
+    "the row beside a sum": Mutant(
+        "threadIdx.x % 4 * 2 + i % 2;", "threadIdx.x % 4 * 2;", case="infinite, groups",
+    ),
+    "the pixel beside a sum": Mutant(
+        "own = pixel + i / 2 % 2 * 8,", "own = pixel,", case="infinite, groups",
+    ),
+    "sums after the last row": Mutant(
+        "if (own < pixels && row < int(p.rows))", "if (own < pixels)", case="infinite, tf32",
+    ),
+    "sums after the last pixel": Mutant(
+        "if (own < pixels && row < int(p.rows))", "if (row < int(p.rows))",
+        case="infinite, tf32",
+    ),
+    # What is stored.
+    "outputs of the first warpgroup": Mutant(
+        "tile.pixel + warpgroup * 64 + ", "tile.pixel + ", case="groups",
+    ),
+    "outputs of the first sample": Mutant(
+        "offset = place.sample * p.out_sample + ", "offset = ", case="groups",
+    ),
+    "outputs of the first group": Mutant(
+        "place.sample * p.out_sample + tile.group * p.out_group;", "place.sample * p.out_sample;",
+        case="groups",
+    ),
+    "outputs of the first phase": Mutant(
+        "(phase.window[i].first + place.at[i]", "(place.at[i]", case="phases",
+    ),
+    "outputs of phases beside each other": Mutant(
+        "place.at[i] * p.apart[i])", "place.at[i])", case="phases",
+    ),
+    "the bias of the row before": Mutant(
+        "tile.group * p.rows + row + j)", "tile.group * p.rows + row)", case="groups",
+    ),
+    "the bias of the first group": Mutant(
+        "tile.group * p.rows + row + j)", "row + j)", case="groups",
+    ),
+    "the bias of rows that there are not": Mutant(
+        "p.bias.data && row + j < int(p.rows)", "p.bias.data", case="tf32",
+    ),
+    "pixels that there are not": Mutant(
+        "p.together || !target[half].exists || row", "p.together || row", case="groups",
+    ),
+    "rows that there are not": Mutant(
+        " || row + j >= int(p.rows)) continue;", ") continue;", case="groups",
+    ),
+    "units that there are not": Mutant(
+        "(Bits128*)(out + first), bits, exists && first < left)",
+        "(Bits128*)(out + first), bits, exists)", case="groups",
+    ),
+    "units of pixels that there are not": Mutant(
+        "(Bits128*)(out + first), bits, exists && first < left)",
+        "(Bits128*)(out + first), bits, first < left)", case="groups",
+    ),
+    "pairs that there are not": Mutant(
+        "0.0f), exists && first < left)", "0.0f), exists)", case="tf32 together",
+    ),
+    "pairs of pixels that there are not": Mutant(
+        "0.0f), exists && first < left)", "0.0f), first < left)", case="tf32 together",
+    ),
+    "pairs of the first unit": Mutant(
+        "const int first = unit * 8 + threadIdx.x % 4 * 2;",
+        "const int first = threadIdx.x % 4 * 2;", case="tf32 together",
+    ),
+    "half of a transposition": Mutant(
+        "exchange(0, 1, lane, 1), exchange(2, 3, lane, 1);", "exchange(0, 1, lane, 1);",
+        case="groups",
+    ),
+    "a transposition of neighbours alone": Mutant(
+        "        exchange(0, 2, lane, 2), exchange(1, 3, lane, 2);\n", "", case="groups",
+    ),
+    "an exchange of the wrong pair": Mutant(
+        "pairs[high] = upper ? pairs[high] : other;", "pairs[high] = upper ? other : pairs[high];",
+        case="groups",
+    ),
+    "units beside each other's places": Mutant(
+        "unit / 4 * 32 + threadIdx.x % 4 * 8;", "unit / 4 * 32 + threadIdx.x % 4 * 2;",
+        case="groups",
+    ),
+    "units of the first tile of columns": Mutant(
+        "p.out + target[half].offset + tile.column, unit", "p.out + target[half].offset, unit",
+        case="tiles",
+    ),
+    "as many rows left in each tile": Mutant(
+        "int(p.rows) - tile.column);", "int(p.rows));", case="tiles",
+    ),
+    # Copies.
+    "copies of the first sample": Mutant(
+        "p.array + sample * p.sample + block", "p.array + block", file=COPIES, case="groups",
+    ),
+    "copies of the first group": Mutant(
+        " + group * p.group;", ";", file=COPIES, case="groups",
+    ),
+    "copies of the first channels": Mutant(
+        "array[(channel + c) * p.channel", "array[c * p.channel", file=COPIES, case="ranges",
+    ),
+    "copies of the first places": Mutant(
+        "int64 of_axis = place + at;", "int64 of_axis = at;", file=COPIES, case="groups",
+    ),
+    "channels after the last one": Mutant(
+        "channel + c < p.channels && of_axis < places", "of_axis < places", file=COPIES,
+        case="tf32",
+    ),
+    "places after the last one": Mutant(
+        "channel + c < p.channels && of_axis < places", "channel + c < p.channels", file=COPIES,
+        case="three axes",
+    ),
+    "other channels than zero": Mutant(
+        "Bits bits = 0;", "Bits bits = -1;", file=COPIES, case="few channels",
+    ),
+    "x and y in another order": Mutant(
+        "y * p.axis[1] + x * p.axis[2]", "x * p.axis[1] + y * p.axis[2]", file=COPIES,
+        case="groups",
+    ),
+    "a tile that is read yet": Mutant(
+        "        __syncthreads();  // the tile before", "        // the tile before", file=COPIES,
+        case="groups",
+    ),
+    "a tile that is not written yet": Mutant(
+        "        __syncthreads();\n        Bits* const out", "        Bits* const out", file=COPIES,
+        case="groups",
+    ),
+    "places for channels": Mutant("tile[at][c] = ", "tile[c][at] = ", file=COPIES, case="groups"),
+    "floats that are not rounded": Mutant(
+        "ROUNDS ? Bits(tf32_part(bits, 0)) : bits", "bits", file=COPIES, case="tf32",
+    ),
+    "copies beside the row's end": Mutant(
+        " && channel + first < p.row)", ")", file=COPIES, case="groups",
+    ),
+    "copies after the last place": Mutant(
+        "if (place + j < places && channel", "if (channel", file=COPIES, case="groups",
+    ),
+    "copies over the first channels": Mutant(
+        "* p.row + channel;", "* p.row;", file=COPIES, case="ranges",
+    ),
+}  # fmt: skip
+
+
+def guarded(a: Array, gap: int = 0) -> Array:
+    """A copy of the array with its last axis innermost, in rows of whole chunks and a gap.
+
+    It lies at a multiple of 16 bytes, with NaN between rows, and far from all other arrays: no
+    sample, row or number beyond it lies in one of these.
+    """
+    row = -(-a.shape[-1] // 8) * 8 + gap
+    shape = (*a.shape[:-1], row)
+    nbytes = math.prod(shape) * a.itemsize
+    memory = np.empty(nbytes + 2**18, np.uint8)
+    first = -memory.ctypes.data % 16 + 2**17
+    rows = poison(memory[first : first + nbytes].view(a.dtype).reshape(shape))
+    rows[..., : a.shape[-1]] = a
+    return rows[..., : a.shape[-1]]
+
+
+def channels_last(a: Array, axis: int = 1, gap: int = 0) -> Array:
+    return np.moveaxis(guarded(np.moveaxis(a, axis, -1), gap), -1, axis)
+
+
+REPAIRED = "if (!is_special(sums[i])) continue;"
+
+
+def check(backend: EmulatorBackend, case: Convolution) -> None:
+    """Compare with the definition, and bits of arrays whose channels lie innermost with others.
+
+    A group has the same bits beside one that is NaN. Finite sums are compared as they are, as
+    others would be computed again.
+    """
+    expected = case.defined
+    if np.isfinite(expected.value).all():
+        patches = backend.path.device.patches
+        text = patches.get(IM2COL_CONV) or _compile.source(IM2COL_CONV)
+        patches[IM2COL_CONV] = text.replace(REPAIRED, "continue;")
+    result = backend.compute(case)
+    assert_convolution(result, expected, case.dtype, case.precision)
+    arranged = case.with_arrays(
+        input=channels_last(case["input"]),
+        weight=channels_last(case["weight"], 0 if case.transposed else 1),
+        bias=None if case.arrays["bias"] is None else guarded(case["bias"]),
+    )
+    out = channels_last(poison(np.empty_like(result)), gap=8)
+    backend.call(case.function, **arranged.arrays, **case.options, out=out)
+    assert_same_bits(out, result)
+    if case.groups == 2:
+        x, rows = case["input"].copy(), result.shape[1] // 2
+        x[:, x.shape[1] // 2 :] = np.nan
+        beside = arranged.with_arrays(input=channels_last(x))
+        assert_same_bits(backend.compute(beside)[:, :rows], result[:, :rows])
+
+
+SUITE = Suite(
+    "im2col_conv",
+    IM2COL_CONV,
+    MUTANTS,
+    CASES,
+    kernels=("im2col",),
+    files=(IM2COL_CONV, COPIES, RING),
+    check=check,
+)

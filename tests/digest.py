@@ -27,7 +27,7 @@ from cupyconv._kernels import choice
 from cupyconv._kernels.choice import KERNELS
 from cupyconv._kernels.launches import Launch, Processor
 from cupyconv._launch import KernelPath
-from cupyconv._tensor_maps import WORDS, Boxes
+from cupyconv._tensor_maps import WORDS, Boxes, Pixels
 from fuzz_sizes import ON_GPU
 from reference import Shape
 from strategies import Case
@@ -50,8 +50,8 @@ class Notes:
     def address(self, array: Any) -> int:
         return self.addresses.get(id(array), RESULT)
 
-    def tensor_map(self, address: int, boxes: Boxes) -> tuple[int, ...]:
-        self.digest.update(f"{address} {boxes}".encode())
+    def tensor_map(self, address: int, array: Boxes | Pixels) -> tuple[int, ...]:
+        self.digest.update(f"{address} {array}".encode())
         return (0,) * WORDS
 
     def workspace(self, shape: Shape, dtype: np.dtype[Any]) -> Any:

@@ -197,6 +197,6 @@ SUITE = Suite(
     MUTANTS,
     CASES,
     kernels=("hopper",),
-    files=(PRODUCTS, COPIES, "stage_ring.cuh"),
+    files=(PRODUCTS, COPIES),
     check=check,
 )

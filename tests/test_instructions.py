@@ -1117,3 +1117,21 @@ def test_emulator_needs_no_cuda_headers(monkeypatch: pytest.MonkeyPatch) -> None
         for path in headers:
             assert path.parent == FILE.parent or path.is_relative_to("/usr"), path
             assert "cuda" not in str(path), path
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("element", ["float", "float16", "bfloat16"])
+def test_emulator_sees_arguments(element: str) -> None:
+    """Numbers beside an array are seen as well where a call takes them as they are."""
+    source = (
+        _compile._inlined("scalar.cuh", set())
+        + f"""
+struct Arguments {{ const {element}* a; const {element}* b; float* out; }};
+extern "C" __global__ void body(const __grid_constant__ Arguments p) {{
+    p.out[threadIdx.x] = widen<float>(p.a[threadIdx.x + 1]);
+}}
+"""
+    )
+    memory = np.ones(64, np.float32 if element == "float" else np.uint16)
+    with pytest.raises(KernelError, match="out of bounds"):
+        emulated("body", 32, memory[:32], memory[:32], np.empty(32, np.float32), source)

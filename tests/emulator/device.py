@@ -101,9 +101,24 @@ def runtime() -> ctypes.CDLL:
     return library
 
 
+# The compiler instruments no load of a structure that is an argument of a call, but a load of its
+# constructor. So 16-bit floats have one: their reads are checked wherever they are.
+_PLAIN = "struct {name} {{\n    unsigned short bits;\n}};"
+_CHECKED = """struct {name} {{
+    unsigned short bits;
+    {name}() = default;
+    {name}(unsigned short bits) : bits(bits) {{}}
+    {name}(const {name}& other) : bits(other.bits) {{}}
+    {name}& operator=(const {name}& other) {{ return bits = other.bits, *this; }}
+}};"""
+
+
 def build(instance: Instance, source: str) -> Path:
     """Return the shared library of an instance, whose `source` may be a changed one."""
-    text = f'#include "vocabulary.hpp"\n{source}\nEMULATED_KERNEL({instance.function})\n'
+    checked = source
+    for name in ("float16", "bfloat16"):
+        checked = checked.replace(_PLAIN.format(name=name), _CHECKED.format(name=name))
+    text = f'#include "vocabulary.hpp"\n{checked}\nEMULATED_KERNEL({instance.function})\n'
     defines = [f"-D{name}={value}" for name, value in instance.defines]
     shipped = instance.source in OPTIMISED and source == _compile.source(instance.source)
     level = "-Og" if shipped else "-O0"  # what a mutant does wrong must not be optimised away

@@ -248,7 +248,7 @@ def test_products_instance(instance: Instance, kind: str, steer: Steering) -> No
     registers = 2 if mode == DOUBLE else int(dict(instance.defines)["PARTS"])
     steer.replace(matrix_gradient, _SHAPES={**matrix_gradient._SHAPES, registers: (shape,)})
     steer.replace(_chunks, _CHUNK_BYTES=1)
-    *shapes, options = DIVIDED[kind](shape.rows + 9, shape.columns // 6 + 3, 310)
+    *shapes, options = DIVIDED[kind](shape.rows + 9, shape.columns // 6 + 3, 300)
     geometry = conv(*shapes, groups=2, **options)
     case = case_of(mode, *shapes, groups=2, **options)
     plan, _ = run_once("portable", case, geometry, mode, 2 * shape.warps)

@@ -52,6 +52,7 @@ class Window:
 
 def window_of(axis: AxisTaps, phase: int) -> Window:
     tap, taps, offset = axis.progression(phase)
+    offset = offset if taps else 0  # else it may lie out of reach
     outputs = axis.positions(phase)
     lower = min(offset, offset + max(0, taps - 1) * axis.offset_step)
     upper = lower + (outputs - 1) * axis.step - (axis.size_in - 1)

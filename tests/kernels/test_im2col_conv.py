@@ -216,6 +216,7 @@ def is_large(geometry: ConvGeometry) -> bool:
 @example(conv_transpose((2, 16, 9, 9), (16, 16, 3, 3), stride=(2, 4)), HALF, 132)
 @example(conv_transpose((2, 16, 3, 3), (16, 16, 1, 1), stride=(2, 4)), HALF, 132)  # empty phases
 @example(conv_transpose((2, 16, 9), (16, 16, 3), stride=9), HALF, 132)
+@example(conv_transpose((1, 1, 2), (1, 1, 1), stride=2, dilation=65537), SINGLE, 1)
 @example(conv((2, 8, 99), (9, 8, 3), stride=8), HALF, 132)
 @example(conv((2, 8, 99), (9, 8, 3), stride=9), HALF, 132)
 @example(conv((1, 8, 1, 1, 5, 6, 7), (9, 8, 1, 1, 3, 3, 3)), HALF, 132)  # axes of one element

@@ -190,8 +190,8 @@ def plan(question: Question) -> Im2colPlan | Refusal:
         ),
         layout,
         _packed(geometry, mode),
-        _sample_bytes(geometry, mode) * max(layout.samples, default=0),
-        _partial(geometry, layout.splits) * max(layout.samples, default=0) * layout.apart,
+        _sample_bytes(geometry, mode) * max(layout.samples),
+        _partial(geometry, layout.splits) * max(layout.samples) * layout.apart,
     )
 
 
@@ -285,7 +285,7 @@ def bind(
     counts = {*layout.samples, max(1, geometry.batch)}
     prepared = {n: _Chunk(n, plan, question, strides, bias, device) for n in counts}
     whole, address = prepared[max(1, geometry.batch)], device.address
-    chunks = [*itertools.pairwise(itertools.accumulate(layout.samples, initial=0))]
+    parts = [*itertools.pairwise(itertools.accumulate(layout.samples, initial=0))]
     of_input, of_out = item * strides.input[0], item * strides.out[0]
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
@@ -293,7 +293,7 @@ def bind(
         term = 0 if bias is None else address(bias)
         packed, words, _ = weights.read(kernels)
         as_one = not layout.apart and whole.inputs.is_readable(source)
-        for first, end in [(0, geometry.batch)] if as_one else chunks:
+        for first, end in [(0, geometry.batch)] if as_one else parts:
             chunk = prepared[end - first]
             chunk.run(source + first * of_input, kernels, words, term, result + first * of_out)
         del packed  # the memory that these launches read

@@ -4,16 +4,14 @@
 //
 // It is a transposition: by default channels lie far from each other. Each block of threads brings a tile of TILE
 // channels by TILE places through shared memory, reads along what lies together, and writes along the channels. Channels
-// that fill the last chunk of a group are zero. Floats may be rounded to TF32 numbers.
+// that fill the last chunk of a group are zero.
 //
 // Macros (set by cupyconv/_kernels/channels_last.py):
-//     BITS     type of an element's bits
-//     ROUNDS   whether elements are floats that become the nearest TF32 numbers
+//     BITS   type of an element's bits
 //
 // Launch: THREADS threads, any number of blocks; blocks take tiles in turn.
 
-#include "division.cuh"
-#include "tf32.cuh"
+#include "scalar.cuh"
 
 typedef BITS Bits;
 
@@ -55,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) channels_last(const __grid
             Bits bits = 0;
             if (inside)
                 bits = array[(channel + c) * p.channel + of_axis * p.axis[0] + y * p.axis[1] + x * p.axis[2]];
-            tile[at][c] = ROUNDS ? Bits(tf32_part(bits, 0)) : bits;
+            tile[at][c] = bits;
         }
         __syncthreads();
         Bits* const out = p.out + (((sample * p.blocks + block) * places + place) * p.groups + group) * p.row + channel;

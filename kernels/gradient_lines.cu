@@ -3,7 +3,8 @@
 //     lines[part, plane, channel, ((n * Z + z) * Y + y) * X + x]
 //
 // The axes have places for outputs and, where taps leave the input, zeros between lines. Inputs that taps reach in steps
-// (a stride) have planes of their own, one for each residue. Floats are rounded to TF32 numbers, or divided into two.
+// (a stride) have planes of their own, one for each residue, and so have shifts that are no multiple of a chunk, where no
+// copy of the copy engine can begin. Floats may be divided into two TF32 numbers.
 //
 //     input, stride 2, one tap to the left         plane 0    . b d . b d      the first zero is padding,
 //         a b c                                    plane 1    a c . a c .      the last place a gap
@@ -13,7 +14,7 @@
 //
 // Macros (set by cupyconv/_kernels/gradient_lines.py):
 //     BITS     type of an element's bits
-//     PARTS    0: the bits as they are; 1: a float as the nearest TF32 number; 2: and its rest
+//     PARTS    1: the bits as they are; 2: a float as the nearest TF32 number, and its rest
 //
 // Launch: any number of blocks of any number of threads.
 
@@ -92,12 +93,12 @@ __device__ __forceinline__ void copy_chunk(const Arguments& p, int64 task) {
             sample += at[0].advance(p.axis[0], first[0]);
     }
 #pragma unroll
-    for (int part = 0; part < (PARTS == 2 ? 2 : 1); ++part) {
+    for (int part = 0; part < PARTS; ++part) {
         Bits128 chunk = {};
 #pragma unroll
         for (int e = 0; e < ELEMENTS; ++e)
             chunk.words[e * int(sizeof(Bits)) / 4] |=
-                unsigned(PARTS == 0 ? bits[e] : Bits(tf32_part(bits[e], part))) << e * int(sizeof(Bits)) % 4 * 8;
+                unsigned(PARTS == 1 ? bits[e] : Bits(tf32_part(bits[e], part))) << e * int(sizeof(Bits)) % 4 * 8;
         store_bits((Bits128*)(p.lines + part * p.part + task * ELEMENTS), chunk, true);
     }
 }

@@ -39,8 +39,9 @@ constexpr int PIXELS = 64 * CONSUMERS;
 constexpr int STEP_BYTES = 128, STEP = STEP_BYTES / sizeof(Element);  // channels of a K step
 constexpr int SLICE_BYTES = 32, SLICES = STEP_BYTES / SLICE_BYTES;    // of an instruction
 constexpr int PIXEL_BYTES = PIXELS * STEP_BYTES, STAGE_BYTES = PIXEL_BYTES + COLUMNS * STEP_BYTES;
-constexpr int ROOM = 224 * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
+constexpr int ROOM = 192 * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
 constexpr int MOST_PHASES = 8;
+constexpr int PATCH = 64;                // channels of a tile that are stored at a time
 constexpr bool RANGES = COLUMNS <= 128;  // whether there are registers for totals of ranges
 
 // An axis in a phase: its outputs, and its taps as the copy engine and the weights count them.
@@ -80,32 +81,38 @@ struct Arguments {
     int64 together;  // whether channels of an output lie together, in aligned units of eight
     int64 pixel_tiles, column_tiles, splits;
 
-    __device__ int64 tiles() const { return pixel_tiles * column_tiles * groups * (partial ? splits : 1); }
+    __device__ int tiles() const { return int(pixel_tiles * column_tiles * groups * (partial ? splits : 1)); }
 };
 
 typedef Wgmma<matrix_type<Element>::value, COLUMNS> Product;
 
+// Divides a number; returns the rest.
+__device__ __forceinline__ int take(int& number, int64 divisor) {
+    const int whole = number / int(divisor), rest = number - whole * int(divisor);
+    number = whole;
+    return rest;
+}
+
 // What a tile computes: some pixels of a phase and output channels of a group, in ranges of K steps.
 struct Tile {
     int phase, pixel, column, group;
-    int64 steps;
+    int steps;
     int range, ranges;  // the first one, and how many
 
-    __device__ Tile(const Arguments& p, int64 number) {
+    __device__ Tile(const Arguments& p, int number) {
         // Neighbouring blocks have the same pixels.
-        int64 rest = number;
-        column = int(rest % p.column_tiles) * COLUMNS, rest /= p.column_tiles;
-        int64 tile = rest % p.pixel_tiles;
-        rest /= p.pixel_tiles;
-        group = int(rest % p.groups), range = int(rest / p.groups);
+        int rest = number;
+        column = take(rest, p.column_tiles) * COLUMNS;
+        const int tile = take(rest, p.pixel_tiles);
+        group = take(rest, p.groups), range = rest;
         ranges = p.partial ? 1 : int(p.splits);
         phase = 0;
         while (phase + 1 < int(p.phases) && tile >= p.phase[phase + 1].tile) ++phase;
-        pixel = int(tile - p.phase[phase].tile) * PIXELS;
+        pixel = (tile - int(p.phase[phase].tile)) * PIXELS;
         const Window* const window = p.phase[phase].window;
-        steps = window[0].taps * window[1].taps * window[2].taps * p.blocks;
+        steps = int(window[0].taps * window[1].taps * window[2].taps * p.blocks);
     }
-    __device__ int begin(const Arguments& p, int range) const { return int(range * steps / p.splits); }
+    __device__ int begin(const Arguments& p, int range) const { return range * steps / int(p.splits); }
 };
 
 // Where a pixel of a phase lies along x, y and z, and its sample.
@@ -114,64 +121,48 @@ struct Place {
 
     __device__ Place(const Phase& phase, int pixel) {
 #pragma unroll
-        for (int i = 0; i < 3; ++i) {
-            const int size = int(phase.window[i].outputs), next = pixel / size;
-            at[i] = pixel - next * size;
-            pixel = next;
-        }
+        for (int i = 0; i < 3; ++i) at[i] = take(pixel, phase.window[i].outputs);
         sample = pixel;
     }
 };
 
-// Four units of eight 16-bit channels of a pixel, over the four lanes that have pairs of them.
-struct Quad {
-    unsigned pairs[4];  // of a lane: of all units, or of one where they are transposed
+// Sums of a warp on their way to memory: its 16 pixels by some channels, and the channels' bias. Where a unit of eight
+// channels lies depends on the pixel, so that the lanes' accesses meet in few banks.
+struct Patch {
+    float sums[16][PATCH], bias[PATCH];
 
-    __device__ __forceinline__ void transpose() {
-        const int lane = threadIdx.x % 4;
-        exchange(0, 1, lane, 1), exchange(2, 3, lane, 1);
-        exchange(0, 2, lane, 2), exchange(1, 3, lane, 2);
-    }
-    // Exchanges an off-diagonal pair with the lane that differs in a bit.
-    __device__ __forceinline__ void exchange(int low, int high, int lane, int bit) {
-        const bool upper = lane & bit;
-        const unsigned other = __shfl_xor_sync(~0u, upper ? pairs[low] : pairs[high], bit);
-        pairs[low] = upper ? other : pairs[low];
-        pairs[high] = upper ? pairs[high] : other;
-    }
+    __device__ float* at(int pixel, int channel) { return &sums[pixel][channel ^ pixel % 4 * 8]; }
 };
 
-// Stores two channels of a unit that lie together, of so many that are left; those of 16 bits when a thread has all
-// channels of one of four units.
-__device__ __forceinline__ void store_unit(float* out, int unit, const float (&value)[2], Quad&, bool exists, int left) {
-    const int first = unit * 8 + threadIdx.x % 4 * 2;
-    store_bits((Bits64*)(out + first), pair_of(value[0], value[1], 0.0f), exists && first < left);
+// Stores eight channels that lie together.
+__device__ __forceinline__ void store_unit(float* out, const float (&value)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i += 4) {
+        const Bits64 low = pair_of(value[i], value[i + 1], 0.0f), high = pair_of(value[i + 2], value[i + 3], 0.0f);
+        store_bits((Bits128*)(out + i), Bits128{{low.first, low.second, high.first, high.second}}, true);
+    }
 }
 template <typename Number>
-__device__ __forceinline__ void store_unit(Number* out, int unit, const float (&value)[2], Quad& quad, bool exists,
-                                           int left) {
-    quad.pairs[unit % 4] = pair_of(value[0], value[1], Number());
-    if (unit % 4 < 3) return;
-    quad.transpose();
-    const int first = unit / 4 * 32 + threadIdx.x % 4 * 8;
+__device__ __forceinline__ void store_unit(Number* out, const float (&value)[8]) {
     Bits128 bits;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) bits.words[i] = quad.pairs[i];
-    store_bits((Bits128*)(out + first), bits, exists && first < left);
+    for (int i = 0; i < 4; ++i) bits.words[i] = pair_of(value[2 * i], value[2 * i + 1], Number());
+    store_bits((Bits128*)out, bits, true);
 }
 
 struct Block {
     const Arguments& p;
-    unsigned char* const memory;  // stages, then the ring's barriers
+    unsigned char* const memory;  // stages, the warps' patches, then the ring's barriers
 
     __device__ unsigned char* pixels(int stage) const { return memory + stage * STAGE_BYTES; }
     __device__ unsigned char* weights(int stage) const { return pixels(stage) + PIXEL_BYTES; }
-    __device__ Ring<STAGES>& ring() const { return *(Ring<STAGES>*)pixels(STAGES); }
+    __device__ Patch* patches() const { return (Patch*)pixels(STAGES); }
+    __device__ Ring<STAGES>& ring() const { return *(Ring<STAGES>*)(patches() + CONSUMERS * WARPGROUP / 32); }
 
     // The thread that has the operands brought.
     __device__ void produce() const {
         Turn<STAGES> turn;
-        for (int64 number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
+        for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
             const Tile tile(p, number);
             const Phase& phase = p.phase[tile.phase];
             const int begin = tile.begin(p, tile.range), end = tile.begin(p, tile.range + tile.ranges);
@@ -180,31 +171,22 @@ struct Block {
             int from[3];
 #pragma unroll
             for (int i = 0; i < 3; ++i) from[i] = int(phase.window[i].lower + place.at[i] * p.step[i]);
-            int rest = begin / int(p.blocks), block = begin - rest * int(p.blocks), tap[3];
+            int rest = begin, tap[3], offsets[3], of_weight;
+            int block = take(rest, p.blocks);
 #pragma unroll
-            for (int i = 0; i < 3; ++i) {
-                const int next = rest / int(phase.window[i].taps);
-                tap[i] = rest - next * int(phase.window[i].taps);
-                rest = next;
-            }
+            for (int i = 0; i < 3; ++i) tap[i] = take(rest, phase.window[i].taps);
+            locate(phase, tap, offsets, of_weight);
             for (int step = begin; step < end; ++step, turn.advance()) {
                 mbarrier* const full = &ring().full[turn.stage];
                 mbarrier_wait(&ring().empty[turn.stage], 1 - turn.parity);
                 mbarrier_arrive_expect(full, STAGE_BYTES);
-                int offsets[3], of_weight[3];
-#pragma unroll
-                for (int i = 0; i < 3; ++i) {
-                    offsets[i] = int(phase.window[i].offset + tap[i] * phase.window[i].offset_step);
-                    of_weight[i] = int(phase.window[i].tap + tap[i] * phase.window[i].tap_step);
-                }
                 const int channel = tile.group * int(p.input_group) + block * STEP;
                 unsigned char* const to = pixels(turn.stage);
                 const TensorMap* const map = &p.input[tile.phase];
                 if (p.axes == 1) im2col_copy<1>(to, map, channel, from, place.sample, offsets, full);
                 if (p.axes == 2) im2col_copy<2>(to, map, channel, from, place.sample, offsets, full);
                 if (p.axes == 3) im2col_copy<3>(to, map, channel, from, place.sample, offsets, full);
-                tensor_copy(weights(turn.stage), &p.weight, block * STEP,
-                            (of_weight[2] * int(p.kernel[1]) + of_weight[1]) * int(p.kernel[0]) + of_weight[0],
+                tensor_copy(weights(turn.stage), &p.weight, block * STEP, of_weight,
                             tile.group * int(p.rows) + tile.column, full);
                 if (++block < int(p.blocks)) continue;
                 block = 0;
@@ -212,14 +194,25 @@ struct Block {
                     if (++tap[i] < int(phase.window[i].taps)) break;
                     tap[i] = 0;
                 }
+                locate(phase, tap, offsets, of_weight);
             }
+        }
+    }
+    // Where a tap lies in the input, from the window's corner, and in the weight.
+    __device__ void locate(const Phase& phase, const int (&tap)[3], int (&offsets)[3], int& of_weight) const {
+        of_weight = 0;
+#pragma unroll
+        for (int i = 2; i >= 0; --i) {
+            offsets[i] = int(phase.window[i].offset + tap[i] * phase.window[i].offset_step);
+            const int own = int(phase.window[i].tap + tap[i] * phase.window[i].tap_step);
+            of_weight = i == 2 ? own : of_weight * int(p.kernel[i]) + own;
         }
     }
 
     __device__ void consume() const {
         const int warpgroup = threadIdx.x / WARPGROUP;
         Turn<STAGES> turn;
-        for (int64 number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
+        for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
             const Tile tile(p, number);
             float sums[COLUMNS / 2], totals[RANGES ? COLUMNS / 2 : 1];
 #pragma unroll
@@ -229,7 +222,7 @@ struct Block {
                 multiply(sums, tile.begin(p, range), tile.begin(p, range + 1), warpgroup, turn);
                 if constexpr (RANGES) {
                     if (tile.ranges == 1) break;
-                    repair(tile, range, sums, warpgroup);
+                    repair(tile, range, sums);
 #pragma unroll
                     for (int i = 0; i < COLUMNS / 2; ++i) totals[i] += sums[i];
                 }
@@ -240,8 +233,7 @@ struct Block {
                     for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = totals[i];
                 }
             }
-            if (tile.ranges == 1) repair(tile, tile.range, sums, warpgroup);
-            store(tile, sums, warpgroup);
+            store(tile, sums);
         }
     }
     // The sums of some K steps.
@@ -287,16 +279,15 @@ struct Block {
         float sum = 0;
 #pragma unroll 1
         for (int step = tile.begin(p, range); step < tile.begin(p, range + 1); ++step) {
-            int rest = step / int(p.blocks);
-            const int first = (step - rest * int(p.blocks)) * STEP;
+            int rest = step;
+            const int first = take(rest, p.blocks) * STEP;
             const Element* input = p.array + place.sample * p.sample + tile.group * p.group;
             const Element* weight = p.kernels + tile.group * p.of_group + row * p.of_row;
             bool present = true;
 #pragma unroll 1
             for (int i = 0; i < 3; ++i) {
-                const int next = rest / int(axis[i].taps), tap = rest - next * int(axis[i].taps);
+                const int tap = take(rest, axis[i].taps);
                 const int64 at = axis[i].lower + place.at[i] * p.step[i] + axis[i].offset + tap * axis[i].offset_step;
-                rest = next;
                 present &= at >= 0 && at < p.size[i];
                 input += at * p.axis[i], weight += (axis[i].tap + tap * axis[i].tap_step) * p.of_axis[i];
             }
@@ -310,69 +301,106 @@ struct Block {
 
     // Computes sums of a range that are not finite as they are defined. A thread has two channels of each unit of eight,
     // for two pixels.
-    __device__ __forceinline__ void repair(const Tile& tile, int range, float (&sums)[COLUMNS / 2], int warpgroup) const {
-        const int pixel = first_pixel(tile, warpgroup), pixels = int(p.phase[tile.phase].pixels);
+    __device__ __forceinline__ void repair(const Tile& tile, int range, float (&sums)[COLUMNS / 2]) const {
+        bool special = false;
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 2; ++i) special |= is_special(sums[i]);
+        if (!special) return;
+        const int lane = threadIdx.x % 32, pixel = first_pixel(tile) + lane / 4;
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; ++i) {
             if (!is_special(sums[i])) continue;
-            const int own = pixel + i / 2 % 2 * 8, row = tile.column + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-            if (own < pixels && row < int(p.rows)) sums[i] = exact_sum(p, tile, range, own, row);
+            const int own = pixel + i / 2 % 2 * 8, row = tile.column + i / 4 * 8 + lane % 4 * 2 + i % 2;
+            if (own < int(p.phase[tile.phase].pixels) && row < int(p.rows))
+                sums[i] = exact_sum(p, tile, range, own, row);
         }
     }
-    __device__ static int first_pixel(const Tile& tile, int warpgroup) {
-        return tile.pixel + warpgroup * 64 + threadIdx.x % WARPGROUP / 32 * 16 + threadIdx.x % 32 / 4;
+    // Of a warp's 16 pixels.
+    __device__ static int first_pixel(const Tile& tile) { return tile.pixel + threadIdx.x / 32 * 16; }
+
+    // Where a pixel is stored: its first channel.
+    __device__ int64 target(const Tile& tile, int pixel) const {
+        const Phase& phase = p.phase[tile.phase];
+        const Place place(phase, pixel);
+        int64 offset = place.sample * p.out_sample + tile.group * p.out_group;
+#pragma unroll
+        for (int i = 0; i < 3; ++i) offset += (phase.window[i].first + place.at[i] * p.apart[i]) * p.out_axis[i];
+        return offset;
     }
 
-    // Where a pixel is stored, if it exists: its first channel.
-    struct Target {
-        bool exists;
-        int64 offset;
-
-        __device__ __forceinline__ Target() {}
-        __device__ __forceinline__ Target(const Arguments& p, const Tile& tile, int pixel)
-            : exists(pixel < int(p.phase[tile.phase].pixels)), offset(0) {
-            if (!exists) return;
-            const Phase& phase = p.phase[tile.phase];
-            const Place place(phase, pixel);
-            offset = place.sample * p.out_sample + tile.group * p.out_group;
+    // Stores the sums of a warp by way of shared memory: code for each register would outgrow the instruction cache.
+    __device__ void store(const Tile& tile, const float (&sums)[COLUMNS / 2]) const {
+        const int lane = threadIdx.x % 32, first = first_pixel(tile);
+        const int pixels = int(p.phase[tile.phase].pixels) - first;
+        const int64 offset = target(tile, first + lane % 16);
+        Patch& patch = patches()[threadIdx.x / 32];
+#pragma unroll 1
+        for (int number = 0; number < COLUMNS / PATCH; ++number) {
+            const int row = tile.column + number * PATCH, rows = int(p.rows) - row;
+            bool special = false;
 #pragma unroll
-            for (int i = 0; i < 3; ++i)
-                offset += (phase.window[i].first + place.at[i] * p.apart[i]) * p.out_axis[i];
-        }
-    };
-
-    // Stores the sums of a warpgroup.
-    __device__ void store(const Tile& tile, const float (&sums)[COLUMNS / 2], int warpgroup) const {
-        const int pixel = first_pixel(tile, warpgroup);
-        const Target target[2] = {Target(p, tile, pixel), Target(p, tile, pixel + 8)};
-        Quad quad[2];
-#pragma unroll
-        for (int unit = 0; unit < COLUMNS / 8; ++unit) {
-            const int row = tile.column + unit * 8 + threadIdx.x % 4 * 2;
-            float bias[2];
-#pragma unroll
-            for (int j = 0; j < 2; ++j)
-                bias[j] = p.bias.data && row + j < int(p.rows)
-                              ? load_parameter<float>(p.bias, tile.group * p.rows + row + j)
-                              : 0;
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float value[2];
-#pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    const float sum = sums[unit * 4 + half * 2 + j];
-                    value[j] = sum + bias[j];
-                    if (p.together || !target[half].exists || row + j >= int(p.rows)) continue;
-                    const int64 at = target[half].offset + (row + j) * p.out_row;
-                    if (p.partial)
-                        p.partial[tile.range * p.range + at] = sum;
-                    else
-                        p.out[at] = narrow<Element>(value[j]);
-                }
-                if (!p.together) continue;
-                store_unit(p.out + target[half].offset + tile.column, unit, value, quad[half], target[half].exists,
-                           int(p.rows) - tile.column);
+            for (int i = 0; i < COLUMNS / 2; i += 2) {
+                if (i / (PATCH / 2) != number) continue;
+                special |= is_special(sums[i]) | is_special(sums[i + 1]);
+                *(Bits64*)patch.at(lane / 4 + i / 2 % 2 * 8, i / 4 * 8 % PATCH + lane % 4 * 2) =
+                    pair_of(sums[i], sums[i + 1], 0.0f);
             }
+            for (int i = lane; i < PATCH; i += 32)
+                patch.bias[i] =
+                    p.bias.data && i < rows ? load_parameter<float>(p.bias, tile.group * p.rows + row + i) : 0;
+            __syncwarp();
+            if (__any_sync(~0u, special && tile.ranges == 1)) repair(tile, patch, row);
+            if (p.together)
+                store_units(patch, offset + row, pixels, rows);
+            else
+                store_each(patch, tile, offset + row * p.out_row, pixels, rows);
+            __syncwarp();
+        }
+    }
+    __device__ void repair(const Tile& tile, Patch& patch, int row) const {
+        const int pixel = threadIdx.x % 16, pixels = int(p.phase[tile.phase].pixels);
+#pragma unroll 1
+        for (int i = threadIdx.x % 32 / 16; i < PATCH; i += 2) {
+            float& sum = *patch.at(pixel, i);
+            if (is_special(sum) && first_pixel(tile) + pixel < pixels && row + i < int(p.rows))
+                sum = exact_sum(p, tile, tile.range, first_pixel(tile) + pixel, row + i);
+        }
+        __syncwarp();
+    }
+    // Stores channels that lie together. A lane has the `offset` of the pixel of its number, and stores others.
+    __device__ void store_units(Patch& patch, int64 offset, int pixels, int rows) const {
+        constexpr int UNITS = PATCH / 8;
+        const int lane = threadIdx.x % 32, first = lane % UNITS * 8;
+        float bias[8];
+#pragma unroll
+        for (int j = 0; j < 8; ++j) bias[j] = patch.bias[first + j];
+#pragma unroll
+        for (int i = 0; i < UNITS / 2; ++i) {
+            const int pixel = lane / UNITS + i * (32 / UNITS);
+            const int64 at = __shfl_sync(~0u, offset, pixel);
+            float value[8];
+#pragma unroll
+            for (int j = 0; j < 8; j += 4) {
+                const Bits128 bits = *(const Bits128*)patch.at(pixel, first + j);
+#pragma unroll
+                for (int k = 0; k < 4; ++k) value[j + k] = __uint_as_float(bits.words[k]) + bias[j + k];
+            }
+            if (pixel < pixels && first < rows) store_unit(p.out + at + first, value);
+        }
+    }
+    // Stores channels anywhere, or the sums of a range.
+    __device__ void store_each(Patch& patch, const Tile& tile, int64 offset, int pixels, int rows) const {
+        const int pixel = threadIdx.x % 16;
+        if (pixel >= pixels) return;
+#pragma unroll 4
+        for (int i = threadIdx.x % 32 / 16; i < PATCH; i += 2) {
+            if (i >= rows) break;
+            const float sum = *patch.at(pixel, i);
+            const int64 at = offset + i * p.out_row;
+            if (p.partial)
+                p.partial[tile.range * p.range + at] = sum;
+            else
+                p.out[at] = narrow<Element>(sum + patch.bias[i]);
         }
     }
 };

@@ -267,6 +267,16 @@ def swizzled(rows: np.ndarray) -> np.ndarray:
     return np.take_along_axis(chunks, places[..., None], axis=1).reshape(len(rows), -1)
 
 
+def as_copied(bits: np.ndarray) -> np.ndarray:
+    """The bits of elements as a copy has them: floats become the nearest TF32 numbers."""
+    if bits.itemsize == 2:
+        return bits
+    floats = bits.view(np.float32)
+    wide = bits.astype(np.uint64)
+    nearest = (wide + 0xFFF + (wide >> np.uint64(13) & 1) & ~np.uint64(0x1FFF)).astype(np.uint32)
+    return np.where(np.isnan(floats), np.uint32(0x7FFFE000), nearest)
+
+
 def box_of(a: np.ndarray, boxes: Boxes, place: Sequence[int]) -> np.ndarray:
     """The rows of a box of an array by z, y and x, with zeros beyond its ends."""
     grids = [first + np.arange(count) for first, count in zip(place, boxes.box, strict=True)]
@@ -277,10 +287,10 @@ def box_of(a: np.ndarray, boxes: Boxes, place: Sequence[int]) -> np.ndarray:
     return values.reshape(-1, boxes.box[0]).astype(a.dtype)
 
 
-# Where boxes begin along x, y and z: at odd places, before the array, near its ends and beyond.
+# Where boxes begin along x, y and z: in the array, before it, near its ends and beyond.
 PLACES = (
-    (0, 0, 0), (1, 0, 0), (13, 5, 2), (-7, 1, 1), (3, -5, 1), (2, 1, -2),
-    (71, 3, 0), (17, 9, 1), (9, 2, 4), (-200, 0, 0), (5, 11, 0), (75, -3, 3),
+    (0, 0, 0), (8, 0, 0), (16, 5, 2), (-8, 1, 1), (24, -5, 1), (32, 1, -2),
+    (72, 3, 0), (16, 9, 1), (8, 2, 4), (-200, 0, 0), (40, 11, 0), (80, -3, 3),
 )  # fmt: skip
 
 
@@ -291,7 +301,8 @@ def boxes(dtype: type) -> Callable[[np.random.Generator], Case]:
         a = rng.integers(1, np.iinfo(dtype).max, (6, 13, 96), dtype)
         line = a.strides[1]
         own = Boxes(a.itemsize, (90, 11, 5), (line, 13 * line), (128 // a.itemsize, 12, 3))
-        expected = [swizzled(box_of(a, own, place)).view(np.uint32) for place in PLACES]
+        a_copied = as_copied(a)
+        expected = [swizzled(box_of(a_copied, own, place)).view(np.uint32) for place in PLACES]
         boxed = Boxed(own, None, np.array(PLACES, np.int32))
         return Case(128, a, a, np.empty((12, 36, 32), np.uint32), np.stack(expected), 0, boxed)
 
@@ -350,7 +361,7 @@ def pixels_from(
         if sample < samples and all(0 <= x < n for x, n in zip(at, window.sizes, strict=True)):
             line = a[(sample, *at[::-1])][channel:width][: own.channels]
             row[: len(line)] = line
-    return rows
+    return as_copied(rows)
 
 
 def pixels(axes: int, dtype: type) -> Callable[[np.random.Generator], Case]:
@@ -369,7 +380,7 @@ def pixels(axes: int, dtype: type) -> Callable[[np.random.Generator], Case]:
             window.upper, window.steps, 128 // a.itemsize, 40,
         )  # fmt: skip
         every, places, expected = window.pixels(samples), [], []
-        for copy, channel in enumerate((0, 16, 1, 64, 0, 89, 32, 96)):
+        for copy, channel in enumerate((0, 16, 8, 64, 0, 88, 32, 96)):
             # The first pixel of all, others of any sample, and the last one of the last sample.
             last = len(every) // 2 - 1
             start = every[rng.integers(last) if 0 < copy < 7 else copy * last // 7]
@@ -385,17 +396,18 @@ def pixels(axes: int, dtype: type) -> Callable[[np.random.Generator], Case]:
 
 
 def warpgroup_boxes(kind: str, columns: int) -> Callable[[np.random.Generator], Case]:
-    """Boxes that begin at odd places, one of them before its array, and end beyond."""
+    """Boxes of which one begins before its array, and both end beyond."""
 
     def make(rng: np.random.Generator) -> Case:
         itemsize = 4 if kind == "tf32" else 2
         wide = 160 // itemsize
-        places = np.array([[17, 0, 1], [-3, 0, 0]], np.int32)
+        places = np.array([[24, 0, 1], [-8, 0, 0]], np.int32)
         arrays, own, values = [], [], []
         for rows, place in zip((64, columns), places, strict=True):
             words = operands(rng, kind, 2 * rows, 40)
             arrays.append(words)
-            numbers = float32_of(words, kind).reshape(2, rows, wide)
+            copied = as_copied(words) if kind == "tf32" else words
+            numbers = float32_of(copied, kind).reshape(2, rows, wide)
             size = wide - 5 if place[0] > 0 else wide
             boxes = Boxes(itemsize, (size, rows, 2), (160, rows * 160), (128 // itemsize, rows, 1))
             own.append(boxes)
@@ -903,6 +915,12 @@ MISTAKES = {
         "tensor_copy(start + 128,",
         "misaligned",
     ),
+    "a box between chunks": (
+        "boxes_of_halves",
+        "&p.a, place[0],",
+        "&p.a, place[0] + 4,",
+        "misaligned",
+    ),
     "a box of something that is no tensor map": (
         "boxes_of_words",
         "tensor_copy(start, &p.a,",
@@ -957,6 +975,12 @@ MISTAKES = {
         "{place[5], place[6], place[7]}",
         "{place[5], place[6] + 1, place[7]}",
         "an offset of 256, of at most 255",
+    ),
+    "pixels between chunks": (
+        "pixels_2_of_words",
+        "&p.a, place[0],",
+        "&p.a, place[0] + 2,",
+        "misaligned",
     ),
     "pixels at no multiple of 1024 bytes": (
         "pixels_1_of_words",
@@ -1013,7 +1037,7 @@ def test_emulator_catches(mistake: str) -> None:
 # The copy engine brings boxes of the first one, and pixels of the second one; a driver has no map
 # for the others.
 ABLE = Boxes(4, (40, 12, 5), (160, 1920), (32, 8, 1))
-ABLE_PIXELS = Pixels(4, (40, 12, 5, 3), (160, 1920, 9600), (-128, 0), (127, -5), (2, 8), 32, 1024)
+ABLE_PIXELS = Pixels(4, (40, 12, 5, 3), (160, 1920, 9600), (-128, 0), (127, -4), (2, 8), 32, 1024)
 UNABLE: dict[str, tuple[int, Boxes | Pixels]] = {
     "an address between chunks": (8, ABLE),
     "rows between chunks": (0, ABLE._replace(strides=(168, 2016))),
@@ -1027,7 +1051,8 @@ UNABLE: dict[str, tuple[int, Boxes | Pixels]] = {
     "pixels between chunks": (0, ABLE_PIXELS._replace(strides=(168, 1920, 9600))),
     "no pixels": (0, ABLE_PIXELS._replace(sizes=(40, 0, 5, 3))),
     "a window that begins too far before": (0, ABLE_PIXELS._replace(lower=(-129, 0))),
-    "a window that ends too far after": (0, ABLE_PIXELS._replace(upper=(128, -5))),
+    "a window that ends too far after": (0, ABLE_PIXELS._replace(upper=(128, -4))),
+    "a window of no pixels": (0, ABLE_PIXELS._replace(upper=(127, -5))),
     "a window that ends too far before": (0, ABLE_PIXELS._replace(upper=(127, -129))),
     "steps too long": (0, ABLE_PIXELS._replace(steps=(9, 1))),
     "too many pixels": (0, ABLE_PIXELS._replace(pixels=1025)),

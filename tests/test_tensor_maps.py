@@ -124,7 +124,7 @@ def test_pixels(driver: Driver, axes: int) -> None:
     told = driver.told
     assert told.pop("to") % 64 == 0
     assert told == {
-        "kind": 2,
+        "kind": 11,
         "address": ADDRESS,
         "sizes": pixels.sizes,
         "strides": pixels.strides,

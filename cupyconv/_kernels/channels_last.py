@@ -36,14 +36,11 @@ class Transposition:
         Elements from one to the next in the array, in the same order.
     row : int
         Channels of a group in the copy.
-    rounds : bool
-        Whether floats become the nearest TF32 numbers.
     """
 
     sizes: Shape
     strides: Shape
     row: int
-    rounds: bool
 
     @property
     def shape(self) -> Shape:
@@ -52,20 +49,18 @@ class Transposition:
         return samples, blocks, math.prod(places), groups, self.row
 
 
-def _instance(itemsize: int, rounds: bool) -> Instance:
-    defines = ("BITS", _BITS[itemsize]), ("ROUNDS", str(int(rounds)))
-    return Instance(SOURCES[0], "channels_last", defines)
+def _instance(itemsize: int) -> Instance:
+    return Instance(SOURCES[0], "channels_last", (("BITS", _BITS[itemsize]),))
 
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that calls can ask for on a target."""
     if target == "sm_90a":
-        for itemsize, rounds in ((2, False), (4, True)):
-            yield _instance(itemsize, rounds)
+        yield from map(_instance, _BITS)
 
 
 def launch(copy: Transposition, itemsize: int) -> Launch:
-    return Launch(_instance(itemsize, copy.rounds), min(_tiles(copy)[2], MAX_GRID), THREADS)
+    return Launch(_instance(itemsize), min(_tiles(copy)[2], MAX_GRID), THREADS)
 
 
 def _tiles(copy: Transposition) -> tuple[int, int, int]:

@@ -23,7 +23,7 @@ THREADS, CHUNK = 256, 16  # of a block, and bytes that a thread writes at a time
 
 # Type of the bits of an element, by its size; and the parts that floats come in.
 _BITS = {2: "unsigned short", 4: "unsigned"}
-_PARTS = {2: (0,), 4: (1, 2)}
+_PARTS = {2: (1,), 4: (1, 2)}
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Lines:
     samples : int
         Samples of a line.
     parts : int
-        0 for the bits as they are, or the TF32 numbers of a float.
+        2 for the two TF32 numbers of a float, else 1.
     itemsize : int
         Bytes of an element.
     """
@@ -77,7 +77,7 @@ class Lines:
 
     def shape(self, channels: int) -> Shape:
         planes = math.prod(axis.planes for axis in self.axes)
-        return max(1, self.parts), planes, channels, self.places
+        return self.parts, planes, channels, self.places
 
 
 def _instance(itemsize: int, parts: int) -> Instance:

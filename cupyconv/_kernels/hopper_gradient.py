@@ -145,7 +145,7 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
         return "wgmma does not multiply float64"
     if not processor.has_wgmma:
         return f"{processor.target} lacks wgmma"
-    grid = grid_of_boxes(geometry, mode.itemsize)
+    grid = grid_of_boxes(geometry, mode.itemsize, mode.parts)
     if has_too_many_planes(grid, geometry):
         return MANY_PLANES
     layout = min(
@@ -254,9 +254,8 @@ class _Chunk:
         )
         of_grads = (LineAxis(line.pitch, axis.size_out) for axis, line in axes)
         itemsize = inputs.dtype.itemsize
-        kept = parts if itemsize == 4 else 0  # 16-bit numbers are multiplied as they are
         self.grads, self.inputs = (
-            _Operand(array, Lines((z, y, x), count, kept, itemsize), grid, box, device)
+            _Operand(array, Lines((z, y, x), count, parts, itemsize), grid, box, device)
             for array, (z, y, x), box in (
                 (grads, of_grads, layout.shape.rows),
                 (inputs, of_inputs, layout.box),

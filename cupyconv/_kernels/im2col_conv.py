@@ -5,7 +5,6 @@ read is copied first, with the same bits in the sums:
 
 - an input whose channels do not lie innermost, or whose other strides or address are not multiples
   of 16 bytes; in several groups also one whose groups are not multiples of 32 bytes;
-- an input of float32, which is rounded to TF32 numbers;
 - a weight that does not lie as output channels, taps and input channels in memory.
 
 The order of a sum follows from the geometry of a sample and from the number of multiprocessors.
@@ -59,7 +58,9 @@ ORDER = "taps of z, y and x, then channels; split-K ranges in order"
 UNIT = "Tensor Core"
 
 THREADS = 3 * TEAM  # two warpgroups multiply, a thread of the third has operands brought
-ROOM, MOST_STAGES = 224 * 1024, 8  # bytes of all stages
+ROOM, MOST_STAGES = 192 * 1024, 8  # bytes of all stages
+PATCH = 64  # output channels that a warp stores at a time
+_PATCHES = 8 * 4 * (16 + 1) * PATCH  # bytes of those of all warps, with the bias
 MOST_PHASES = 8
 _BARRIERS = 16  # bytes of a stage's two
 _COLUMNS = (256, 128, 64)
@@ -179,7 +180,7 @@ def plan(question: Question) -> Im2colPlan | Refusal:
     )
     if tiles >= INT32_LIMIT // PIXELS:
         return LARGE
-    shared = _stages(layout.columns) * (_stage(layout.columns) + _BARRIERS)
+    shared = _stages(layout.columns) * (_stage(layout.columns) + _BARRIERS) + _PATCHES
     return Im2colPlan(
         Launch(
             _instance(question.dtype.name, layout.columns),

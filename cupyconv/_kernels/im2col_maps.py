@@ -159,8 +159,7 @@ def inputs_of(samples: int, geometry: ConvGeometry, strides: ConvStrides, itemsi
         for stride, size in zip((*of_axes, of_sample), (*sizes, samples), strict=True)
     ]
     readable = (
-        itemsize == 2  # floats are rounded as they are copied
-        and (channel == 1 or groups * channels == 1)
+        (channel == 1 or groups * channels == 1)
         and (groups == 1 or channels * itemsize % SLICE_BYTES == 0)
         and _whole(pitches, itemsize)
     )
@@ -168,7 +167,6 @@ def inputs_of(samples: int, geometry: ConvGeometry, strides: ConvStrides, itemsi
         (samples, 1, groups, channels, *_three(sizes)),
         (of_sample, 0, of_group, channel, *along_three_axes(of_axes)),
         row,
-        rounds=itemsize == 4,
     )
     own = maps(groups * channels, pitches) if readable else ()
     return Operand(own, of_copy, copy, (channels, row))
@@ -200,8 +198,7 @@ def weights_of(
     pitch = int(apart[0]) if apart else row
     along_rows = of_row if rows > 1 else pitch * count
     readable = (
-        itemsize == 2
-        and (channel == 1 or geometry.channels == 1)
+        (channel == 1 or geometry.channels == 1)
         and len({*apart}) <= 1
         and (geometry.groups == 1 or of_group == geometry.rows * of_row)
         and _whole((pitch, along_rows), itemsize)
@@ -210,7 +207,6 @@ def weights_of(
         (geometry.groups, geometry.rows, 1, geometry.channels, *_three(taps)),
         (of_group, of_row, 0, channel, *along_three_axes(of_axes)),
         row,
-        rounds=itemsize == 4,
     )
     own = boxes(geometry.channels, pitch, along_rows) if readable else ()
     return Operand(own, boxes(row, row, row * count), copy, (geometry.channels, row))

@@ -128,16 +128,33 @@ class Grid:
         return samples * -(-self.words(batch) // (samples * self.step))
 
 
-def grid_of_boxes(geometry: ConvGeometry, itemsize: int) -> Grid:
-    """Return the copies for boxes, which may begin anywhere.
+def in_whole_chunks(line: Line, step: int, whole: int) -> Line:
+    """Return an axis with planes of their own for taps whose shift is no multiple of `whole`.
 
-    Floats are always copied, as they are rounded.
+    Such a plane is a residue of shifts further, in the order of components as far as `step`.
+    """
+    components = step // line.apart
+    residues = [tap.shift % whole for tap in line.taps]
+    unit = math.gcd(whole, *residues) if components == 1 else 1
+    taps = tuple(
+        Tap(tap.plane + components * (residue // unit), tap.shift - residue)
+        for tap, residue in zip(line.taps, residues, strict=True)
+    )
+    return Line(line.pitch, 1 + max(tap.plane for tap in taps), unit * line.apart, taps)
+
+
+def grid_of_boxes(geometry: ConvGeometry, itemsize: int, parts: int) -> Grid:
+    """Return the copies for boxes, which begin at whole chunks of a line.
+
+    Numbers of two parts are always copied.
     """
     grid = grid_of(geometry, itemsize)
-    if grid.flat and itemsize == 2:
+    if grid.flat and parts == 1:
         return grid
-    axes = tuple(line_of(axis, 1) for axis in on_three_axes(geometry.axes))
-    return Grid(axes, itemsize, False, 1)
+    whole = CHUNK_BYTES // itemsize
+    z, y, x = on_three_axes(geometry.axes)
+    along_x = in_whole_chunks(line_of(x, whole), x.step, whole)
+    return Grid((line_of(z, 1), line_of(y, 1), along_x), itemsize, False, 1)
 
 
 def grid_of(geometry: ConvGeometry, itemsize: int) -> Grid:

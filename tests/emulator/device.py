@@ -236,6 +236,10 @@ class EmulatedDevice:
             right &= all(1 <= step <= 8 for step in array.steps)
             right &= array.channels * array.itemsize == 128 and array.pixels <= 1024
             axes = len(array.steps)
+            right &= all(
+                low <= size - 1 + high
+                for low, size, high in zip(array.lower, sizes[1:-1], array.upper, strict=True)
+            )
             windows = [
                 low & 0xFFFF | (high & 0xFFFF) << 16 | step << 32
                 for low, high, step in zip(array.lower, array.upper, array.steps, strict=True)

@@ -223,7 +223,13 @@ Box box_of(const unsigned long long* words) {
 // Where chunk `chunk` of 16 bytes lies in a row of 128 bytes at an address, with the 128-byte swizzle.
 uintptr_t swizzled(uintptr_t row, int chunk) { return row + ((chunk ^ (row >> 7 & 7)) << 4); }
 
+// A GPU calls a copy that begins elsewhere an illegal instruction.
+void check_innermost(int at, int itemsize) {
+    if (at * itemsize % 16) fail("misaligned: %s copies from element %d of %d bytes on", place(), at, itemsize);
+}
+
 std::vector<BoxRow> rows_of(const Box& box, uintptr_t shared, const int (&at)[3]) {
+    check_innermost(at[0], box.itemsize);
     std::vector<BoxRow> rows;
     const int before = std::max(0, -at[0]), first = std::max(0, at[0]);
     const int used = std::max(0, std::min(box.counts[0], box.sizes[0] - at[0]) - before);
@@ -232,7 +238,7 @@ std::vector<BoxRow> rows_of(const Box& box, uintptr_t shared, const int (&at)[3]
             const bool inside = y >= 0 && y < box.sizes[1] && z >= 0 && z < box.sizes[2] && used > 0;
             rows.push_back({shared + rows.size() * 128,
                             inside ? box.address + first * box.itemsize + y * box.strides[1] + z * box.strides[2] : 0,
-                            128, before * box.itemsize, inside ? used * box.itemsize : 0});
+                            128, before * box.itemsize, inside ? used * box.itemsize : 0, box.itemsize == 4});
         }
     return rows;
 }
@@ -263,6 +269,7 @@ Window window_of(const unsigned long long* words, int axes) {
 
 std::vector<BoxRow> pixels_of(const Window& w, uintptr_t shared, int channel, const int (&from)[3], int sample,
                               const int (&offsets)[3]) {
+    check_innermost(channel, w.itemsize);
     std::vector<BoxRow> rows;
     int at[3] = {from[0], from[1], from[2]};
     const int most = (1 << 16 / w.axes) - 1;  // 16 bits, 8 each, or 5 each
@@ -282,7 +289,7 @@ std::vector<BoxRow> pixels_of(const Window& w, uintptr_t shared, int channel, co
             offset += own * w.strides[1 + i];
         }
         rows.push_back({shared + rows.size() * 128, inside ? w.address + offset : 0, 128, 0,
-                        inside ? used * w.itemsize : 0});
+                        inside ? used * w.itemsize : 0, w.itemsize == 4});
         int i = 0;
         for (; i < w.axes; ++i) {
             at[i] += w.steps[i];
@@ -297,6 +304,12 @@ std::vector<BoxRow> pixels_of(const Window& w, uintptr_t shared, int channel, co
 void end_row(const BoxRow& row) {
     unsigned char bytes[128] = {};
     memcpy(bytes + row.before, reinterpret_cast<void*>(row.global), row.used);
+    for (int i = 0; row.floats && i < 128; i += 4) {
+        float value;
+        memcpy(&value, bytes + i, 4);
+        const uint32_t nearest = value != value ? 0x7fffe000u : tf32_from_float(value);
+        memcpy(bytes + i, &nearest, 4);
+    }
     const uintptr_t address = shared_address(reinterpret_cast<void*>(row.shared));
     for (int chunk = 0; chunk < 8; ++chunk)
         memcpy(reinterpret_cast<void*>(row.shared + swizzled(address, chunk) - address), bytes + 16 * chunk, 16);

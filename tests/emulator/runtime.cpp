@@ -102,6 +102,7 @@ struct Copy {
 struct BoxRow {
     uintptr_t shared, global;  // of the first byte of the row, and of the first that comes
     int bytes, before, used;   // of the row, the zeros before, and those that come
+    bool floats;               // which become TF32 numbers
 };
 
 // One from shared to global memory, and what lay there when it was issued.

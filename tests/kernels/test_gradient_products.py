@@ -138,20 +138,26 @@ def test_a_long_sum_fills_the_gpu(kernel: str, mode: Mode) -> None:
     assert 0.95 * HOPPER.multiprocessors < plan.launch.grid
 
 
-@pytest.mark.parametrize("copies", [grid_of, grid_of_boxes])
+@pytest.mark.parametrize("of_boxes", [False, True])
 @given(geometry=dense_geometries(), mode=any_mode)
 @example(conv((2, 3, 9, 11), (7, 3, 3, 3), padding=1, stride=2), SINGLE)
 @example(conv((1, 1, 9), (1, 1, 4), dilation=3, padding=((0, 9),)), HALF)
 def test_a_tap_is_a_shift_along_a_line(
-    copies: Callable[[ConvGeometry, int], Grid], geometry: ConvGeometry, mode: Mode
+    of_boxes: bool, geometry: ConvGeometry, mode: Mode
 ) -> None:
     """An output meets its input there, or zero: in its own line or at the begin of a later one."""
     assume(not geometry.transposed)
-    grid = copies(geometry, mode[0].itemsize)
+    itemsize = mode[0].itemsize
+    grid = grid_of_boxes(geometry, itemsize, 1) if of_boxes else grid_of(geometry, itemsize)
+    whole = 16 // itemsize
     for axis, line in zip(on_three_axes(geometry.axes), grid.axes, strict=True):
         for number, tap in enumerate(line.taps):
             residue = tap.plane * line.apart
-            assert 0 <= residue < axis.step and tap.shift >= 0
+            assert tap.shift >= 0
+            if of_boxes and line is grid.axes[2]:
+                assert 0 <= residue < axis.step * whole and tap.shift % whole == 0
+            else:
+                assert 0 <= residue < axis.step
 
             def at(place: Any, residue: int = residue, axis: Any = axis) -> Any:
                 """The place in the input, of a place of the tap's plane."""
@@ -166,8 +172,7 @@ def test_a_tap_is_a_shift_along_a_line(
             first = at(place[after > 0])
             assert not ((first >= 0) & (first < axis.size_in)).any(), "another line's input is met"
     lines = 1 if not grid.flat else math.prod(axis.pitch for axis in grid.axes[:2])
-    if grid.flat or copies is grid_of:
-        assert lines * grid.axes[2].pitch * mode[0].itemsize % 16 == 0
+    assert lines * grid.axes[2].pitch % whole == 0
 
 
 # Against the definition ----------------------------------------------------------------------

@@ -222,11 +222,15 @@ def test_shared_memory(mode: Mode) -> None:
         assert_shared_memory(plan, "sm_90a", *plan.launches)
 
 
-def test_16_bit_boxes_begin_at_odd_places() -> None:
-    """So these need no planes of their own for taps at odd places, and lines no whole chunks."""
-    grid = grid_of_boxes(conv((2, 3, 40), (7, 3, 5), dilation=3), 2)
-    assert grid.planes == grid.parities == 1
-    assert grid.axes[2].pitch == 40
+@pytest.mark.parametrize(
+    ("kernel", "options", "planes"),
+    [(1, {}, 1), (3, {}, 3), (9, {}, 8), (3, {"dilation": 4}, 2), (5, {"dilation": 8}, 1),
+     (3, {"dilation": 3}, 7), (3, {"stride": 2}, 3), (3, {"dilation": 2, "stride": 2}, 3)],
+)  # fmt: skip
+def test_planes_of_shifts(kernel: int, options: dict[str, int], planes: int) -> None:
+    """Boxes begin at whole chunks, here of eight numbers; taps between them have planes."""
+    grid = grid_of_boxes(conv((2, 3, 40), (7, 3, kernel), padding=24, **options), 2, 1)
+    assert grid.planes == grid.axes[2].planes == planes
 
 
 # Arrays in place ------------------------------------------------------------------------------
@@ -251,7 +255,7 @@ def odd_strides_of_one(a: Array) -> Array:
 @pytest.mark.emulator
 @every_mode
 def test_arrays_that_are_read_in_place(mode: Mode) -> None:
-    """Those of 16 bits and one tap whose channels are whole chunks without gaps."""
+    """Those of one part and one tap whose channels are whole chunks without gaps."""
     rng, bits = np.random.default_rng(0), []
     for layout, copied in (
         ("contiguous", 0), ("interleaved", 0), ("offset", 2), ("cropped", 2), ("transposed", 2),
@@ -269,7 +273,7 @@ def test_arrays_that_are_read_in_place(mode: Mode) -> None:
         backend = Recorder("hopper")
         bits.append(backend.compute(case))
         functions = [launch.instance.function for launch in backend.launches]
-        copies = ["gradient_lines"] * (2 if mode[0].itemsize == 4 else copied)
+        copies = ["gradient_lines"] * (2 if mode == SINGLE else copied)
         assert functions == [*copies, "hopper_gradient", "gradient_sum"], layout
         assert_same_bits(bits[0], bits[-1])
 
@@ -410,12 +414,11 @@ def test_copies_instance(instance: Instance, kind: str, backend: NumpyBackend) -
             shape = channels, samples, *(axis.size for axis in lines.axes)
             array = by_channel(rng, shape, dtype, layout)
             found, values = on_device(array, lines, backend), copied(array, lines)
-            if parts == 0:
+            if parts == 1:
                 assert_same_bits(found[0], values)
             else:
                 high = nearest_tf32(values)
                 assert_same_bits(found[0], high)
-            if parts == 2:
                 assert_same_bits(found[1], values - high)
 
 
@@ -436,7 +439,7 @@ MISTAKES: dict[str, Mistake] = {
         "line_of", "Tap(residue // apart, shift)", "Tap(residue, shift)",
         case_of(SINGLE, (3, 4, 29), (9, 4, 4), stride=6, dilation=4, padding=5),
     ),
-    "floats in place": ("grid_of_boxes", "and itemsize == 2", "", case_like("one tap", SINGLE)),
+    "floats in place": ("grid_of_boxes", "and parts == 1", "", case_like("one tap", SINGLE)),
     "inputs without padding": (
         "_Chunk", "axis.step, axis.origin, line.apart", "axis.step, 0, line.apart",
         case_like("one side", HALF),
@@ -452,9 +455,6 @@ MISTAKES: dict[str, Mistake] = {
     "boxes of rows for inputs": (
         "_Chunk", "(inputs, of_inputs, layout.box)", "(inputs, of_inputs, layout.shape.rows)",
         case_like("one axis", HALF),
-    ),
-    "16-bit numbers as floats": (
-        "_Chunk", "parts if itemsize == 4 else 0", "parts", case_like("one axis", HALF),
     ),
     "arrays in place that begin anywhere": (
         "_Operand", "address(array) % CHUNK_BYTES == 0", "True",

@@ -408,9 +408,6 @@ MUTANTS = {
         case="groups",
     ),
     "places for channels": Mutant("tile[at][c] = ", "tile[c][at] = ", file=COPIES, case="groups"),
-    "floats that are not rounded": Mutant(
-        "ROUNDS ? Bits(tf32_part(bits, 0)) : bits", "bits", file=COPIES, case="tf32",
-    ),
     "copies beside the row's end": Mutant(
         " && channel + first < p.row)", ")", file=COPIES, case="groups",
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from ._kernels import (
     fused,
     max_pool2d,
     normalize,
+    relayed,
     spectra,
     sum_splits,
 )
@@ -196,6 +198,14 @@ class KernelPath:
         """Return the convolution by the kernel that is chosen for it; a call runs it `times`."""
         geometry, strides = arranged(geometry, strides)
         question = Question(geometry, dtype, precision, self.device.processor())
+        if found := choice.relay(question, strides):
+            return relayed.bind(found, question, strides, self.device, partial(self._bind_plan, bias))
+        return self._bind_plan(bias, question, strides)
+
+    def _bind_plan(
+        self, bias: Array | None, question: Question, strides: ConvStrides
+    ) -> Convolution:
+        """Return the convolution by the kernel that is chosen for it, without copies."""
         plan = self._plan_conv(question, strides)
         self.device.load(choice.settled(plan, question, strides).launches)
         return choice.kernel_of(plan).bind(plan, question, strides, bias, self.device)

@@ -14,7 +14,7 @@
 //              pixel 1  [ channels ]   x             channel 1 [ channels ]   =  PIXELS x COLUMNS sums
 //              ...                                   ...
 //
-// One thread has the operands brought to a ring of stages; two warpgroups multiply 64 pixels each. Blocks are persistent:
+// One thread has the operands brought to a ring of stages; two warpgroups multiply half of the pixels each. Blocks are persistent:
 // while the warpgroups store a tile, the ring fills for the next one.
 //
 // Outputs that are phases apart have different taps (a transposed convolution with a stride): each phase has tiles, a
@@ -26,23 +26,25 @@
 //
 // Macros (set by cupyconv/_kernels/im2col_conv.py):
 //     ELEMENT   type of the numbers (scalar.cuh)
+//     PIXELS    pixels of a tile: 128 or 256
 //     COLUMNS   output channels of a tile: 64, 128 or 256
 //
 // Launch: THREADS threads, a multiprocessor's block each, on compute capability 9.0; it may begin early.
 
+#include "division.cuh"
 #include "stage_ring.cuh"
 
 typedef ELEMENT Element;
 
 constexpr int WARPGROUP = 128, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;
-constexpr int PIXELS = 64 * CONSUMERS;
+constexpr int BLOCKS = PIXELS / (64 * CONSUMERS);  // of 64 pixels, of a warpgroup
 constexpr int STEP_BYTES = 128, STEP = STEP_BYTES / sizeof(Element);  // channels of a K step
 constexpr int SLICE_BYTES = 32, SLICES = STEP_BYTES / SLICE_BYTES;    // of an instruction
 constexpr int PIXEL_BYTES = PIXELS * STEP_BYTES, STAGE_BYTES = PIXEL_BYTES + COLUMNS * STEP_BYTES;
 constexpr int ROOM = 192 * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
 constexpr int MOST_PHASES = 8;
 constexpr int PATCH = 64;                // channels of a tile that are stored at a time
-constexpr bool RANGES = COLUMNS <= 128;  // whether there are registers for totals of ranges
+constexpr bool RANGES = PIXELS * COLUMNS <= 128 * 128;  // whether there are registers for totals of ranges
 
 // An axis in a phase: its outputs, and its taps as the copy engine and the weights count them.
 struct Window {
@@ -85,13 +87,6 @@ struct Arguments {
 };
 
 typedef Wgmma<matrix_type<Element>::value, COLUMNS> Product;
-
-// Divides a number; returns the rest.
-__device__ __forceinline__ int take(int& number, int64 divisor) {
-    const int whole = number / int(divisor), rest = number - whole * int(divisor);
-    number = whole;
-    return rest;
-}
 
 // What a tile computes: some pixels of a phase and output channels of a group, in ranges of K steps.
 struct Tile {
@@ -209,43 +204,22 @@ struct Block {
         }
     }
 
-    __device__ void consume() const {
-        const int warpgroup = threadIdx.x / WARPGROUP;
-        Turn<STAGES> turn;
-        for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
-            const Tile tile(p, number);
-            float sums[COLUMNS / 2], totals[RANGES ? COLUMNS / 2 : 1];
+    __device__ void consume() const;
+    __device__ __forceinline__ static void clear(float (&sums)[BLOCKS][COLUMNS / 2]) {
 #pragma unroll
-            for (int i = 0; RANGES && i < COLUMNS / 2; ++i) totals[i] = 0;
-#pragma unroll 1
-            for (int range = tile.range; range < tile.range + tile.ranges; ++range) {
-                multiply(sums, tile.begin(p, range), tile.begin(p, range + 1), warpgroup, turn);
-                if constexpr (RANGES) {
-                    if (tile.ranges == 1) break;
-                    repair(tile, range, sums);
+        for (int block = 0; block < BLOCKS; ++block)
 #pragma unroll
-                    for (int i = 0; i < COLUMNS / 2; ++i) totals[i] += sums[i];
-                }
-            }
-            if constexpr (RANGES) {
-                if (tile.ranges > 1) {
-#pragma unroll
-                    for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = totals[i];
-                }
-            }
-            store(tile, sums);
-        }
+            for (int i = 0; i < COLUMNS / 2; ++i) sums[block][i] = 0;
     }
     // The sums of some K steps.
-    __device__ __forceinline__ void multiply(float (&sums)[COLUMNS / 2], int begin, int end, int warpgroup,
+    __device__ __forceinline__ void multiply(float (&sums)[BLOCKS][COLUMNS / 2], int begin, int end, int warpgroup,
                                              Turn<STAGES>& turn) const {
-#pragma unroll
-        for (int i = 0; i < COLUMNS / 2; ++i) sums[i] = 0;
+        clear(sums);
         wgmma_fence();  // else compilers put it where not all warps may pass
         int before = -1, block = begin % int(p.blocks);
         for (int step = begin; step < end; ++step, turn.advance()) {
             const int stage = turn.stage;
-            const unsigned char* const a = pixels(stage) + warpgroup * 64 * STEP_BYTES;
+            const unsigned char* const a = pixels(stage) + warpgroup * PIXEL_BYTES / CONSUMERS;
             const unsigned char* const b = weights(stage);
             const bool last = ++block == int(p.blocks);
             if (last) block = 0;
@@ -254,10 +228,13 @@ struct Block {
             // That all warps multiply as many slices, compilers do not see by themselves.
             const int slices = __shfl_sync(~0u, last ? int(p.last_slices) : SLICES, 0);
 #pragma unroll
-            for (int slice = 0; slice < SLICES; ++slice)
-                if (slice < slices)
-                    Product::multiply(sums, swizzled_descriptor(a + slice * SLICE_BYTES),
+            for (int slice = 0; slice < SLICES; ++slice) {
+                if (slice >= slices) continue;
+#pragma unroll
+                for (int i = 0; i < BLOCKS; ++i)
+                    Product::multiply(sums[i], swizzled_descriptor(a + i * 64 * STEP_BYTES + slice * SLICE_BYTES),
                                       swizzled_descriptor(b + slice * SLICE_BYTES), true);
+            }
             wgmma_commit();
             wgmma_wait<1>();
             if (before >= 0) release(before);
@@ -301,12 +278,12 @@ struct Block {
 
     // Computes sums of a range that are not finite as they are defined. A thread has two channels of each unit of eight,
     // for two pixels.
-    __device__ __forceinline__ void repair(const Tile& tile, int range, float (&sums)[COLUMNS / 2]) const {
+    __device__ __forceinline__ void repair(const Tile& tile, int range, int block, float (&sums)[COLUMNS / 2]) const {
         bool special = false;
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; ++i) special |= is_special(sums[i]);
         if (!special) return;
-        const int lane = threadIdx.x % 32, pixel = first_pixel(tile) + lane / 4;
+        const int lane = threadIdx.x % 32, pixel = first_pixel(tile, block) + lane / 4;
 #pragma unroll
         for (int i = 0; i < COLUMNS / 2; ++i) {
             if (!is_special(sums[i])) continue;
@@ -315,88 +292,126 @@ struct Block {
                 sums[i] = exact_sum(p, tile, range, own, row);
         }
     }
-    // Of a warp's 16 pixels.
-    __device__ static int first_pixel(const Tile& tile) { return tile.pixel + threadIdx.x / 32 * 16; }
+    // The first of a warp's 16 pixels.
+    __device__ static int first_pixel(const Tile& tile, int block) {
+        const int warp = threadIdx.x / 32;
+        return tile.pixel + (warp / 4 * BLOCKS + block) * 64 + warp % 4 * 16;
+    }
+};
 
+// Stores the sums of a warp by way of shared memory: straight code for all registers would outgrow the instruction cache.
+struct Stores {
+    const Arguments& p;
+    const Tile& tile;
+    Patch& patch;
+    int64 offset[BLOCKS];        // of the first channel of pixel lane % 16
+    float bias[COLUMNS / 32];    // of channels lane, lane + 32, ...
+
+    // Before the products, which hide the latency of the loads.
+    __device__ __forceinline__ Stores(const Block& block, const Tile& tile)
+        : p(block.p), tile(tile), patch(block.patches()[threadIdx.x / 32]) {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < BLOCKS; ++i) offset[i] = target(Block::first_pixel(tile, i) + lane % 16);
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 32; ++i) {
+            const int row = tile.column + lane + i * 32;
+            bias[i] = p.bias.data && !p.partial && row < int(p.rows) ? load_parameter<float>(p.bias, tile.group * p.rows + row) : 0;
+        }
+    }
     // Where a pixel is stored: its first channel.
-    __device__ int64 target(const Tile& tile, int pixel) const {
+    __device__ int64 target(int pixel) const {
         const Phase& phase = p.phase[tile.phase];
         const Place place(phase, pixel);
-        int64 offset = place.sample * p.out_sample + tile.group * p.out_group;
+        int64 found = place.sample * p.out_sample + tile.group * p.out_group;
 #pragma unroll
-        for (int i = 0; i < 3; ++i) offset += (phase.window[i].first + place.at[i] * p.apart[i]) * p.out_axis[i];
-        return offset;
+        for (int i = 0; i < 3; ++i) found += (phase.window[i].first + place.at[i] * p.apart[i]) * p.out_axis[i];
+        return found;
     }
 
-    // Stores the sums of a warp by way of shared memory: code for each register would outgrow the instruction cache.
-    __device__ void store(const Tile& tile, const float (&sums)[COLUMNS / 2]) const {
-        const int lane = threadIdx.x % 32, first = first_pixel(tile);
-        const int pixels = int(p.phase[tile.phase].pixels) - first;
-        const int64 offset = target(tile, first + lane % 16);
-        Patch& patch = patches()[threadIdx.x / 32];
+    __device__ __forceinline__ void store(const float (&sums)[BLOCKS][COLUMNS / 2]) const {
+        constexpr int PATCHES = COLUMNS / PATCH;
 #pragma unroll 1
-        for (int number = 0; number < COLUMNS / PATCH; ++number) {
-            const int row = tile.column + number * PATCH, rows = int(p.rows) - row;
-            bool special = false;
+        for (int part = 0; part < BLOCKS * PATCHES; ++part) {
+            float marked = 0;
+            int64 target = 0;
+            // Only the code that names registers is there for each part.
 #pragma unroll
-            for (int i = 0; i < COLUMNS / 2; i += 2) {
-                if (i / (PATCH / 2) != number) continue;
-                special |= is_special(sums[i]) | is_special(sums[i + 1]);
-                *(Bits64*)patch.at(lane / 4 + i / 2 % 2 * 8, i / 4 * 8 % PATCH + lane % 4 * 2) =
-                    pair_of(sums[i], sums[i + 1], 0.0f);
+            for (int own = 0; own < BLOCKS * PATCHES; ++own) {
+                if (own != part) continue;
+                marked = write(sums[own / PATCHES], own % PATCHES);
+                target = offset[own / PATCHES];
             }
-            for (int i = lane; i < PATCH; i += 32)
-                patch.bias[i] =
-                    p.bias.data && i < rows ? load_parameter<float>(p.bias, tile.group * p.rows + row + i) : 0;
             __syncwarp();
-            if (__any_sync(~0u, special && tile.ranges == 1)) repair(tile, patch, row);
+            const int pixel = Block::first_pixel(tile, part / PATCHES), row = tile.column + part % PATCHES * PATCH;
+            const int pixels = int(p.phase[tile.phase].pixels) - pixel, rows = int(p.rows) - row;
+            if (__any_sync(~0u, marked != 0 && tile.ranges == 1)) repair(pixel, pixels, row, rows);
             if (p.together)
-                store_units(patch, offset + row, pixels, rows);
+                store_units(target + row, pixels, rows);
             else
-                store_each(patch, tile, offset + row * p.out_row, pixels, rows);
+                store_each(target + row * p.out_row, pixels, rows);
             __syncwarp();
         }
     }
-    __device__ void repair(const Tile& tile, Patch& patch, int row) const {
-        const int pixel = threadIdx.x % 16, pixels = int(p.phase[tile.phase].pixels);
+    // Writes a lane's two channels of each unit of eight, for two pixels; returns NaN if a sum is not finite, else zero.
+    __device__ __forceinline__ float write(const float (&sums)[COLUMNS / 2], int part) const {
+        const int lane = threadIdx.x % 32;
+        float marked = 0;
+#pragma unroll
+        for (int i = 0; i < PATCH / 2; i += 2) {
+            const float first = sums[part * (PATCH / 2) + i], second = sums[part * (PATCH / 2) + i + 1];
+            marked = fmaf(first, 0.0f, marked), marked = fmaf(second, 0.0f, marked);
+            *(Bits64*)patch.at(lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2) = pair_of(first, second, 0.0f);
+        }
+#pragma unroll
+        for (int i = 0; i < PATCH; i += 32) patch.bias[i + lane] = bias[(part * PATCH + i) / 32];
+        return marked;
+    }
+    // Computes sums that are not finite as they are defined.
+    __device__ void repair(int pixel, int pixels, int row, int rows) const {
+        const int own = threadIdx.x % 16;
 #pragma unroll 1
         for (int i = threadIdx.x % 32 / 16; i < PATCH; i += 2) {
-            float& sum = *patch.at(pixel, i);
-            if (is_special(sum) && first_pixel(tile) + pixel < pixels && row + i < int(p.rows))
-                sum = exact_sum(p, tile, tile.range, first_pixel(tile) + pixel, row + i);
+            float& sum = *patch.at(own, i);
+            if (is_special(sum) && own < pixels && i < rows)
+                sum = Block::exact_sum(p, tile, tile.range, pixel + own, row + i);
         }
         __syncwarp();
     }
-    // Stores channels that lie together. A lane has the `offset` of the pixel of its number, and stores others.
-    __device__ void store_units(Patch& patch, int64 offset, int pixels, int rows) const {
+    // Stores channels that lie together. A lane has the offset of the pixel of its number, and stores others.
+    __device__ void store_units(int64 target, int pixels, int rows) const {
         constexpr int UNITS = PATCH / 8;
         const int lane = threadIdx.x % 32, first = lane % UNITS * 8;
-        float bias[8];
+        float added[8];
 #pragma unroll
-        for (int j = 0; j < 8; ++j) bias[j] = patch.bias[first + j];
+        for (int j = 0; j < 8; ++j) added[j] = patch.bias[first + j];
 #pragma unroll
         for (int i = 0; i < UNITS / 2; ++i) {
             const int pixel = lane / UNITS + i * (32 / UNITS);
-            const int64 at = __shfl_sync(~0u, offset, pixel);
+            const int64 at = __shfl_sync(~0u, target, pixel);
             float value[8];
 #pragma unroll
             for (int j = 0; j < 8; j += 4) {
                 const Bits128 bits = *(const Bits128*)patch.at(pixel, first + j);
 #pragma unroll
-                for (int k = 0; k < 4; ++k) value[j + k] = __uint_as_float(bits.words[k]) + bias[j + k];
+                for (int k = 0; k < 4; ++k) value[j + k] = __uint_as_float(bits.words[k]) + added[j + k];
             }
-            if (pixel < pixels && first < rows) store_unit(p.out + at + first, value);
+            if (pixel >= pixels || first >= rows) continue;
+            if (p.partial)
+                store_unit(p.partial + tile.range * p.range + at + first, value);
+            else
+                store_unit(p.out + at + first, value);
         }
     }
     // Stores channels anywhere, or the sums of a range.
-    __device__ void store_each(Patch& patch, const Tile& tile, int64 offset, int pixels, int rows) const {
+    __device__ void store_each(int64 target, int pixels, int rows) const {
         const int pixel = threadIdx.x % 16;
         if (pixel >= pixels) return;
 #pragma unroll 4
         for (int i = threadIdx.x % 32 / 16; i < PATCH; i += 2) {
             if (i >= rows) break;
             const float sum = *patch.at(pixel, i);
-            const int64 at = offset + i * p.out_row;
+            const int64 at = target + i * p.out_row;
             if (p.partial)
                 p.partial[tile.range * p.range + at] = sum;
             else
@@ -404,6 +419,37 @@ struct Block {
         }
     }
 };
+
+    __device__ void Block::consume() const {
+    const int warpgroup = threadIdx.x / WARPGROUP;
+    Turn<STAGES> turn;
+    for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
+        const Tile tile(p, number);
+        const Stores stores(*this, tile);
+        float sums[BLOCKS][COLUMNS / 2], totals[BLOCKS][COLUMNS / 2];  // one of them is in use without ranges
+        clear(totals);
+#pragma unroll 1
+        for (int range = tile.range; range < tile.range + tile.ranges; ++range) {
+            multiply(sums, tile.begin(p, range), tile.begin(p, range + 1), warpgroup, turn);
+            if constexpr (RANGES) {
+                if (tile.ranges == 1) break;
+#pragma unroll
+                for (int block = 0; block < BLOCKS; ++block) {
+                    repair(tile, range, block, sums[block]);
+#pragma unroll
+                    for (int i = 0; i < COLUMNS / 2; ++i) totals[block][i] += sums[block][i];
+                }
+            }
+        }
+        if constexpr (RANGES) {
+            if (tile.ranges > 1) {
+                stores.store(totals);
+                continue;
+            }
+        }
+        stores.store(sums);
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) im2col_conv(const __grid_constant__ Arguments p) {
     DYNAMIC_SHARED(memory);

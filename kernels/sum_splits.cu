@@ -27,7 +27,7 @@ struct Arguments {
     Element* out;
     Parameter bias;
     int64 splits, outputs;
-    int64 row_outputs;  // outputs of a row: neighbours that have one bias
+    int64 row_outputs, rows;  // outputs of a row, neighbours that have one bias; and rows
     View<1> view;  // of the output, in elements
 };
 
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_splits(const __grid_co
 #pragma unroll 8
         for (int64 split = 0; split < p.splits; ++split) total = add(total, p.partial[split * p.outputs + i]);
         const Accumulator bias =
-            p.bias.data ? load_parameter<Accumulator>(p.bias, i / p.row_outputs) : zero<Accumulator>();
+            p.bias.data ? load_parameter<Accumulator>(p.bias, i / p.row_outputs % p.rows) : zero<Accumulator>();
         p.out[locate(p.view, i).offset[0]] = narrow<Element>(add(total, bias));
     }
 }

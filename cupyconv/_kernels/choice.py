@@ -38,6 +38,7 @@ from . import (
     modes,
     normalize,
     plain_conv,
+    relayed,
     row_blocks,
     spectra,
     streaming_conv,
@@ -52,6 +53,7 @@ from .fused import FusedPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_conv import MatrixPlan
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
+from .relayed import Relay
 from .row_blocks import RowBlocksPlan, bytes_in_any_batch
 from .unfolded import UnfoldedPlan
 from .workspace import most_workspace
@@ -138,6 +140,20 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
     if isinstance(plan, plain_conv.PlainPlan):
         return plain_conv.on_long_lines(plan, question, strides)[0]
     return plan
+
+
+def relay(question: Question, strides: ConvStrides) -> Relay | None:
+    """Return how a convolution of arrays with such strides is relayed, if it is.
+
+    Kernels that read channels that lie innermost are not.
+    """
+    found = relayed.relay(question, strides)
+    if found is None:
+        return None
+    plan = plan_conv(
+        question.geometry, question.dtype, question.precision, question.processor
+    )
+    return None if isinstance(plan, im2col_conv.Im2colPlan) else found
 
 
 # Kernels for the gradient of a weight, by their names.

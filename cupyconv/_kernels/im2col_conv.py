@@ -31,7 +31,6 @@ from .._tensor_maps import WORDS as MAP_WORDS
 from . import channels_last, sum_splits
 from .im2col_maps import (
     ALIGNED,
-    PIXELS,
     SLICE_BYTES,
     STEP_BYTES,
     Operand,
@@ -63,8 +62,10 @@ PATCH = 64  # output channels that a warp stores at a time
 _PATCHES = 8 * 4 * (16 + 1) * PATCH  # bytes of those of all warps, with the bias
 MOST_PHASES = 8
 _BARRIERS = 16  # bytes of a stage's two
-_COLUMNS = (256, 128, 64)
-_WITH_TOTALS = 128  # columns for which there are registers for totals of ranges
+# Pixels and output channels of a tile; and the most of both for which there are registers for totals
+# of ranges.
+_TILES = ((128, 256), (256, 128), (256, 64), (128, 128), (128, 64))
+_WITH_TOTALS = 128, 128
 # A sum has at most this many split-K ranges, each of at least this many K steps.
 _MOST_SPLITS, _LEAST_STEPS = 16, 8
 _MOST_PARTIAL, _MOST_COPY = 32 << 20, 64 << 20  # bytes
@@ -79,8 +80,8 @@ class Layout:
 
     Attributes
     ----------
-    columns : int
-        Output channels of a tile.
+    pixels, columns : int
+        Pixels and output channels of a tile.
     column_tiles : int
         Tiles of a group along the output channels.
     splits : int
@@ -93,6 +94,7 @@ class Layout:
         The model's time.
     """
 
+    pixels: int
     columns: int
     column_tiles: int
     splits: int
@@ -103,7 +105,7 @@ class Layout:
     def __str__(self) -> str:
         apart = " apart" if self.apart else ""
         ranges = f", {self.splits} ranges{apart}" if self.splits > 1 else ""
-        return f"tiles of {PIXELS} pixels x {self.columns} channels{ranges}"
+        return f"tiles of {self.pixels} pixels x {self.columns} channels{ranges}"
 
 
 @dataclass(frozen=True)
@@ -129,17 +131,17 @@ class Im2colPlan(TiledPlan[Layout]):
 PLAN = Im2colPlan
 
 
-def _stage(columns: int) -> int:
+def _stage(pixels: int, columns: int) -> int:
     """Return the bytes of a stage."""
-    return (PIXELS + columns) * STEP_BYTES
+    return (pixels + columns) * STEP_BYTES
 
 
-def _stages(columns: int) -> int:
-    return min(ROOM // _stage(columns), MOST_STAGES)
+def _stages(pixels: int, columns: int) -> int:
+    return min(ROOM // _stage(pixels, columns), MOST_STAGES)
 
 
-def _instance(dtype: str, columns: int) -> Instance:
-    defines = ("ELEMENT", ELEMENTS[dtype]), ("COLUMNS", str(columns))
+def _instance(dtype: str, pixels: int, columns: int) -> Instance:
+    defines = ("ELEMENT", ELEMENTS[dtype]), ("PIXELS", str(pixels)), ("COLUMNS", str(columns))
     return Instance(SOURCES[0], "im2col_conv", defines)
 
 
@@ -147,7 +149,7 @@ def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
     if target in WGMMA:
         for dtype in SINGLES:
-            yield from (_instance(dtype, columns) for columns in _COLUMNS)
+            yield from (_instance(dtype, *tile) for tile in _TILES)
 
 
 def plan(question: Question) -> Im2colPlan | Refusal:
@@ -175,15 +177,15 @@ def plan(question: Question) -> Im2colPlan | Refusal:
     if _sample_bytes(geometry, mode) > max(_MOST_COPY, 4 * inputs):
         return "a copy of a sample would take too much memory"
     layout = min(_layouts(question, mode, axes), key=lambda layout: layout.cycles)
-    tiles = (
-        _tiles(axes, max(1, geometry.batch)) * geometry.groups * layout.column_tiles * layout.splits
-    )
-    if tiles >= INT32_LIMIT // PIXELS:
+    tile = layout.pixels, layout.columns
+    tiles = _tiles(axes, max(1, geometry.batch), layout.pixels) * geometry.groups
+    tiles *= layout.column_tiles * layout.splits
+    if tiles >= INT32_LIMIT // layout.pixels:
         return LARGE
-    shared = _stages(layout.columns) * (_stage(layout.columns) + _BARRIERS) + _PATCHES
+    shared = _stages(*tile) * (_stage(*tile) + _BARRIERS) + _PATCHES
     return Im2colPlan(
         Launch(
-            _instance(question.dtype.name, layout.columns),
+            _instance(question.dtype.name, *tile),
             max(1, min(tiles, processor.multiprocessors)),
             THREADS,
             shared,
@@ -199,9 +201,9 @@ def plan(question: Question) -> Im2colPlan | Refusal:
 PLANS: dict[str, Callable[[Question], Im2colPlan | Refusal]] = {"im2col": plan}
 
 
-def _tiles(axes: Sequence[AxisTaps], samples: int) -> int:
-    """Return the tiles of pixels of a group."""
-    return sum(-(-samples * pixels_of(windows) // PIXELS) for windows in phases_of(axes))
+def _tiles(axes: Sequence[AxisTaps], samples: int, pixels: int) -> int:
+    """Return the tiles of so many pixels of a group."""
+    return sum(-(-samples * pixels_of(windows) // pixels) for windows in phases_of(axes))
 
 
 def pixels_of(windows: Sequence[Window]) -> int:
@@ -231,13 +233,14 @@ def _partial(geometry: ConvGeometry, splits: int) -> int:
 
 # Bytes of operands that reach a multiprocessor in a cycle; steps in whose time a tile begins and
 # ends; and bytes of partial sums that a multiprocessor writes and reads in a cycle.
-_BROUGHT, _ENDS, _ADDED = 26, 6, 8
+_BROUGHT, _ENDS, _ADDED = 41, 3, 8
 
 
 def _splits(question: Question, axes: Sequence[AxisTaps], steps: int) -> int:
     """Return the ranges of sums of so many steps, which do not depend on the batch."""
     geometry, multiprocessors = question.geometry, question.processor.multiprocessors
-    tiles = geometry.groups * -(-geometry.rows // _WITH_TOTALS) * _tiles(axes, 1)
+    pixels, columns = _WITH_TOTALS
+    tiles = geometry.groups * -(-geometry.rows // columns) * _tiles(axes, 1, pixels)
     splits = min(_MOST_SPLITS, steps // _LEAST_STEPS, multiprocessors // tiles)
     return max(1, min(splits, _MOST_PARTIAL // _partial(geometry, 1)))
 
@@ -254,18 +257,20 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
         partial = _partial(geometry, splits) if apart else 0
         parts = chunks(batch, max(1, _sample_bytes(geometry, mode), 2 * partial))
         samples = tuple(part.stop - part.start for part in parts)
-        pixels = sum(_tiles(axes, count) for count in samples) * geometry.groups
-        for columns in _COLUMNS:
-            if splits > 1 and columns > _WITH_TOTALS:
+        for pixels, columns in _TILES:
+            if splits > 1 and pixels * columns > math.prod(_WITH_TOTALS):
                 continue
-            column_tiles = -(-geometry.rows // columns)
-            tiles, parts_of_tile = pixels * column_tiles, 1
+            column_tiles, parts_of_tile = -(-geometry.rows // columns), 1
+            tiles = sum(_tiles(axes, count, pixels) for count in samples)
+            tiles *= geometry.groups * column_tiles
             if apart:
                 tiles, parts_of_tile = tiles * splits, splits
-            of_step = max(PIXELS * columns * step / mode.rate, _stage(columns) / _BROUGHT)
+            of_step = max(
+                pixels * columns * step / mode.rate, _stage(pixels, columns) / _BROUGHT
+            )
             busy = -(-tiles // multiprocessors) * (steps / parts_of_tile + _ENDS) * of_step
             added = 2 * partial * batch / (_ADDED * multiprocessors)
-            yield Layout(columns, column_tiles, splits, apart, samples, busy + added)
+            yield Layout(pixels, columns, column_tiles, splits, apart, samples, busy + added)
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -339,23 +344,24 @@ class _Chunk:
     ) -> None:
         geometry, layout, dtype = question.geometry, plan.layout, question.dtype
         self.device, splits = device, layout.splits
-        operand = inputs_of(samples, geometry, strides, dtype.itemsize)
+        operand = inputs_of(samples, geometry, strides, dtype.itemsize, layout.pixels)
         self.inputs = _Source(operand, dtype, device)
-        shape = geometry.groups, geometry.rows, samples, *(a.size_out for a in geometry.axes)
+        shape = samples, *(a.size_out for a in geometry.axes), geometry.groups, geometry.rows
         stored = strides
-        others = strides.out[0], *strides.out_axes, geometry.rows
-        self.together = not layout.apart and strides.out[2] == 1 and math.gcd(8, *others) == 8
         self.partial = samples * _partial(geometry, splits) * layout.apart
         if layout.apart:
-            group, row, sample, *axes = c_strides(shape)
+            sample, *axes, group, row = c_strides(shape)
             stored = strides._replace(out=(sample, group, row), out_axes=axes)
-            of_out = (*strides.out[1:], strides.out[0], *strides.out_axes)
-            self.sums = sum_splits.template(splits, shape, of_out, bias)
+            of_out = strides.out[0], *strides.out_axes, *strides.out[1:]
+            self.sums = sum_splits.template(splits, shape, of_out, bias, last=True)
             self.add = device.launcher(sum_splits.launch(dtype, math.prod(shape)))
-        tiles = _tiles(axes_of(geometry), samples) * geometry.groups * layout.column_tiles
+        tiles = _tiles(axes_of(geometry), samples, layout.pixels)
+        tiles *= geometry.groups * layout.column_tiles
         tiles *= splits if layout.apart else 1
         members = _arguments(samples, question, layout, stored, bias)
         self.missing = [0] * (MAP_WORDS * MOST_PHASES - MAP_WORDS * len(operand.of_copy))
+        others = stored.out[0], *stored.out_axes, geometry.rows
+        self.together = stored.out[2] == 1 and math.gcd(8, *others) == 8
         self.template = Template(SOURCES[0], members, ALIGNED_WORDS)
         blocks = min(tiles, question.processor.multiprocessors)
         self.launch = device.launcher(replace(plan.launch, grid=blocks))
@@ -388,7 +394,7 @@ def _arguments(
     blocks = -(-geometry.channels // step)
     last = geometry.channels - (blocks - 1) * step
     phases = phases_of(axes)
-    counts = [-(-samples * pixels_of(windows) // PIXELS) for windows in phases]
+    counts = [-(-samples * pixels_of(windows) // layout.pixels) for windows in phases]
     firsts = itertools.accumulate(counts, initial=0)
     members: list[Members] = [
         {

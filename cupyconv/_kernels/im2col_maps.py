@@ -18,7 +18,6 @@ from .._tensor_maps import Boxes, Pixels
 from .channels_last import Transposition
 from .memory import along_three_axes
 
-PIXELS = 128  # that the copy engine brings at a time
 STEP_BYTES, SLICE_BYTES, ALIGNED = 128, 32, 16  # of a K step, an instruction, and a stride
 MOST_STEP = 8  # from one pixel to the next
 
@@ -126,8 +125,10 @@ def _whole(strides: Sequence[int], itemsize: int) -> bool:
     return all(stride > 0 and stride * itemsize % ALIGNED == 0 for stride in strides)
 
 
-def inputs_of(samples: int, geometry: ConvGeometry, strides: ConvStrides, itemsize: int) -> Operand:
-    """Return the maps of so many samples of an input, one for each phase."""
+def inputs_of(
+    samples: int, geometry: ConvGeometry, strides: ConvStrides, itemsize: int, pixels: int
+) -> Operand:
+    """Return the maps of so many samples of an input, one for each phase, for pixels of a tile."""
     of_sample, of_group, channel = strides.input
     groups, channels, row = geometry.groups, geometry.channels, row_of(geometry, itemsize)
     axes = axes_of(geometry)
@@ -145,7 +146,7 @@ def inputs_of(samples: int, geometry: ConvGeometry, strides: ConvStrides, itemsi
                 tuple(window.upper for window in reversed(windows)),
                 tuple(axis.step for axis in reversed(axes)),
                 STEP_BYTES // itemsize,
-                PIXELS,
+                pixels,
             )
             for windows in phases_of(axes)
         )
@@ -195,21 +196,28 @@ def weights_of(
         )
         if size > 1
     ]  # fmt: skip
+    uniform = len({*apart}) <= 1
     pitch = int(apart[0]) if apart else row
     along_rows = of_row if rows > 1 else pitch * count
     readable = (
         (channel == 1 or geometry.channels == 1)
-        and len({*apart}) <= 1
+        and uniform
         and (geometry.groups == 1 or of_group == geometry.rows * of_row)
         and _whole((pitch, along_rows), itemsize)
     )
-    copy = Transposition(
-        (geometry.groups, geometry.rows, 1, geometry.channels, *_three(taps)),
-        (of_group, of_row, 0, channel, *along_three_axes(of_axes)),
-        row,
-    )
+    # Along what lies together, as far as there are axes for it.
+    sizes: tuple[int, ...] = geometry.groups, geometry.rows, 1, geometry.channels, *_three(taps)
+    steps: tuple[int, ...] = of_group, of_row, 0, channel, *along_three_axes(of_axes)
+    of_copy = boxes(row, row, row * count)
+    if uniform and abs(of_row) < abs(pitch):
+        sizes = count, geometry.groups, 1, geometry.channels, 1, 1, geometry.rows
+        steps = pitch, of_group, 0, channel, 0, 0, of_row
+        of_copy = boxes(row, row * rows, row)
+    elif uniform:
+        sizes = geometry.groups, 1, 1, geometry.channels, 1, geometry.rows, count
+        steps = of_group, 0, 0, channel, 0, of_row, pitch
     own = boxes(geometry.channels, pitch, along_rows) if readable else ()
-    return Operand(own, boxes(row, row, row * count), copy, (geometry.channels, row))
+    return Operand(own, of_copy, Transposition(sizes, steps, row), (geometry.channels, row))
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -34,11 +34,11 @@ def launch(dtype: np.dtype, outputs: int) -> Launch:
 
 
 def template(
-    splits: int, shape: Sequence[int], strides: Sequence[int], bias: Array | None
+    splits: int, shape: Sequence[int], strides: Sequence[int], bias: Array | None, last: bool = False
 ) -> Template:
     """Return the arguments for an output of this shape and these strides, in elements.
 
-    The first two axes of the shape are groups and their rows. A call puts in the addresses of the
+    The first two axes of the shape are groups and their rows, or the `last` two. A call puts in the addresses of the
     partial sums, of the output and of the bias.
     """
     members: Members = {
@@ -47,7 +47,8 @@ def template(
         "bias": parameter(bias),
         "splits": splits,
         "outputs": math.prod(shape),
-        "row_outputs": math.prod(shape[2:]),
+        "row_outputs": 1 if last else math.prod(shape[2:]),
+        "rows": math.prod(shape[-2:] if last else shape[:2]),
         "view": view(merged_axes(shape, strides)),
     }
     return Template(SOURCES[0], members)

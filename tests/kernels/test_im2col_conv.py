@@ -27,7 +27,7 @@ from cupyconv._kernels import channels_last, im2col_conv, im2col_maps
 from cupyconv._kernels.channels_last import Transposition
 from cupyconv._kernels.direct_conv import DirectPlan
 from cupyconv._kernels.im2col_conv import Im2colPlan
-from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
+from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.question import LARGE, MANY_AXES, Question
 from cupyconv._kernels.workspace import most_workspace
 from cupyconv._taps import NO_AXIS, AxisTaps
@@ -127,17 +127,18 @@ def test_limits_of_stages() -> None:
     text = _compile.source("im2col_conv.cu")
     room, stages = im2col_conv.ROOM // 1024, im2col_conv.MOST_STAGES
     assert "WARPGROUP = 128, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;" in text
-    assert "PIXELS = 64 * CONSUMERS;" in text
-    assert (im2col_conv.THREADS, im2col_maps.PIXELS) == (3 * 128, 2 * 64)
+    assert "BLOCKS = PIXELS / (64 * CONSUMERS);" in text and im2col_conv.THREADS == 3 * 128
     assert f"STEP_BYTES = {im2col_maps.STEP_BYTES}, STEP = STEP_BYTES" in text
     assert f"SLICE_BYTES = {im2col_maps.SLICE_BYTES}, SLICES" in text
     assert f"ROOM = {room} * 1024, STAGES = ROOM / STAGE_BYTES < {stages} ?" in text
     assert f"? ROOM / STAGE_BYTES : {stages};" in text
     assert f"PATCH = {im2col_conv.PATCH};" in text and "float sums[16][PATCH], bias[PATCH];" in text
     assert "STAGE_BYTES = PIXEL_BYTES + COLUMNS * STEP_BYTES;" in text
-    assert f"RANGES = COLUMNS <= {im2col_conv._WITH_TOTALS};" in text
+    pixels, columns = im2col_conv._WITH_TOTALS
+    assert f"RANGES = PIXELS * COLUMNS <= {pixels} * {columns};" in text
     copies = _compile.source("channels_last.cu")
-    assert f"TILE = {channels_last.TILE}, THREADS = {channels_last.THREADS};" in copies
+    assert f"PACKED = {channels_last.WORD} / sizeof(Bits), TILE = 32 * PACKED" in copies
+    assert f"THREADS = {channels_last.THREADS};" in copies
 
 
 # Plans ---------------------------------------------------------------------------------------
@@ -239,7 +240,7 @@ def test_im2col_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int) 
     assert not reasons(geometry, mode) and not far
     checked(partial(im2col_conv.plan, question), processor, "im2col")
     layout, launch = plan.layout, plan.launch
-    assert launch.instance == im2col_conv._instance(mode[0].name, layout.columns)
+    assert launch.instance == im2col_conv._instance(mode[0].name, layout.pixels, layout.columns)
     # Each tile has pixels of one phase, and channels of one group.
     assert (layout.column_tiles - 1) * layout.columns < geometry.rows or geometry.rows == 0
     assert geometry.rows <= layout.column_tiles * layout.columns
@@ -251,9 +252,9 @@ def test_im2col_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int) 
     ]
     assert sum(outputs) == math.prod(axis.size_out for axis in axes)
     batch = max(1, geometry.batch)
-    tiles = sum(-(-batch * count // 128) for count in outputs)
+    tiles = sum(-(-batch * count // layout.pixels) for count in outputs)
     tiles *= geometry.groups * layout.column_tiles * layout.splits
-    assert tiles * 128 < 2**31
+    assert tiles * layout.pixels < 2**31
     assert 1 <= launch.grid <= multiprocessors and launch.block == 384 and launch.unit == 1
     # Chunks have all samples; ranges are long.
     assert sum(layout.samples) == batch and max(layout.samples) - min(layout.samples) <= 1
@@ -263,7 +264,7 @@ def test_im2col_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int) 
     taps = math.prod(axis.most_taps for axis in axes)
     assert layout.splits == 1 or taps * blocks // layout.splits >= 8
     assert not layout.apart or layout.splits > 1
-    assert layout.splits == 1 or layout.columns <= 128
+    assert layout.splits == 1 or layout.pixels * layout.columns <= 128 * 128
     # Memory.
     longest, kernel = max(layout.samples), math.prod(axis.kernel for axis in axes)
     inputs = geometry.groups * geometry.channels * math.prod(axis.size_in for axis in axes)
@@ -279,10 +280,10 @@ def test_im2col_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int) 
     assert plan.workspace == plan.packed + plan.copies + plan.partial
     assert plan.packed + plan.partial <= most_workspace(question)
     # Each stage holds a step of both operands, and has two mbarriers.
-    stage = (128 + layout.columns) * 128
-    stages = min(224 * 1024 // stage, 8)
-    assert stages >= 4 and launch.shared == stages * (stage + 16)
-    assert launch.shared + RESERVED <= SHARED["sm_90a"]
+    stage = (layout.pixels + layout.columns) * 128
+    stages, patches = min(192 * 1024 // stage, 8), 8 * 17 * 64 * 4
+    assert stages >= 4 and launch.shared == stages * (stage + 16) + patches
+    assert launch.shared <= SHARED["sm_90a"]
     # What a kernel counts in 32 bits.
     assert geometry.groups * max(row, geometry.rows) + 256 <= MOST
     assert taps * blocks <= MOST and batch <= MOST
@@ -947,9 +948,9 @@ def test_products_instance(instance: Instance, kind: str, axes: int, steer: Stee
     Sums have more steps than there are stages, and a last one that is not whole.
     """
     defines, mode = dict(instance.defines), mode_of(instance)
-    columns = int(defines["COLUMNS"])
-    steer.replace(im2col_conv, _COLUMNS=(columns,))
-    if columns > 128:
+    width, columns = int(defines["PIXELS"]), int(defines["COLUMNS"])
+    steer.replace(im2col_conv, _TILES=((width, columns),))
+    if width * columns > 128 * 128:
         steer.replace(im2col_conv, _splits=lambda *rest: 1)
     step = 128 // mode[0].itemsize
     call = DIVIDED[kind][axes](columns + 9, 2 * step + step // 4 + 1)
@@ -960,7 +961,7 @@ def test_products_instance(instance: Instance, kind: str, axes: int, steer: Stee
     (plan,) = backend.plans
     assert plan.launch.instance == instance
     assert plan.layout.column_tiles == 2
-    stages = min(224 * 1024 // ((128 + columns) * 128), 8)
+    stages = min(192 * 1024 // ((width + columns) * 128), 8)
     describe = conv_transpose if case.transposed else conv
     geometry = describe(*shapes, groups=2, **options)
     phases = math.prod(axis.phases for axis in geometry.axes)
@@ -968,7 +969,7 @@ def test_products_instance(instance: Instance, kind: str, axes: int, steer: Stee
     taps = math.prod(axis.most_taps for axis in geometry.axes)
     assert 3 * taps > stages
     pixels = geometry.batch * math.prod(axis.size_out for axis in geometry.axes)
-    assert pixels > 256 and pixels % 128 and pixels * 8 / 128 > 2 * plan.launch.grid
+    assert pixels > width and pixels % width and pixels * 8 / width > 2 * plan.launch.grid
 
 
 def by_definition(array: Array, copy: Transposition) -> Array:

@@ -1,0 +1,155 @@
+"""Convolutions of large arrays whose channels lie innermost, by kernels that read along places.
+
+Copies in C order come between: channels_last.cu transposes the input of a chunk of samples, and the
+results. The kernel and its order of summation are those for any other layout.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from .._arrays import Array, Convolution
+from .._chunks import chunks
+from .._packing import c_strides
+from .._strides import ConvStrides
+from . import channels_last
+from .channels_last import Transposition
+from .question import Question
+
+if TYPE_CHECKING:
+    from .._device import Device
+
+LEAST_BYTES = 2**20  # of an array that is copied; a launch takes longer than fewer of them
+_ALIGNED = 16  # bytes of which the channels of a copy are multiples
+
+
+@dataclass(frozen=True)
+class _Side:
+    """An input or a result by sample, channel and place.
+
+    Attributes
+    ----------
+    channels, places : int
+        Sizes.
+    sample, place : int
+        Elements from one to the next; channels lie together.
+    pitch : int
+        Places of a channel in a copy.
+    """
+
+    channels: int
+    places: int
+    sample: int
+    place: int
+    pitch: int
+
+
+def _side(
+    groups: int, channels: int, sizes: Sequence[int], strides: tuple[int, int, int],
+    axes: Sequence[int], itemsize: int,
+) -> _Side | None:  # fmt: skip
+    """Return an array of groups of channels whose channels lie together, else None."""
+    sample, group, channel = strides
+    width, places = groups * channels, math.prod(sizes)
+    place = min((s for s, n in zip(axes, sizes, strict=True) if n > 1), default=0)
+    pitches = [place * pitch for pitch in c_strides(tuple(sizes))]
+    found = (
+        min(width, places) > 1
+        and place >= width
+        and (channels == 1 or channel == 1)
+        and (groups == 1 or group == channels)
+        and all(n == 1 or s == p for n, s, p in zip(sizes, axes, pitches, strict=True))
+    )
+    whole = _ALIGNED // itemsize
+    return _Side(width, places, sample, place, -(-places // whole) * whole) if found else None
+
+
+@dataclass(frozen=True)
+class Relay:
+    """Which sides of a convolution are copied, with the strides that its kernel sees."""
+
+    input: _Side | None
+    out: _Side | None
+    strides: ConvStrides
+
+
+def relay(question: Question, strides: ConvStrides) -> Relay | None:
+    """Return how a convolution of arrays with such strides is relayed, if it is."""
+    geometry, dtype = question.geometry, question.dtype
+    item, groups = dtype.itemsize, geometry.groups
+    if strides.source is not None or strides.share_inputs or dtype.kind not in "fV" or item > 4:
+        return None
+    sizes_in = [axis.size_in for axis in geometry.axes]
+    sizes_out = [axis.size_out for axis in geometry.axes]
+    data = _side(groups, geometry.channels, sizes_in, strides.input, strides.input_axes, item)
+    out = _side(groups, geometry.rows, sizes_out, strides.out, strides.out_axes, item)
+    if data and geometry.batch * data.channels * data.places * item < LEAST_BYTES:
+        data = None
+    # Results are written as one array.
+    if out and (
+        geometry.batch * out.channels * out.places * item < LEAST_BYTES
+        or out.place != out.channels
+        or (geometry.batch > 1 and out.sample != out.channels * out.places)
+    ):
+        out = None
+    if data:
+        own = data.channels * data.pitch, geometry.channels * data.pitch, data.pitch
+        strides = strides._replace(input=own, input_axes=list(c_strides(tuple(sizes_in))))
+    if out:
+        own = out.channels * out.pitch, geometry.rows * out.pitch, out.pitch
+        strides = strides._replace(out=own, out_axes=list(c_strides(tuple(sizes_out))))
+    return Relay(data, out, strides) if data or out else None
+
+
+def bind(
+    found: Relay,
+    question: Question,
+    strides: ConvStrides,
+    device: Device,
+    bind_chunk: Callable[[Question, ConvStrides], Convolution],
+) -> Convolution:
+    """Return the convolution of arrays with such strides by way of copies.
+
+    `bind_chunk` returns the one of a number of samples with the strides of copies.
+    """
+    geometry, dtype = question.geometry, question.dtype
+    item, address = dtype.itemsize, device.address
+    kept = sum(side.channels * side.pitch for side in (found.input, found.out) if side)
+    samples = [part.stop - part.start for part in chunks(geometry.batch, kept * item)]
+    runs, enter, leave = {}, {}, {}
+    for count in {*samples}:
+        runs[count] = bind_chunk(
+            replace(question, geometry=replace(geometry, batch=count)), found.strides
+        )
+        if side := found.input:
+            sizes = count, 1, 1, side.places, 1, 1, side.channels
+            steps = side.sample, 0, 0, side.place, 0, 0, 1
+            enter[count] = channels_last.bind(
+                Transposition(sizes, steps, side.pitch), dtype, device
+            )
+        if side := found.out:
+            sizes = count, 1, 1, side.channels, 1, 1, side.places
+            steps = side.channels * side.pitch, 0, 0, side.pitch, 0, 0, 1
+            leave[count] = channels_last.bind_into(
+                Transposition(sizes, steps, side.channels), dtype, device
+            )
+    starts = [*itertools.accumulate(samples, initial=0)]
+
+    def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        source, result = address(data), address(out)
+        for first, count in zip(starts, samples, strict=False):
+            chunk = slice(first, first + count)
+            own, stored = (a[chunk] if len(samples) > 1 else a for a in (data, out))
+            if found.input:
+                own = enter[count](source + first * strides.input[0] * item)
+            if side := found.out:
+                stored = device.workspace((count, side.channels, side.pitch), dtype)
+            runs[count](own, weight, bias, stored)
+            if found.out:
+                leave[count](address(stored), result + first * strides.out[0] * item)
+
+    return convolve

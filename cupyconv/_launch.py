@@ -199,7 +199,9 @@ class KernelPath:
         geometry, strides = arranged(geometry, strides)
         question = Question(geometry, dtype, precision, self.device.processor())
         if found := choice.relay(question, strides):
-            return relayed.bind(found, question, strides, self.device, partial(self._bind_plan, bias))
+            return relayed.bind(
+                found, question, strides, self.device, partial(self._bind_plan, bias)
+            )
         return self._bind_plan(bias, question, strides)
 
     def _bind_plan(

@@ -11,9 +11,7 @@
 //
 // Launch: THREADS threads, any number of blocks; blocks take tiles in turn.
 
-#include "division.cuh"
-#include "ptx_barriers.cuh"
-#include "scalar.cuh"
+#include "take.cuh"
 
 typedef BITS Bits;
 

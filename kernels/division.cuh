@@ -43,10 +43,3 @@ __device__ inline int64 long_quotient(int64 number, int64 divisor, int64 recipro
 
 // Division by a number that is one in most calls.
 __device__ inline int divided(int number, int divisor) { return divisor == 1 ? number : number / divisor; }
-
-// Divides a number, for code that runs seldom; returns the rest.
-__device__ __forceinline__ int take(int& number, int64 divisor) {
-    const int whole = number / int(divisor), rest = number - whole * int(divisor);
-    number = whole;
-    return rest;
-}

@@ -37,8 +37,7 @@ constexpr int STEP_BYTES = 128, STEP = STEP_BYTES / sizeof(Element);  // of a ch
 constexpr int ROW_BYTES = ROWS * STEP_BYTES, COLUMN_BYTES = COLUMNS * STEP_BYTES;
 constexpr int STAGE_BYTES = PARTS * (ROW_BYTES + COLUMN_BYTES);
 constexpr int ROOM = 224 * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
-constexpr int PITCH = SEGMENT + 8;  // of sums in shared memory, where lanes' stores meet in few banks
-constexpr int MOST_TAPS = 64;       // of an axis
+constexpr int MOST_TAPS = 64;  // of an axis
 
 // Where a tap finds its inputs: in a plane, so many places further.
 struct Place {
@@ -174,33 +173,22 @@ struct Block {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
     }
 
-    // Stores sums by way of the stages, whose products all warps have: code for each register would outgrow the
-    // instruction cache. A lane has two columns of each unit of eight, for two rows.
     __device__ void store(const float (&sums)[SEGMENT / 2], int row, int column) const {
-        const int thread = threadIdx.x % WARPGROUP, lane = thread % 32, first = thread / 32 * 16;
-        const int taps = int(p.taps), box = int(p.box);
+        const int thread = threadIdx.x % WARPGROUP, g = thread % 32 / 4, t = thread % 4;
+        const int taps = int(p.taps);
         const int64 columns = p.channels * taps;
-        float* const kept = (float*)memory + threadIdx.x / 32 * 16 * PITCH;  // of the warp's 16 rows
-        named_barrier_wait(1, CONSUMERS * WARPGROUP);
+        float* const out = p.partial + (split * p.groups + group) * p.rows * columns;
 #pragma unroll
-        for (int i = 0; i < SEGMENT / 2; i += 2)
-            *(Bits64*)(kept + (lane / 4 + i / 2 % 2 * 8) * PITCH + i / 4 * 8 + lane % 4 * 2) =
-                pair_of(sums[i], sums[i + 1], 0.0f);
-        __syncwarp();
-        float* const out =
-            p.partial + ((split * p.groups + group) * p.rows + first_row + row + first) * columns;
-        const int rows = int(p.rows) - first_row - row - first;
-#pragma unroll 1
-        for (int i = lane; i < SEGMENT; i += 32) {
-            const int number = first_box + (column + i) / box, block = number / taps;
-            const int channel = block * box + (column + i) % box;
-            if (channel >= int(p.channels)) continue;
-            float* const own = out + int64(channel) * taps + number - block * taps;
-#pragma unroll 4
-            for (int j = 0; j < 16; ++j) {
-                if (j >= rows) break;
-                const float sum = kept[j * PITCH + i];
-                own[j * columns] = p.adds ? own[j * columns] + sum : sum;
+        for (int unit = 0; unit < SEGMENT / 8; ++unit) {
+            const int first = column + unit * 8, number = first_box + first / int(p.box);
+            const int block = number / taps, tap = number - block * taps;
+            const int channel = block * int(p.box) + first % int(p.box) + 2 * t;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int own_row = first_row + row + thread / 32 * 16 + g + i / 2 * 8, own_channel = channel + i % 2;
+                if ((own_row >= int(p.rows)) | (own_channel >= int(p.channels))) continue;
+                float* const own = out + own_row * columns + int64(own_channel) * taps + tap;
+                *own = p.adds ? *own + sums[unit * 4 + i] : sums[unit * 4 + i];
             }
         }
     }

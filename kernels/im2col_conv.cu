@@ -31,8 +31,8 @@
 //
 // Launch: THREADS threads, a multiprocessor's block each, on compute capability 9.0; it may begin early.
 
-#include "division.cuh"
 #include "stage_ring.cuh"
+#include "take.cuh"
 
 typedef ELEMENT Element;
 

@@ -179,6 +179,12 @@ struct Worker {
                           p.tap_z[z].shift + p.tap_y[y].shift + p.class_x[own].shift};
         }
     }
+    __device__ static int take(int& number, int divisor) {
+        const int next = number / divisor, rest = number - next * divisor;
+        number = next;
+        return rest;
+    }
+
     // Begins to copy the words of a step. Beyond the end of a sample words are zero.
     __device__ __forceinline__ void bring(const Step& step, Word* to) const {
         constexpr int CHUNKS = WORDS / CHUNK;

@@ -29,6 +29,7 @@ from cupyconv._kernels.direct_conv import Layout, Tile
 from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Launch, Processor
 from cupyconv._kernels.question import Question
 from cupyconv._launch import KernelPath
+from cupyconv._tensor_maps import WORDS, Boxes, Pixels
 from reference import Array, Shape
 from strategies import (
     MODES,
@@ -111,6 +112,9 @@ class Recorder:
 
     def address(self, array: Array) -> int:
         return array.__array_interface__["data"][0]
+
+    def tensor_map(self, address: int, array: Boxes | Pixels) -> tuple[int, ...]:
+        return (0,) * WORDS
 
     def workspace(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
         return np.empty(shape, dtype)

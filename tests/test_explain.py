@@ -298,7 +298,6 @@ def kernel_of(*args: Any, **options: Any) -> tuple[str, dict[str, str]]:
     if found.kernel in choice.KERNELS and not choice.forced_kernel():
         others = {"hopper", "portable"} - {engine}
         asked = {name for name in choice.KERNELS if name.split("-")[-1] not in others}
-        asked -= {*choice.UNTIMED}
         other = {name for name in found.refused if name.startswith("method=")}
         assert {*found.refused} - other == asked - {found.kernel}
         for reason in found.refused.values():

@@ -30,6 +30,7 @@ COMPOSED = {
     "hopper_gradient",
     "im2col_conv",
     "im2col_maps",
+    "relayed",
     "matrix_gradient",
     "row_blocks",
     "unfolded",

@@ -145,15 +145,14 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
 def relay(question: Question, strides: ConvStrides) -> Relay | None:
     """Return how a convolution of arrays with such strides is relayed, if it is.
 
-    Kernels that read channels that lie innermost are not.
+    That is where its kernel reads lines of places at a time.
     """
     found = relayed.relay(question, strides)
     if found is None:
         return None
-    plan = plan_conv(
-        question.geometry, question.dtype, question.precision, question.processor
-    )
-    return None if isinstance(plan, im2col_conv.Im2colPlan) else found
+    plan = plan_conv(question.geometry, question.dtype, question.precision, question.processor)
+    of_lines = MatrixPlan, RowBlocksPlan, UnfoldedPlan, depthwise_conv.DepthwisePlan
+    return found if isinstance(plan, of_lines) else None
 
 
 # Kernels for the gradient of a weight, by their names.
@@ -179,7 +178,7 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
     plans: dict[str, Plan] = {}
     refused: dict[str, Refusal] = {}
     for name, module in GRADIENTS.items():
-        if kernel is None and not is_timed(name, question.dtype):
+        if kernel is None and not is_timed(name, question):
             continue
         plan = module.plan(question)
         if isinstance(plan, str):
@@ -196,9 +195,9 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
     return Choice(taken, plans[taken], refused)
 
 
-def is_timed(kernel: str, dtype: np.dtype) -> bool:
+def is_timed(kernel: str, question: Question) -> bool:
     """Return whether a GPU has timed a kernel of `GRADIENTS`; it runs else where it is forced."""
-    return kernel != "hopper" and (kernel != "matrix" or dtype != np.float64)
+    return kernel != "hopper" and (kernel != "matrix" or question.dtype != np.float64)
 
 
 def time_of_gradient(
@@ -277,10 +276,6 @@ def _typical(question: Question) -> Question:
     return replace(question, geometry=geometry)
 
 
-# Kernels that no GPU has timed: they run where they are forced.
-UNTIMED = ("im2col",)
-
-
 @lru_cache(maxsize=4096)
 def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]:
     """Return the microseconds of the kernels that take a call, and why others do not."""
@@ -289,8 +284,6 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
     engine = modes.engine_of(question.processor)
     copy = _time_of_copy(question)
     for name in _PLANS:
-        if name in UNTIMED:
-            continue
         copied = 0.0 if name == "depthwise" else copy
         if name.removeprefix(unfolded.PREFIX) in {"portable", "hopper"} - {engine}:
             continue

@@ -172,7 +172,7 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
 # Bytes of boxes that reach a multiprocessor in a cycle; steps in whose time a block begins and
 # ends; and bytes of the copies, or of partial sums, that a multiprocessor writes and reads in a
 # cycle.
-_BROUGHT, _ENDS, _COPIED, _ADDED = 26, 10, 5.6, 8
+_BROUGHT, _ENDS, _COPIED, _ADDED = 26, 10, 1.8, 8
 
 
 def _box(channels: int, taps: int, columns: int) -> int:

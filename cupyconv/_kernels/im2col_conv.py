@@ -62,8 +62,8 @@ PATCH = 64  # output channels that a warp stores at a time
 _PATCHES = 8 * 4 * (16 + 1) * PATCH  # bytes of those of all warps, with the bias
 MOST_PHASES = 8
 _BARRIERS = 16  # bytes of a stage's two
-# Pixels and output channels of a tile; and the most of both for which there are registers for totals
-# of ranges.
+# Pixels and output channels of a tile; and the most of both for which there are registers for
+# totals of ranges.
 _TILES = ((128, 256), (256, 128), (256, 64), (128, 128), (128, 64))
 _WITH_TOTALS = 128, 128
 # A sum has at most this many split-K ranges, each of at least this many K steps.
@@ -232,8 +232,10 @@ def _partial(geometry: ConvGeometry, splits: int) -> int:
 
 
 # Bytes of operands that reach a multiprocessor in a cycle; steps in whose time a tile begins and
-# ends; and bytes of partial sums that a multiprocessor writes and reads in a cycle.
-_BROUGHT, _ENDS, _ADDED = 41, 3, 8
+# ends; and bytes of partial sums that a multiprocessor writes and reads in a cycle, of copies, and
+# of results whose channels do not lie together. As kernels are compared for arrays in C order, both
+# always count.
+_BROUGHT, _ENDS, _ADDED, _COPIED, _STORED = 38, 6, 8, 3.5, 8
 
 
 def _splits(question: Question, axes: Sequence[AxisTaps], steps: int) -> int:
@@ -253,6 +255,9 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
     counts = [math.prod(window.taps for window in windows) * blocks for windows in phases]
     splits = _splits(question, axes, max(counts))
     steps, batch = sum(counts) / len(counts), max(1, geometry.batch)
+    copied = _packed(geometry, mode) + batch * _sample_bytes(geometry, mode)
+    stored = batch * _outputs(geometry) * mode.itemsize
+    in_c_order = (copied / _COPIED + stored / _STORED) / multiprocessors
     for apart in (False, True)[: 1 + (splits > 1)]:
         partial = _partial(geometry, splits) if apart else 0
         parts = chunks(batch, max(1, _sample_bytes(geometry, mode), 2 * partial))
@@ -265,12 +270,11 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
             tiles *= geometry.groups * column_tiles
             if apart:
                 tiles, parts_of_tile = tiles * splits, splits
-            of_step = max(
-                pixels * columns * step / mode.rate, _stage(pixels, columns) / _BROUGHT
-            )
+            of_step = max(pixels * columns * step / mode.rate, _stage(pixels, columns) / _BROUGHT)
             busy = -(-tiles // multiprocessors) * (steps / parts_of_tile + _ENDS) * of_step
             added = 2 * partial * batch / (_ADDED * multiprocessors)
-            yield Layout(pixels, columns, column_tiles, splits, apart, samples, busy + added)
+            cycles = busy + added + in_c_order
+            yield Layout(pixels, columns, column_tiles, splits, apart, samples, cycles)
 
 
 # Arguments ------------------------------------------------------------------------------------

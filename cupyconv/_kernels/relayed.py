@@ -23,7 +23,8 @@ from .question import Question
 if TYPE_CHECKING:
     from .._device import Device
 
-LEAST_BYTES = 2**20  # of an array that is copied; a launch takes longer than fewer of them
+# Bytes of an array that is copied, and of its channels: fewer take longer in this way.
+LEAST_BYTES, LEAST_WIDTH = 2**22, 64
 _ALIGNED = 16  # bytes of which the channels of a copy are multiples
 
 
@@ -58,7 +59,8 @@ def _side(
     place = min((s for s, n in zip(axes, sizes, strict=True) if n > 1), default=0)
     pitches = [place * pitch for pitch in c_strides(tuple(sizes))]
     found = (
-        min(width, places) > 1
+        places > 1
+        and width * itemsize >= LEAST_WIDTH
         and place >= width
         and (channels == 1 or channel == 1)
         and (groups == 1 or group == channels)

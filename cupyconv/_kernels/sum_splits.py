@@ -34,12 +34,16 @@ def launch(dtype: np.dtype, outputs: int) -> Launch:
 
 
 def template(
-    splits: int, shape: Sequence[int], strides: Sequence[int], bias: Array | None, last: bool = False
+    splits: int,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    bias: Array | None,
+    last: bool = False,
 ) -> Template:
     """Return the arguments for an output of this shape and these strides, in elements.
 
-    The first two axes of the shape are groups and their rows, or the `last` two. A call puts in the addresses of the
-    partial sums, of the output and of the bias.
+    The first two axes of the shape are groups and their rows, or the `last` two. A call puts in
+    the addresses of the partial sums, of the output and of the bias.
     """
     members: Members = {
         "partial": CALL,

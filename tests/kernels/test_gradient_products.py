@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +22,7 @@ from cupyconv._kernels import hopper_gradient, matrix_gradient
 from cupyconv._kernels.gradient_products import MOST_TAPS
 from cupyconv._kernels.gradient_sum import SummedPlan
 from cupyconv._kernels.launches import Instance, Processor
-from cupyconv._kernels.matrix_gradient_grid import Grid, grid_of, grid_of_boxes
+from cupyconv._kernels.matrix_gradient_grid import grid_of, grid_of_boxes
 from cupyconv._kernels.question import LARGE, MANY_AXES, Question
 from cupyconv._taps import on_three_axes
 from gradients import Gradient, gradient, gradients
@@ -142,9 +142,7 @@ def test_a_long_sum_fills_the_gpu(kernel: str, mode: Mode) -> None:
 @given(geometry=dense_geometries(), mode=any_mode)
 @example(conv((2, 3, 9, 11), (7, 3, 3, 3), padding=1, stride=2), SINGLE)
 @example(conv((1, 1, 9), (1, 1, 4), dilation=3, padding=((0, 9),)), HALF)
-def test_a_tap_is_a_shift_along_a_line(
-    of_boxes: bool, geometry: ConvGeometry, mode: Mode
-) -> None:
+def test_a_tap_is_a_shift_along_a_line(of_boxes: bool, geometry: ConvGeometry, mode: Mode) -> None:
     """An output meets its input there, or zero: in its own line or at the begin of a later one."""
     assume(not geometry.transposed)
     itemsize = mode[0].itemsize

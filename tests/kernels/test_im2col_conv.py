@@ -407,11 +407,12 @@ def test_shared_memory(mode: Mode) -> None:
     assert seen == {64, 128, 256}
 
 
-def test_no_gpu_has_timed_it() -> None:
-    """It runs where it is forced alone."""
-    geometry = conv((32, 256, 56, 56), (256, 256, 3, 3), padding=1)
-    assert not isinstance(plan_of(geometry, np.float16), Im2colPlan)
-    assert isinstance(plan_of(geometry, np.float16, kernel="im2col"), Im2colPlan)
+def test_where_it_is_chosen() -> None:
+    """Where small images have many channels, and not where large ones have few."""
+    deep = conv((32, 2048, 7, 7), (512, 2048, 1, 1))
+    wide = conv((16, 64, 512, 1024), (128, 64, 3, 3), padding=1)
+    assert isinstance(plan_of(deep, np.float16), Im2colPlan)
+    assert not isinstance(plan_of(wide, np.float16), Im2colPlan)
 
 
 # Against the definition ----------------------------------------------------------------------

@@ -116,11 +116,7 @@ MUTANTS = {
     # Copies.
     "the first line for all of a chunk": Mutant(
         "at[2].advance(p.axis[2], first[2]) && at[1].advance(p.axis[1], first[1])",
-        "at[2].advance(p.axis[2], first[2]) && false", case="strides", file=COPIES,
-    ),
-    "the first sample for all of a chunk": Mutant(
-        "sample += at[0].advance(p.axis[0], first[0]);", "at[0].advance(p.axis[0], first[0]);",
-        case="short lines", file=COPIES,
+        "at[2].advance(p.axis[2], first[2]) && false", case="short lines", file=COPIES,
     ),
     "the inputs of the first plane": Mutant(
         "int(axis.first) + int(axis.apart) * (plane - next * int(axis.planes))", "int(axis.first)",
@@ -130,7 +126,7 @@ MUTANTS = {
         "input += int(axis.step);", "++input;", case="halves", file=COPIES,
     ),
     "a line that begins with the first input": Mutant(
-        "place = 0, input = first;", "place = 0, input = 0;", case="halves", file=COPIES,
+        "place = 0, input = first;", "place = 0, input = 1;", case="short lines", file=COPIES,
     ),
     "a line that begins with the second place": Mutant(
         "place = 0, input = first;", "place = 1, input = first;", case="short lines", file=COPIES,
@@ -141,9 +137,6 @@ MUTANTS = {
     "inputs before the begin": Mutant(
         "unsigned(input) < unsigned(axis.size)", "input < int(axis.size)", case="strides",
         file=COPIES,
-    ),
-    "samples beyond the last": Mutant(
-        " & (sample < p.samples)", "", case="short lines", file=COPIES,
     ),
     "the first channel for all": Mutant(
         "p.array + channel * p.channel", "p.array", case="strides", file=COPIES,
@@ -172,7 +165,8 @@ CASES = {
     "one tap": gradient("weight", (2, 20, 6, 12), (24, 20, 1, 1), np.float16),
     "groups of one tap": gradient("weight", (2, 20, 6, 12), (24, 5, 1, 1), np.float16, groups=4),
     **{name: MATRIX_CASES[name] for name in ("tiles", "chunks", "one sign")},
-    "short lines": gradient("weight", (2, 3, 3, 3), (5, 3, 1, 2), np.float16),
+    # Places of one tap, where lines begin within a chunk.
+    "short lines": gradient("weight", (2, 3, 4, 6), (5, 3, 1, 1), np.float16).map(channels_last),
     "volumes": gradient(
         "weight", (2, 2, 2, 3, 3), (3, 2, 2, 2, 2), np.float16, padding=((1, 2), (0, 0), (0, 0))
     ),

@@ -32,7 +32,7 @@ def infinite(case: Convolution) -> Convolution:
 # Several tiles for a block, the last one ragged, and a last K step that is not whole.
 CASES = {
     "groups": convolution(
-        "conv2d", (5, 80, 9, 11), (48, 40, 3, 4), "float16", bias=True, groups=2,
+        "conv2d", (7, 80, 9, 11), (48, 40, 3, 4), "float16", bias=True, groups=2,
         padding=((2, 0), (0, 1)), stride=(2, 1),
     ),
     "tiles": convolution("conv2d", (2, 24, 9, 11), (280, 24, 2, 3), "bfloat16", bias=True),
@@ -54,6 +54,11 @@ CASES = {
     "ranges": convolution(
         "conv2d", (3, 550, 3, 4), (9, 550, 3, 3), "float16", bias=True, padding=1
     ),
+    "ranges together": convolution(
+        "conv2d", (3, 550, 3, 4), (16, 550, 3, 3), "float16", bias=True, padding=1
+    ),
+    "words": convolution("conv1d", (2, 144, 200), (16, 72, 3), "float16", groups=2),
+    "many places": convolution("conv1d", (1, 8, 2000), (8, 8, 3), "float16"),
     "few channels": convolution("conv2d", (2, 13, 5, 6), (8, 13, 2, 3), "float16"),
     "ranges in a block": convolution(
         "conv2d", (20, 150, 3, 4), (24, 150, 3, 3), "float16", bias=True, padding=1
@@ -76,18 +81,28 @@ CASES["infinite, tf32"] = CASES["infinite, tf32"].with_arrays(input=x)
 MUTANTS = {
     # Tiles.
     "the first tile of columns for all": Mutant(
-        "column = int(rest % p.column_tiles) * COLUMNS,", "column = 0,", case="tiles",
+        "column = take(rest, p.column_tiles) * COLUMNS;",
+        "take(rest, p.column_tiles), column = 0;",
+        case="tiles",
     ),
-    "the first group for all": Mutant("group = int(rest % p.groups),", "group = 0,", case="groups"),
+    "the first group for all": Mutant(
+        "group = take(rest, p.groups), range",
+        "take(rest, p.groups), group = 0, range",
+        case="groups",
+    ),
     "the first phase for all": Mutant("tile >= p.phase[phase + 1].tile", "false", case="phases"),
     "pixels counted from the first phase on": Mutant(
-        "pixel = int(tile - p.phase[phase].tile)", "pixel = int(tile)", case="phases",
+        "pixel = (tile - int(p.phase[phase].tile))",
+        "pixel = tile",
+        case="phases",
     ),
     "taps of x and y alone": Mutant(
         "window[1].taps * window[2].taps", "window[1].taps", case="three axes",
     ),
     "ranges that leave the last step out": Mutant(
-        "int(range * steps / p.splits)", "int(range * (steps / p.splits))", case="ranges",
+        "range * steps / int(p.splits)",
+        "range * (steps / int(p.splits))",
+        case="ranges",
     ),
     "the first sample for all": Mutant(
         "        sample = pixel;", "        sample = 0;", case="groups",
@@ -101,10 +116,14 @@ MUTANTS = {
         "from[i] = int(phase.window[i].lower + ", "from[i] = int(", case="groups",
     ),
     "a range that begins with the first tap": Mutant(
-        "tap[i] = rest - next * int(phase.window[i].taps);", "tap[i] = 0;", case="ranges",
+        "tap[i] = take(rest, phase.window[i].taps);",
+        "take(rest, phase.window[i].taps), tap[i] = 0;",
+        case="ranges",
     ),
     "a range that begins with the first channels": Mutant(
-        "block = begin - rest * int(p.blocks), tap[3];", "block = 0, tap[3];", case="ranges",
+        "int block = take(rest, p.blocks);",
+        "int block = (take(rest, p.blocks), 0);",
+        case="ranges",
     ),
     "taps without offsets": Mutant(
         "int(phase.window[i].offset + tap[i] * phase.window[i].offset_step)",
@@ -138,8 +157,8 @@ MUTANTS = {
         case="tiles",
     ),
     "taps of x before those of z": Mutant(
-        "(of_weight[2] * int(p.kernel[1]) + of_weight[1]) * int(p.kernel[0]) + of_weight[0]",
-        "(of_weight[0] * int(p.kernel[1]) + of_weight[1]) * int(p.kernel[0]) + of_weight[2]",
+        "of_weight = i == 2 ? own : of_weight * int(p.kernel[i]) + own;",
+        "of_weight = i == 2 ? own : own * int(p.kernel[i]) + of_weight;",
         case="three axes",
     ),
     "a tap too many": Mutant(
@@ -208,28 +227,33 @@ MUTANTS = {
         "block = begin % int(p.blocks);", "block = 0;", case="ranges",
     ),
     "the first unit of pixels for all": Mutant(
-        "swizzled_descriptor(a + slice * SLICE_BYTES)", "swizzled_descriptor(a)", case="groups",
+        "a + i * 64 * STEP_BYTES + slice * SLICE_BYTES",
+        "a + i * 64 * STEP_BYTES",
+        case="groups",
     ),
     "the first unit of weights for all": Mutant(
         "swizzled_descriptor(b + slice * SLICE_BYTES)", "swizzled_descriptor(b)", case="groups",
     ),
     "the pixels of the first warpgroup": Mutant(
-        "pixels(stage) + warpgroup * 64 * STEP_BYTES", "pixels(stage)", case="groups",
+        " + warpgroup * PIXEL_BYTES / CONSUMERS;",
+        ";",
+        case="groups",
     ),
     # Ranges.
     "the last range alone": Mutant(
-        "totals[i] += sums[i];", "totals[i] = sums[i];", case="ranges in a block",
+        "totals[block][i] += sums[block][i];",
+        "totals[block][i] = sums[block][i];",
+        case="ranges in a block",
     ),
     "ranges that are stored over each other": Mutant(
         "p.partial[tile.range * p.range + at]", "p.partial[at]", case="ranges",
     ),
     "ranges in a block that stay NaN": Mutant(
-        "                    repair(tile, range, sums, warpgroup);\n", "",
+        "repair(tile, range, block, sums[block]);",
+        "",
         case="infinite, ranges in a block",
     ),
-    "sums that stay NaN": Mutant(
-        "repair(tile, tile.range, sums, warpgroup);", "", case="infinite, groups",
-    ),
+    "sums that stay NaN": Mutant("repair(pixel, pixels, row, rows);", ";", case="infinite, groups"),
     # Sums as they are defined.
     "sums of the first range": Mutant(
         "step < tile.begin(p, range + 1); ++step)", "step < tile.begin(p, 1); ++step)",
@@ -287,24 +311,37 @@ MUTANTS = {
         "c < int(p.channels) && c < first", "c < first", case="infinite, groups",
     ),
     "the row beside a sum": Mutant(
-        "threadIdx.x % 4 * 2 + i % 2;", "threadIdx.x % 4 * 2;", case="infinite, groups",
+        "tile.range, pixel + own, row + i);",
+        "tile.range, pixel + own, row);",
+        case="infinite, groups",
     ),
     "the pixel beside a sum": Mutant(
-        "own = pixel + i / 2 % 2 * 8,", "own = pixel,", case="infinite, groups",
+        "tile.range, pixel + own, row + i);", "tile.range, pixel, row + i);",
+        case="infinite, groups",
+    ),
+    "the pixel beside a sum of ranges": Mutant(
+        "own = pixel + i / 2 % 2 * 8,", "own = pixel,", case="infinite, ranges in a block",
     ),
     "sums after the last row": Mutant(
-        "if (own < pixels && row < int(p.rows))", "if (own < pixels)", case="infinite, tf32",
+        "own < pixels && i < rows)",
+        "own < pixels)",
+        case="infinite, tf32",
     ),
     "sums after the last pixel": Mutant(
-        "if (own < pixels && row < int(p.rows))", "if (row < int(p.rows))",
+        "own < pixels && i < rows)",
+        "i < rows)",
         case="infinite, tf32",
     ),
     # What is stored.
     "outputs of the first warpgroup": Mutant(
-        "tile.pixel + warpgroup * 64 + ", "tile.pixel + ", case="groups",
+        "(warp / 4 * BLOCKS + block) * 64",
+        "block * 64",
+        case="groups",
     ),
     "outputs of the first sample": Mutant(
-        "offset = place.sample * p.out_sample + ", "offset = ", case="groups",
+        "found = place.sample * p.out_sample + ",
+        "found = ",
+        case="groups",
     ),
     "outputs of the first group": Mutant(
         "place.sample * p.out_sample + tile.group * p.out_group;", "place.sample * p.out_sample;",
@@ -317,105 +354,140 @@ MUTANTS = {
         "place.at[i] * p.apart[i])", "place.at[i])", case="phases",
     ),
     "the bias of the row before": Mutant(
-        "tile.group * p.rows + row + j)", "tile.group * p.rows + row)", case="groups",
+        "const int row = tile.column + lane + i * 32;",
+        "const int row = tile.column + lane + i * 32 - 1;",
+        case="groups",
     ),
     "the bias of the first group": Mutant(
-        "tile.group * p.rows + row + j)", "row + j)", case="groups",
+        "tile.group * p.rows + row) : 0",
+        "row) : 0",
+        case="groups",
     ),
     "the bias of rows that there are not": Mutant(
-        "p.bias.data && row + j < int(p.rows)", "p.bias.data", case="tf32",
+        "!p.partial && row < int(p.rows)",
+        "!p.partial",
+        case="tf32",
     ),
-    "pixels that there are not": Mutant(
-        "p.together || !target[half].exists || row", "p.together || row", case="groups",
-    ),
-    "rows that there are not": Mutant(
-        " || row + j >= int(p.rows)) continue;", ") continue;", case="groups",
-    ),
+    "pixels that there are not": Mutant("        if (pixel >= pixels) return;\n", "", case="tf32"),
+    "rows that there are not": Mutant("            if (i >= rows) break;\n", "", case="tf32"),
     "units that there are not": Mutant(
-        "(Bits128*)(out + first), bits, exists && first < left)",
-        "(Bits128*)(out + first), bits, exists)", case="groups",
+        "pixel >= pixels || first >= rows) continue;",
+        "pixel >= pixels) continue;",
+        case="groups",
     ),
     "units of pixels that there are not": Mutant(
-        "(Bits128*)(out + first), bits, exists && first < left)",
-        "(Bits128*)(out + first), bits, first < left)", case="groups",
-    ),
-    "pairs that there are not": Mutant(
-        "0.0f), exists && first < left)", "0.0f), exists)", case="tf32 together",
-    ),
-    "pairs of pixels that there are not": Mutant(
-        "0.0f), exists && first < left)", "0.0f), first < left)", case="tf32 together",
-    ),
-    "pairs of the first unit": Mutant(
-        "const int first = unit * 8 + threadIdx.x % 4 * 2;",
-        "const int first = threadIdx.x % 4 * 2;", case="tf32 together",
-    ),
-    "half of a transposition": Mutant(
-        "exchange(0, 1, lane, 1), exchange(2, 3, lane, 1);", "exchange(0, 1, lane, 1);",
+        "pixel >= pixels || first >= rows) continue;",
+        "first >= rows) continue;",
         case="groups",
     ),
-    "a transposition of neighbours alone": Mutant(
-        "        exchange(0, 2, lane, 2), exchange(1, 3, lane, 2);\n", "", case="groups",
-    ),
-    "an exchange of the wrong pair": Mutant(
-        "pairs[high] = upper ? pairs[high] : other;", "pairs[high] = upper ? other : pairs[high];",
+    "units that lie by their channels": Mutant(
+        "&sums[pixel][channel ^ pixel % 4 * 8]",
+        "&sums[pixel][channel ^ channel % 4 * 8]",
         case="groups",
     ),
-    "units beside each other's places": Mutant(
-        "unit / 4 * 32 + threadIdx.x % 4 * 8;", "unit / 4 * 32 + threadIdx.x % 4 * 2;",
+    "sums of the first eight pixels": Mutant(
+        "lane / 4 + i / 2 % 2 * 8, i / 4 * 8",
+        "lane / 4, i / 4 * 8",
         case="groups",
+    ),
+    "sums of the first unit": Mutant(
+        "i / 4 * 8 + lane % 4 * 2) = pair",
+        "lane % 4 * 2) = pair",
+        case="tf32 together",
+    ),
+    "the bias of the first patch": Mutant(
+        "patch.bias[i + lane] = bias[(part * PATCH + i) / 32];",
+        "patch.bias[i + lane] = bias[i / 32];",
+        case="tiles",
+    ),
+    "the sums of the first patch": Mutant(
+        "marked = write(sums[own / PATCHES], own % PATCHES);",
+        "marked = write(sums[own / PATCHES], 0);",
+        case="tiles",
+    ),
+    "the places of the first block of pixels": Mutant(
+        "target = offset[own / PATCHES];",
+        "target = offset[0];",
+        case="tf32",
+    ),
+    "units of the first channels": Mutant(
+        "store_units(target + row, pixels, rows);",
+        "store_units(target, pixels, rows);",
+        case="tiles",
     ),
     "units of the first tile of columns": Mutant(
-        "p.out + target[half].offset + tile.column, unit", "p.out + target[half].offset, unit",
+        "row = tile.column + part % PATCHES * PATCH;",
+        "row = part % PATCHES * PATCH;",
         case="tiles",
     ),
     "as many rows left in each tile": Mutant(
-        "int(p.rows) - tile.column);", "int(p.rows));", case="tiles",
+        "rows = int(p.rows) - row;",
+        "rows = int(p.rows);",
+        case="tiles",
     ),
     # Copies.
     "copies of the first sample": Mutant(
         "p.array + sample * p.sample + block", "p.array + block", file=COPIES, case="groups",
     ),
-    "copies of the first group": Mutant(
-        " + group * p.group;", ";", file=COPIES, case="groups",
-    ),
+    "copies of the first group": Mutant(" + group * p.group,", ",", case="groups", file=COPIES),
     "copies of the first channels": Mutant(
-        "array[(channel + c) * p.channel", "array[c * p.channel", file=COPIES, case="ranges",
+        "int64 offset = (channel + c) * p.channel;",
+        "int64 offset = c * p.channel;",
+        case="ranges", file=COPIES,
     ),
     "copies of the first places": Mutant(
-        "int64 of_axis = place + at;", "int64 of_axis = at;", file=COPIES, case="groups",
+        "int rest = place + at;",
+        "int rest = at;",
+        case="groups", file=COPIES,
     ),
     "channels after the last one": Mutant(
-        "channel + c < p.channels && of_axis < places", "of_axis < places", file=COPIES,
-        case="tf32",
+        "channel + c >= int(p.channels) || rest",
+        "rest",
+        case="tf32", file=COPIES,
     ),
     "places after the last one": Mutant(
-        "channel + c < p.channels && of_axis < places", "channel + c < p.channels", file=COPIES,
-        case="three axes",
+        " || rest >= int(p.size[0] * p.size[1] * p.size[2])",
+        "",
+        case="three axes", file=COPIES,
     ),
     "other channels than zero": Mutant(
-        "Bits bits = 0;", "Bits bits = -1;", file=COPIES, case="few channels",
+        "p.size[2])) return 0;",
+        "p.size[2])) return 0x7c01;",
+        case="few channels", file=COPIES,
     ),
     "x and y in another order": Mutant(
-        "y * p.axis[1] + x * p.axis[2]", "x * p.axis[1] + y * p.axis[2]", file=COPIES,
-        case="groups",
+        "x * p.axis[2] + y * p.axis[1]",
+        "x * p.axis[1] + y * p.axis[2]",
+        case="groups", file=COPIES,
     ),
     "a tile that is read yet": Mutant(
         "        __syncthreads();  // the tile before", "        // the tile before", file=COPIES,
-        case="groups",
+        case="many places",
     ),
     "a tile that is not written yet": Mutant(
         "        __syncthreads();\n        Bits* const out", "        Bits* const out", file=COPIES,
         case="groups",
     ),
-    "places for channels": Mutant("tile[at][c] = ", "tile[c][at] = ", file=COPIES, case="groups"),
+    "places for channels": Mutant(
+        "tile[at][c] = from", "tile[c][at] = from", file=COPIES, case="groups"
+    ),
+    "places for channels in words": Mutant(
+        "tile[at][c] = Bits", "tile[c][at] = Bits", file=COPIES, case="words"
+    ),
     "copies beside the row's end": Mutant(
-        " && channel + first < p.row)", ")", file=COPIES, case="groups",
+        "|| left <= 0) continue;",
+        ") continue;",
+        case="groups", file=COPIES,
     ),
     "copies after the last place": Mutant(
-        "if (place + j < places && channel", "if (channel", file=COPIES, case="groups",
+        "if (place + j >= places || left",
+        "if (left",
+        case="groups", file=COPIES,
     ),
     "copies over the first channels": Mutant(
-        "* p.row + channel;", "* p.row;", file=COPIES, case="ranges",
+        " + channel + first;",
+        " + first;",
+        case="ranges", file=COPIES,
     ),
 }  # fmt: skip
 
@@ -440,7 +512,11 @@ def channels_last(a: Array, axis: int = 1, gap: int = 0) -> Array:
     return np.moveaxis(guarded(np.moveaxis(a, axis, -1), gap), -1, axis)
 
 
-REPAIRED = "if (!is_special(sums[i])) continue;"
+# What computes sums again, and what does not instead.
+REPAIRED = {
+    "if (!is_special(sums[i])) continue;": "continue;",
+    "if (__any_sync(~0u, marked != 0 && tile.ranges == 1))": "if (false)",
+}
 
 
 def check(backend: EmulatorBackend, case: Convolution) -> None:
@@ -449,11 +525,12 @@ def check(backend: EmulatorBackend, case: Convolution) -> None:
     A group has the same bits beside one that is NaN. Finite sums are compared as they are, as
     others would be computed again.
     """
-    expected = case.defined
+    expected, device = case.defined, backend.path.device
     if np.isfinite(expected.value).all():
-        patches = backend.path.device.patches
-        text = patches.get(IM2COL_CONV) or _compile.source(IM2COL_CONV)
-        patches[IM2COL_CONV] = text.replace(REPAIRED, "continue;")
+        text = device.patches.get(IM2COL_CONV) or _compile.source(IM2COL_CONV)
+        for repairs, repairs_not in REPAIRED.items():
+            text = text.replace(repairs, repairs_not)
+        device.patches = {**device.patches, IM2COL_CONV: text}  # of this case alone
     result = backend.compute(case)
     assert_convolution(result, expected, case.dtype, case.precision)
     arranged = case.with_arrays(

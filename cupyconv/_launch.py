@@ -33,6 +33,7 @@ from ._kernels.fused import FusedPlan
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal
+from ._kernels.relayed import Relay
 from ._kernels.views import placed
 from ._packing import strides_of
 from ._placement import Placement
@@ -199,13 +200,18 @@ class KernelPath:
         geometry, strides = arranged(geometry, strides)
         question = Question(geometry, dtype, precision, self.device.processor())
         if found := choice.relay(question, strides):
-            return relayed.bind(
-                found, question, strides, self.device, partial(self._bind_plan, bias)
-            )
+            return self._relay(found, question, strides, bias)
         return self._bind_plan(bias, question, strides)
 
+    def _relay(
+        self, found: Relay, question: Question, strides: ConvStrides, bias: Array | None
+    ) -> Convolution:
+        """Return the convolution by way of copies in C order."""
+        bind_chunk = partial(self._bind_plan, bias)
+        return relayed.bind(found, question, strides, self.device, bind_chunk)
+
     def _bind_plan(
-        self, bias: Array | None, question: Question, strides: ConvStrides
+        self, bias: Array | None, question: Question, strides: ConvStrides, times: int = 1
     ) -> Convolution:
         """Return the convolution by the kernel that is chosen for it, without copies."""
         plan = self._plan_conv(question, strides)

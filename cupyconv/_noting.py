@@ -22,6 +22,7 @@ from ._kernels.launches import Launch, Processor
 from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal
+from ._kernels.relayed import Relay
 from ._launch import KernelPath
 from ._least_work import LeastWork, least_work, pooled_share
 from ._packing import Arguments
@@ -175,6 +176,22 @@ class NotingPath(KernelPath):
         self.times = times
         convolve = super()._bind(geometry, strides, dtype, precision, bias, times)
         self.times = 1
+        return convolve
+
+    def _relay(
+        self, found: Relay, question: Question, strides: ConvStrides, bias: Array | None
+    ) -> Convolution:
+        """Note the copies of a call, which are read and written."""
+        self.seconds += self.times * self._moved(2 * found.nbytes(question))
+        return super()._relay(found, question, strides, bias)
+
+    def _bind_plan(
+        self, bias: Array | None, question: Question, strides: ConvStrides, times: int = 1
+    ) -> Convolution:
+        """Note how often a call runs a convolution of as many samples."""
+        self.times *= times
+        convolve = super()._bind_plan(bias, question, strides)
+        self.times //= times
         return convolve
 
     def prepare_weight_gradient(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -78,6 +79,15 @@ class Relay:
     out: _Side | None
     strides: ConvStrides
 
+    @property
+    def kept(self) -> int:
+        """Elements of a sample's copies."""
+        return sum(side.channels * side.pitch for side in (self.input, self.out) if side)
+
+    def nbytes(self, question: Question) -> int:
+        """Return the bytes of all copies of a call."""
+        return question.geometry.batch * self.kept * question.dtype.itemsize
+
 
 def relay(question: Question, strides: ConvStrides) -> Relay | None:
     """Return how a convolution of arrays with such strides is relayed, if it is."""
@@ -112,21 +122,20 @@ def bind(
     question: Question,
     strides: ConvStrides,
     device: Device,
-    bind_chunk: Callable[[Question, ConvStrides], Convolution],
+    bind_chunk: Callable[[Question, ConvStrides, int], Convolution],
 ) -> Convolution:
     """Return the convolution of arrays with such strides by way of copies.
 
-    `bind_chunk` returns the one of a number of samples with the strides of copies.
+    `bind_chunk` returns the one of a number of samples with the strides of copies, given how often
+    a call runs it.
     """
     geometry, dtype = question.geometry, question.dtype
     item, address = dtype.itemsize, device.address
-    kept = sum(side.channels * side.pitch for side in (found.input, found.out) if side)
-    samples = [part.stop - part.start for part in chunks(geometry.batch, kept * item)]
+    samples = [part.stop - part.start for part in chunks(geometry.batch, found.kept * item)]
     runs, enter, leave = {}, {}, {}
-    for count in {*samples}:
-        runs[count] = bind_chunk(
-            replace(question, geometry=replace(geometry, batch=count)), found.strides
-        )
+    for count, times in Counter(samples).items():
+        one = replace(question, geometry=replace(geometry, batch=count))
+        runs[count] = bind_chunk(one, found.strides, times)
         if side := found.input:
             sizes = count, 1, 1, side.places, 1, 1, side.channels
             steps = side.sample, 0, 0, side.place, 0, 0, 1

@@ -14,6 +14,7 @@ from reference import Array
 from strategies import Convolution, convolution, poison
 
 IM2COL_CONV, COPIES, RING = "im2col_conv.cu", "channels_last.cu", "stage_ring.cuh"
+TAKE = "take.cuh"
 
 
 def infinite(case: Convolution) -> Convolution:
@@ -554,6 +555,6 @@ SUITE = Suite(
     MUTANTS,
     CASES,
     kernels=("im2col",),
-    files=(IM2COL_CONV, COPIES, RING),
+    files=(IM2COL_CONV, COPIES, RING, TAKE),
     check=check,
 )

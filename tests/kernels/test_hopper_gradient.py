@@ -503,11 +503,6 @@ MISTAKES: dict[str, Mistake] = {
         "_box", " if 1 << i <= columns", "", case_of(HALF, (1, 200, 3, 14), (3, 200, 1, 1)),
     ),
     "no room for barriers": ("plan", " + _BARRIERS", "", case_like("one axis", SINGLE)),
-    "chunks over the end of a channel": (
-        "Lines", "-(-self.samples * math.prod(axis.places for axis in self.axes) // own) * own",
-        "self.samples * math.prod(axis.places for axis in self.axes)",
-        case_of(SINGLE, (1, 3, 8), (5, 3, 2), padding=1),
-    ),
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from cupyconv._device import Arguments
 from cupyconv._kernels import choice
 from cupyconv._kernels.launches import Launch, Processor
 from cupyconv._launch import KernelPath
+from cupyconv._tensor_maps import WORDS, Boxes, Pixels
 from reference import Array, Shape
 from strategies import FUSED, Case, convolution, convolutions
 from test_errors import HostBackend
@@ -66,6 +67,9 @@ class Device:
 
     def address(self, array: Array) -> int:
         return array.__array_interface__["data"][0]
+
+    def tensor_map(self, address: int, array: Boxes | Pixels) -> tuple[int, ...]:
+        return (0,) * WORDS
 
     def workspace(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
         return np.empty(shape, dtype)

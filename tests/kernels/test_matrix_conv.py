@@ -402,7 +402,7 @@ def test_small_tiles_are_not_smaller_than_their_weights_are_worth() -> None:
     """Each brings the weights of its rows: half as many do with lines that fill its columns."""
     geometry = conv((1, 128, 28, 28), (128, 128, 3, 3), padding=1)
     for mode in (np.dtype(np.float32), "tf32"), (np.dtype(np.float16), "float32"):
-        plan = plan_of(geometry, *mode, HOPPER)
+        plan = plan_of(geometry, *mode, HOPPER, kernel="hopper")
         assert isinstance(plan, MatrixPlan)
         assert (plan.layout.shape.columns, plan.layout.tile) == (32, (1, 1, 1, 28))
 

@@ -12,8 +12,8 @@ import sys
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-# CUtensorMapDataType by bytes of an element: unsigned integers, whose bits a copy keeps, and
-# floats, of which a copy has the nearest TF32 numbers (_UINT16 and _TFLOAT32).
+# CUtensorMapDataType by bytes of an element: a copy keeps the bits of unsigned integers (_UINT16),
+# and rounds floats to TF32 numbers (_TFLOAT32).
 _TYPES = {2: 1, 4: 11}
 _NO_INTERLEAVE, _SWIZZLE_128B, _PROMOTION_256B, _ZEROS = 0, 3, 3, 0
 WORDS, ALIGNED = 16, 8  # of 64 bits: of a map, and to which a struct with maps is aligned

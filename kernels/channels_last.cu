@@ -3,8 +3,8 @@
 //     out[sample, block, place, group, channel] = array[...]
 //
 // It is a transposition: by default channels lie far from each other. Each block of threads brings a tile of TILE
-// channels by TILE places through shared memory, reads along what lies together, and writes along the channels, words of
-// 32 bits where it can. Channels that fill the last chunk of a group are zero.
+// channels by TILE places through shared memory, reads along what lies together, and writes along the channels, words
+// of 32 bits where it can. Channels that fill the last chunk of a group are zero.
 //
 // Macros (set by cupyconv/_kernels/channels_last.py):
 //     BITS   type of an element's bits

@@ -2,9 +2,9 @@
 //
 //     lines[part, plane, channel, ((n * Z + z) * Y + y) * X + x]
 //
-// The axes have places for outputs and, where taps leave the input, zeros between lines. Inputs that taps reach in steps
-// (a stride) have planes of their own, one for each residue, and so have shifts that are no multiple of a chunk, where no
-// copy of the copy engine can begin. Floats may be divided into two TF32 numbers.
+// The axes have places for outputs and, where taps leave the input, zeros between lines. Inputs that taps reach in
+// steps (a stride) have planes of their own, one for each residue, and so have shifts that are no multiple of a chunk,
+// where no copy of the copy engine can begin. Floats may be divided into two TF32 numbers.
 //
 //     input, stride 2, one tap to the left         plane 0    . b d . b d      the first zero is padding,
 //         a b c                                    plane 1    a c . a c .      the last place a gap

@@ -14,8 +14,8 @@
 //              pixel 1  [ channels ]   x             channel 1 [ channels ]   =  PIXELS x COLUMNS sums
 //              ...                                   ...
 //
-// One thread has the operands brought to a ring of stages; two warpgroups multiply half of the pixels each. Blocks are persistent:
-// while the warpgroups store a tile, the ring fills for the next one.
+// One thread has the operands brought to a ring of stages; two warpgroups multiply half of the pixels each. Blocks are
+// persistent: while the warpgroups store a tile, the ring fills for the next one.
 //
 // Outputs that are phases apart have different taps (a transposed convolution with a stride): each phase has tiles, a
 // tensor map and taps of its own. A step of the last channels of a group multiplies no more of them than there are, in
@@ -299,7 +299,8 @@ struct Block {
     }
 };
 
-// Stores the sums of a warp by way of shared memory: straight code for all registers would outgrow the instruction cache.
+// Stores the sums of a warp by way of shared memory: straight code for all registers would outgrow the instruction
+// cache.
 struct Stores {
     const Arguments& p;
     const Tile& tile;
@@ -316,7 +317,9 @@ struct Stores {
 #pragma unroll
         for (int i = 0; i < COLUMNS / 32; ++i) {
             const int row = tile.column + lane + i * 32;
-            bias[i] = p.bias.data && !p.partial && row < int(p.rows) ? load_parameter<float>(p.bias, tile.group * p.rows + row) : 0;
+            bias[i] = p.bias.data && !p.partial && row < int(p.rows)
+                          ? load_parameter<float>(p.bias, tile.group * p.rows + row)
+                          : 0;
         }
     }
     // Where a pixel is stored: its first channel.
@@ -420,7 +423,7 @@ struct Stores {
     }
 };
 
-    __device__ void Block::consume() const {
+__device__ void Block::consume() const {
     const int warpgroup = threadIdx.x / WARPGROUP;
     Turn<STAGES> turn;
     for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {

@@ -11,9 +11,10 @@ struct __align__(64) TensorMap {
 };
 
 // Copies the box whose first element is at (x, y, z) of an array of three axes, x innermost, and counts its bytes on
-// the mbarrier; x is at a multiple of 16 bytes. Floats become the nearest TF32 numbers on their way. Elements beyond the array's ends are zero, and count as well. The box lies in rows of 128 bytes, from
-// an address that is a multiple of 1024 on; of row r, chunk c of 16 bytes is at place c ^ (r % 8) (the 128-byte
-// swizzle), so that no chunks of eight neighbouring rows meet in a bank.
+// the mbarrier; x is at a multiple of 16 bytes. Floats become the nearest TF32 numbers on their way. Elements beyond
+// the array's ends are zero, and count as well. The box lies in rows of 128 bytes, from an address that is a multiple
+// of 1024 on; of row r, chunk c of 16 bytes is at place c ^ (r % 8) (the 128-byte swizzle), so that no chunks of eight
+// neighbouring rows meet in a bank.
 __device__ inline void tensor_copy(void* shared, const TensorMap* map, int x, int y, int z, mbarrier* barrier) {
     PTX(asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                      " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(shared)),
@@ -22,11 +23,11 @@ __device__ inline void tensor_copy(void* shared, const TensorMap* map, int x, in
 }
 
 // Copies neighbouring pixels of an array of samples, up to three axes and channels, the channels innermost, and counts
-// its bytes: of each pixel as many channels as the map says, from `channel` on, which is at a multiple of 16 bytes. A map describes an array with a window
-// around or in it, and steps. The first pixel is at (x, y, z) in the array's coordinates. The next one is a step further
-// along x, or, at the end of the window, at its begin and a step further along y, and so on up to the next sample. What
-// is copied lies so many `offsets` from the pixel, at a tap; what lies outside of the array is zero. Pixels are rows of
-// 128 bytes with the 128-byte swizzle.
+// its bytes: of each pixel as many channels as the map says, from `channel` on, which is at a multiple of 16 bytes. A
+// map describes an array with a window around or in it, and steps. The first pixel is at (x, y, z) in the array's
+// coordinates. The next one is a step further along x, or, at the end of the window, at its begin and a step further
+// along y, and so on up to the next sample. What is copied lies so many `offsets` from the pixel, at a tap; what lies
+// outside of the array is zero. Pixels are rows of 128 bytes with the 128-byte swizzle.
 template <int SPATIAL>
 __device__ inline void im2col_copy(void* shared, const TensorMap* map, int channel, const int (&at)[3], int sample,
                                    const int (&offsets)[3], mbarrier* barrier) {

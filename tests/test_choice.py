@@ -295,7 +295,7 @@ def test_the_faster_kernel_takes_the_gradient_of_a_weight() -> None:
         if geometry.transposed:
             continue
         question = Question(geometry, *mode, gpu)
-        timed = [name for name in choice.GRADIENTS if choice.is_timed(name, question)]
+        timed = [name for name in choice.GRADIENTS if choice.is_timed(name, question.dtype)]
         plans = {name: choice.GRADIENTS[name].plan(question) for name in timed}
         times = {
             name: choice.time_of_gradient(name, plan, question)

@@ -178,7 +178,7 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
     plans: dict[str, Plan] = {}
     refused: dict[str, Refusal] = {}
     for name, module in GRADIENTS.items():
-        if kernel is None and not is_timed(name, question):
+        if kernel is None and not is_timed(name, question.dtype):
             continue
         plan = module.plan(question)
         if isinstance(plan, str):
@@ -195,9 +195,9 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
     return Choice(taken, plans[taken], refused)
 
 
-def is_timed(kernel: str, question: Question) -> bool:
+def is_timed(kernel: str, dtype: np.dtype) -> bool:
     """Return whether a GPU has timed a kernel of `GRADIENTS`; it runs else where it is forced."""
-    return kernel != "hopper" and (kernel != "matrix" or question.dtype != np.float64)
+    return kernel != "hopper" and (kernel != "matrix" or dtype != np.float64)
 
 
 def time_of_gradient(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Bytes of an array that is copied, and of its channels: fewer take longer in this way.
 LEAST_BYTES, LEAST_WIDTH = 2**22, 64
-_ALIGNED = 16  # bytes of which the channels of a copy are multiples
+_ALIGNED = 16  # each channel of a copy begins at a multiple of so many bytes
 
 
 @dataclass(frozen=True)

@@ -360,8 +360,8 @@ MUTANTS = {
         case="groups",
     ),
     "the bias of the first group": Mutant(
-        "tile.group * p.rows + row) : 0",
-        "row) : 0",
+        "(p.bias, tile.group * p.rows + row)",
+        "(p.bias, row)",
         case="groups",
     ),
     "the bias of rows that there are not": Mutant(

@@ -2,9 +2,16 @@
 //
 //     out[sample, block, place, group, channel] = array[...]
 //
-// It is a transposition: by default channels lie far from each other. Each block of threads brings a tile of TILE
-// channels by TILE places through shared memory, reads along what lies together, and writes along the channels, words
-// of 32 bits where it can. Channels that fill the last chunk of a group are zero.
+// It is a transposition: by default channels lie far from each other, and places lie together. A block of threads takes
+// a tile of CHUNKS chunks of the copy through shared memory. A thread loads units of it, a word of channels at
+// neighbouring places, and writes chunks:
+//
+//                 16-bit numbers                              places
+//     array       channel 0    a b c d e f g h                0      [ a i ]
+//                 channel 1    i j k l m n o p     unit       1      [ b j ]     a chunk has four such words
+//                                                             ...
+//
+// Channels that fill the last chunk of a group are zero.
 //
 // Macros (set by cupyconv/_kernels/channels_last.py):
 //     BITS   type of an element's bits
@@ -15,8 +22,10 @@
 
 typedef BITS Bits;
 
-constexpr int PACKED = 4 / sizeof(Bits), TILE = 32 * PACKED, THREADS = 256;  // PACKED: elements of a word
-constexpr int LINES = TILE / (THREADS / 32);  // of a warp
+constexpr int PACKED = 4 / sizeof(Bits), ELEMENTS = 16 / sizeof(Bits);  // of a word, and of a chunk
+constexpr int THREADS = 256, CHUNKS = 1024;
+constexpr int UNITS = 4 * CHUNKS / ELEMENTS / THREADS;  // of a thread
+constexpr int RESIDENT = PACKED == 2 ? 6 : 5;           // blocks of a multiprocessor
 
 struct Arguments {
     const Bits* array;
@@ -25,8 +34,11 @@ struct Arguments {
     int64 sample, block, group, channel, axis[3];      // the strides of each
     int64 row;  // channels of a group in the copy
     int64 along_channels;  // whether these lie together in the array, else places do
-    int64 words;           // whether neighbours in the array are words, if the first ones are
+    int64 aligned;         // whether neighbours along the places are chunks, if the first ones are
+    int64 width;           // a tile has 2**width chunks of channels
     int64 channel_tiles, place_tiles, tiles;
+
+    __device__ int places() const { return int(size[0] * size[1] * size[2]); }
 };
 
 // A tile, from its first channel and place on.
@@ -34,74 +46,90 @@ struct Tile {
     const Arguments& p;
     const Bits* array;  // of its sample, block and group
     int channel, place;
+    bool aligned;
 
-    // A channel at a place of the tile; zero where there is none.
-    __device__ Bits load(int c, int at) const {
-        int rest = place + at;
-        if (channel + c >= int(p.channels) || rest >= int(p.size[0] * p.size[1] * p.size[2])) return 0;
-        int64 offset = (channel + c) * p.channel;
-        if (p.size[0] * p.size[1] > 1) {
-            const int x = take(rest, p.size[2]), y = take(rest, p.size[1]);
-            offset += x * p.axis[2] + y * p.axis[1] + rest * p.axis[0];
-        } else {
-            offset += rest * p.axis[2];
+    // Loads the elements of channels from `c` on at the places from `at` on; there are zeros where there are none.
+    __device__ __forceinline__ void load(Bits128 (&bits)[PACKED], int c, int at) const {
+        const Bits* from = array + c * p.channel;
+        const int left = p.places() - at;
+        if (aligned && left >= ELEMENTS) {
+#pragma unroll
+            for (int j = 0; j < PACKED; ++j)
+                load_bits(bits[j], (const Bits128*)(from + j * p.channel + at), c + j, int(p.channels));
+            return;
         }
-        return array[offset];
-    }
-    // Neighbours along the channels or the places as a word.
-    __device__ unsigned load_word(int c, int at) const {
-        return *(const unsigned*)(array + (channel + c) * p.channel + (place + at) * p.axis[2]);
+        const int x = take(at, p.size[2]), y = take(at, p.size[1]);
+        from += x * p.axis[2] + y * p.axis[1] + at * p.axis[0];
+        int end_of_line = int(p.size[2]) - x, line = y;  // counted in elements of the unit
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; ++e) {
+            if (e == end_of_line) {
+                end_of_line += int(p.size[2]);
+                from += p.axis[1] - p.size[2] * p.axis[2];
+                if (++line == int(p.size[1])) line = 0, from += p.axis[0] - p.size[1] * p.axis[1];
+            }
+#pragma unroll
+            for (int j = 0; j < PACKED; ++j) {
+                Bits own = 0;
+                load_bits(own, from + j * p.channel, c + j, e < left ? int(p.channels) : 0);
+                bits[j].words[e / PACKED] |= unsigned(own) << e % PACKED * 16;
+            }
+            from += p.axis[2];
+        }
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) channels_last(const __grid_constant__ Arguments p) {
-    __shared__ Bits tile[TILE][TILE + PACKED];  // places, channels
+// Where a chunk of a tile lies in shared memory. Eight threads that write to eight units, or read chunks beside each
+// other, meet in no bank.
+__device__ __forceinline__ int swizzled(int chunk, int place) { return chunk ^ place / ELEMENTS % 8; }
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) channels_last(const __grid_constant__ Arguments p) {
+    __shared__ Bits128 tile[CHUNKS];  // by places and, within one, channels
     launch_grids();
-    const int first = threadIdx.x % 32 * PACKED, line = threadIdx.x / 32;
-    const int places = int(p.size[0] * p.size[1] * p.size[2]);
-    const bool whole = p.row % PACKED == 0 && (unsigned long long)p.out % 4 == 0;  // whether rows are words
+    const int width = int(p.width), places = p.places();
+    const bool whole = p.row % ELEMENTS == 0 && (unsigned long long)p.out % 16 == 0;  // whether rows are chunks
     for (int i = blockIdx.x; i < int(p.tiles); i += gridDim.x) {
         int rest = i;
-        const int channel = take(rest, p.channel_tiles) * TILE, place = take(rest, p.place_tiles) * TILE;
+        const int channel = take(rest, p.channel_tiles) * (ELEMENTS << width);
+        const int place = take(rest, p.place_tiles) * (CHUNKS >> width);
         const int group = take(rest, p.groups), block = take(rest, p.blocks), sample = rest;
-        const Tile from = {p, p.array + sample * p.sample + block * p.block + group * p.group, channel, place};
-        const bool words = p.words && (unsigned long long)from.array % 4 == 0;
-        __syncthreads();  // the tile before was written
-        const int next_c = p.along_channels ? PACKED - 1 : 0, next = PACKED - 1 - next_c;
-        if (words && channel + TILE <= int(p.channels) && place + TILE <= places) {
-            // All loads first, as each takes long.
-            unsigned word[LINES];
+        const Bits* const array = p.array + sample * p.sample + block * p.block + group * p.group;
+        const Tile from = {p, array, channel, place, p.aligned && (unsigned long long)array % 16 == 0};
+        // All loads first, as each takes long.
+        Bits128 bits[UNITS][PACKED] = {};
+        int words[UNITS], units[UNITS];  // of channels, and of places
 #pragma unroll
-            for (int j = 0; j < LINES; ++j) {
-                const int own = line + j * (THREADS / 32);
-                word[j] = p.along_channels ? from.load_word(first, own) : from.load_word(own, first);
-            }
-#pragma unroll
-            for (int j = 0; j < LINES; ++j) {
-                const int own = line + j * (THREADS / 32);
-                const int c = p.along_channels ? first : own, at = p.along_channels ? own : first;
-                tile[at][c] = Bits(word[j]);
-                tile[at + next][c + next_c] = Bits(word[j] >> (32 - 8 * sizeof(Bits)));
-            }
-        } else {
-            for (int j = line; j < TILE; j += THREADS / 32) {
-                const int c = p.along_channels ? first : j, at = p.along_channels ? j : first;
-                tile[at][c] = from.load(c, at);
-                if (PACKED == 2) tile[at + next][c + next_c] = from.load(c + next_c, at + next);
-            }
+        for (int u = 0; u < UNITS; ++u) {
+            const int number = threadIdx.x + u * THREADS, other = number >> 3;
+            // Neighbouring threads read what lies together.
+            words[u] = (p.along_channels ? number : other) & ((4 << width) - 1);
+            units[u] = p.along_channels ? number >> (width + 2) : other >> (width + 2) << 3 | number % 8;
+            const int c = channel + words[u] * PACKED, at = place + units[u] * ELEMENTS;
+            if (c < int(p.channels) && at < places) from.load(bits[u], c, at);
         }
+        __syncthreads();  // the tile before was written
+#pragma unroll
+        for (int u = 0; u < UNITS; ++u)
+#pragma unroll
+            for (int e = 0; e < ELEMENTS; ++e) {
+                const int at = units[u] * ELEMENTS + e, chunk = swizzled((at << width) + words[u] / 4, at);
+                const unsigned first = bits[u][0].words[e / PACKED], second = bits[u][PACKED - 1].words[e / PACKED];
+                tile[chunk].words[words[u] % 4] =
+                    PACKED == 1 ? first : byte_select(first, second, e % 2 ? 0x7632 : 0x5410);
+            }
         __syncthreads();
         Bits* const out =
-            p.out + ((int64(sample * p.blocks + block) * places + place) * p.groups + group) * p.row + channel + first;
-        const int left = int(p.row) - channel - first;
+            p.out + ((int64(sample * p.blocks + block) * places + place) * p.groups + group) * p.row + channel;
 #pragma unroll
-        for (int j = line; j < TILE; j += THREADS / 32) {
-            if (place + j >= places || left <= 0) continue;
-            Bits* const to = out + j * p.groups * p.row;
+        for (int j = threadIdx.x; j < CHUNKS; j += THREADS) {
+            const int at = j >> width, c = (j & ((1 << width) - 1)) * ELEMENTS, left = int(p.row) - channel - c;
+            if (place + at >= places || left <= 0) continue;
+            Bits* const to = out + at * p.groups * p.row + c;
+            const Bits128& chunk = tile[swizzled(j, at)];
             if (whole)
-                *(unsigned*)to = *(const unsigned*)&tile[j][first];
+                store_bits((Bits128*)to, chunk, true);
             else
-                for (int e = 0; e < PACKED && e < left; ++e) to[e] = tile[j][first + e];
+                for (int e = 0; e < ELEMENTS && e < left; ++e) to[e] = ((const Bits*)&chunk)[e];
         }
     }
 }

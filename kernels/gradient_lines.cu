@@ -10,13 +10,13 @@
 //         a b c                                    plane 1    a c . a c .      the last place a gap
 //         a b c                                               line  line
 //
-// Each thread writes CHUNK bytes at a time.
+// A block writes SPAN bytes of a line, each thread CHUNK bytes at a time.
 //
 // Macros (set by cupyconv/_kernels/gradient_lines.py):
 //     BITS     type of an element's bits
 //     PARTS    1: the bits as they are; 2: a float as the nearest TF32 number, and its rest
 //
-// Launch: any number of blocks of any number of threads.
+// Launch: THREADS threads, any number of blocks; blocks take spans in turn.
 
 #include "division.cuh"
 #include "tf32.cuh"
@@ -24,6 +24,7 @@
 typedef BITS Bits;
 
 constexpr int CHUNK = 16, ELEMENTS = CHUNK / sizeof(Bits);
+constexpr int THREADS = 256, SPAN = 4 * THREADS * CHUNK;
 
 // An axis of the copies: place i of a plane holds input i * step + first + apart * (the plane's number).
 struct Axis {
@@ -37,75 +38,88 @@ struct Arguments {
     Bits* lines;
     Axis axis[3];  // z, y and x
     int64 samples, sample, channels, channel;  // with their strides
-    int64 chunks, per_chunks;  // of a channel's line, and the long reciprocal
-    int64 tasks;  // chunks of all lines
-    int64 part;   // elements of a part
+    int64 places;  // of a line, in whole chunks
+    int64 spans;   // of a line
+    int64 tasks;   // spans of all lines
+    int64 part;    // elements of a part
 };
 
-// A place along an axis, and the input there.
-struct Place {
-    int place, input;
+// A channel in a plane.
+struct Line {
+    const Arguments& p;
+    const Bits* array;
+    int first[3];  // the inputs at the first place
 
-    __device__ __forceinline__ bool inside(const Axis& axis) const { return unsigned(input) < unsigned(axis.size); }
-    // Goes on to the next place; returns whether a new line begins.
-    __device__ __forceinline__ bool advance(const Axis& axis, int first) {
-        input += int(axis.step);
-        if (++place < int(axis.places)) return false;
-        place = 0, input = first;
-        return true;
+    __device__ Line(const Arguments& p, int number) : p(p) {
+        const int channels = int(p.channels);
+        int plane = number / channels;
+        array = p.array + (number - plane * channels) * p.channel;
+#pragma unroll
+        for (int i = 2; i >= 0; --i) {
+            const Axis& axis = p.axis[i];
+            const int next = plane / int(axis.planes);
+            first[i] = int(axis.first) + int(axis.apart) * (plane - next * int(axis.planes));
+            plane = next;
+        }
+    }
+
+    // Loads the elements of a chunk, of which the first one has this place.
+    __device__ __forceinline__ void load(Bits (&bits)[ELEMENTS], int place) const {
+        int at[3], sample = place;
+#pragma unroll
+        for (int i = 2; i >= 0; --i) {
+            const int next = long_quotient(sample, p.axis[i].per_places);
+            at[i] = sample - next * int(p.axis[i].places);
+            sample = next;
+        }
+        const Axis& x = p.axis[2];
+        int start = -at[2], end = start + int(x.places);  // the elements at which a line along x begins and ends
+        const Bits* from;
+        int input, count;
+#pragma unroll
+        for (int e = 0; e < ELEMENTS; ++e) {
+            const bool next = e > 0 && e == end;
+            if (next) {
+                start = e, end += int(x.places);
+                if (++at[1] == int(p.axis[1].places)) at[1] = 0, ++at[0];
+                if (at[0] == int(p.axis[0].places)) at[0] = 0, ++sample;
+            }
+            if (e == 0 || next) {
+                const int in_z = at[0] * int(p.axis[0].step) + first[0], in_y = at[1] * int(p.axis[1].step) + first[1];
+                const int in_x = (e - start) * int(x.step) + first[2];
+                const bool inside = (unsigned(in_z) < unsigned(p.axis[0].size)) &
+                                    (unsigned(in_y) < unsigned(p.axis[1].size)) & (sample < int(p.samples));
+                from = array + sample * p.sample + in_z * p.axis[0].stride + in_y * p.axis[1].stride + in_x * x.stride;
+                // Signed numbers in the order of unsigned ones, so that one comparison finds both ends.
+                input = in_x ^ int(0x80000000u), count = (inside ? int(x.size) : 0) ^ int(0x80000000u);
+            }
+            bits[e] = 0;
+            load_bits(bits[e], from, input, count);
+            from += x.step * x.stride, input += int(x.step);
+        }
     }
 };
 
-__device__ __forceinline__ int take(int& number, int64 divisor, int64 reciprocal) {
-    const int whole = long_quotient(number, reciprocal), rest = number - whole * int(divisor);
-    number = whole;
-    return rest;
-}
-
-__device__ __forceinline__ void copy_chunk(const Arguments& p, int64 task) {
-    const int64 line = long_quotient(task, p.chunks, p.per_chunks);
-    int rest = int(task - line * p.chunks) * ELEMENTS, plane = int(line / p.channels);
-    const int64 channel = line - plane * p.channels;
-    int first[3];
-    Place at[3];
-#pragma unroll
-    for (int i = 2; i >= 0; --i) {
-        const Axis& axis = p.axis[i];
-        const int next = plane / int(axis.planes);
-        first[i] = int(axis.first) + int(axis.apart) * (plane - next * int(axis.planes));
-        plane = next;
-        at[i].place = take(rest, axis.places, axis.per_places);
-        at[i].input = first[i] + at[i].place * int(axis.step);
-    }
-    int64 sample = rest;
-    const Bits* const array = p.array + channel * p.channel;
-    Bits bits[ELEMENTS];
-#pragma unroll
-    for (int e = 0; e < ELEMENTS; ++e) {
-        const bool inside =
-            at[0].inside(p.axis[0]) & at[1].inside(p.axis[1]) & at[2].inside(p.axis[2]) & (sample < p.samples);
-        bits[e] = 0;
-        load_bits(bits[e],
-                  array + sample * p.sample + at[0].input * p.axis[0].stride + at[1].input * p.axis[1].stride +
-                      at[2].input * p.axis[2].stride,
-                  0, int(inside));
-        if (at[2].advance(p.axis[2], first[2]) && at[1].advance(p.axis[1], first[1]))
-            sample += at[0].advance(p.axis[0], first[0]);
-    }
-#pragma unroll
-    for (int part = 0; part < PARTS; ++part) {
-        Bits128 chunk = {};
-#pragma unroll
-        for (int e = 0; e < ELEMENTS; ++e)
-            chunk.words[e * int(sizeof(Bits)) / 4] |=
-                unsigned(PARTS == 1 ? bits[e] : Bits(tf32_part(bits[e], part))) << e * int(sizeof(Bits)) % 4 * 8;
-        store_bits((Bits128*)(p.lines + part * p.part + task * ELEMENTS), chunk, true);
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256) gradient_lines(const __grid_constant__ Arguments p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 5) gradient_lines(const __grid_constant__ Arguments p) {
     launch_grids();
-    const int64 threads = int64(gridDim.x) * blockDim.x;
-    for (int64 task = int64(blockIdx.x) * blockDim.x + threadIdx.x; task < p.tasks; task += threads)
-        copy_chunk(p, task);
+    for (int64 task = blockIdx.x; task < p.tasks; task += gridDim.x) {
+        const int number = int(task / p.spans);
+        const Line line(p, number);
+        const int begin = int(task - number * p.spans) * (SPAN / int(sizeof(Bits)));
+        for (int i = threadIdx.x; i < SPAN / CHUNK; i += THREADS) {
+            const int place = begin + i * ELEMENTS;
+            if (place >= int(p.places)) break;
+            Bits bits[ELEMENTS];
+            line.load(bits, place);
+#pragma unroll
+            for (int part = 0; part < PARTS; ++part) {
+                Bits128 chunk = {};
+#pragma unroll
+                for (int e = 0; e < ELEMENTS; ++e)
+                    chunk.words[e * int(sizeof(Bits)) / 4] |=
+                        unsigned(PARTS == 1 ? bits[e] : Bits(tf32_part(bits[e], part))) << e * int(sizeof(Bits)) % 4 * 8;
+                store_bits((Bits128*)(p.lines + part * p.part + number * p.places + place), chunk, true);
+            }
+        }
+    }
 }

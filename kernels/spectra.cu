@@ -12,7 +12,9 @@
 //     a[i ...]  -->  TILE x TILE sums in registers, for one frequency; neighbouring threads have
 //     conjugated     neighbouring frequencies, so that all loads and stores are whole lines
 //
-// A sum runs over k in ascending order. With `adds` the result is added to what is there.
+// A sum runs over k in ascending order, SEGMENT products at a time: sums of segments are added up apart, so that the
+// rounding error of products of one sign grows little with their number. With `adds` the result is added to what is
+// there.
 //
 // Macros (set by cupyconv/_kernels/spectra.py):
 //     ELEMENT   complex<float> or complex<double> (scalar.cuh)
@@ -23,6 +25,7 @@
 #include "division.cuh"
 
 constexpr int THREADS = 128;
+constexpr int SEGMENT = 16;
 
 typedef ELEMENT Element;
 
@@ -51,21 +54,29 @@ extern "C" __global__ void __launch_bounds__(THREADS) spectra(const __grid_const
         if (f >= p.frequencies) continue;
         const Element* a = p.a + group * p.a_group + i * p.a_row + f;
         const Element* b = p.b + group * p.b_group + j * p.b_column + f;
-        Element sum[TILE][TILE] = {};
-        for (int64 k = 0; k < p.depth; ++k, a += p.a_depth, b += p.b_depth) {
-            Element left[TILE], right[TILE];
+        Element total[TILE][TILE] = {};
+        for (int64 k = 0; k < p.depth;) {
+            Element sum[TILE][TILE] = {};
+            const int64 end = k + SEGMENT < p.depth ? k + SEGMENT : p.depth;
+            for (; k < end; ++k, a += p.a_depth, b += p.b_depth) {
+                Element left[TILE], right[TILE];
 #pragma unroll
-            for (int t = 0; t < TILE; ++t) {
-                left[t] = i + t < p.rows ? a[t * p.a_row] : Element();
-                right[t] = j + t < p.columns ? b[t * p.b_column] : Element();
+                for (int t = 0; t < TILE; ++t) {
+                    left[t] = i + t < p.rows ? a[t * p.a_row] : Element();
+                    right[t] = j + t < p.columns ? b[t * p.b_column] : Element();
+                }
+#pragma unroll
+                for (int u = 0; u < TILE; ++u)
+#pragma unroll
+                    for (int v = 0; v < TILE; ++v) {
+                        sum[u][v].re += left[u].re * right[v].re + left[u].im * right[v].im;
+                        sum[u][v].im += left[u].re * right[v].im - left[u].im * right[v].re;
+                    }
             }
 #pragma unroll
             for (int u = 0; u < TILE; ++u)
 #pragma unroll
-                for (int v = 0; v < TILE; ++v) {
-                    sum[u][v].re += left[u].re * right[v].re + left[u].im * right[v].im;
-                    sum[u][v].im += left[u].re * right[v].im - left[u].im * right[v].re;
-                }
+                for (int v = 0; v < TILE; ++v) total[u][v].re += sum[u][v].re, total[u][v].im += sum[u][v].im;
         }
         Element* const out = p.out + group * p.out_group + i * p.out_row + j * p.out_column + f;
 #pragma unroll
@@ -74,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) spectra(const __grid_const
             for (int v = 0; v < TILE; ++v) {
                 if (i + u >= p.rows || j + v >= p.columns) continue;
                 Element& to = out[u * p.out_row + v * p.out_column];
-                Element value = {Real(sum[u][v].re * p.scale), Real(sum[u][v].im * p.scale)};
+                Element value = {Real(total[u][v].re * p.scale), Real(total[u][v].im * p.scale)};
                 if (p.adds) value = {value.re + to.re, value.im + to.im};
                 to = value;
             }

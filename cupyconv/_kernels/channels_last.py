@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 SOURCES = ("channels_last.cu",)
 
-THREADS, WORD = 256, 4  # of a block; bytes
+THREADS, CHUNK = 256, 16  # of a block; bytes
+TILE, MOST_WIDTH = 1024, 3  # chunks of a tile, of which 2**MOST_WIDTH or fewer along the channels
 
 _BITS = {2: "unsigned short", 4: "unsigned"}  # by bytes of an element
 
@@ -60,15 +61,20 @@ def instances(target: str) -> Iterator[Instance]:
 
 
 def launch(copy: Transposition, itemsize: int) -> Launch:
-    return Launch(_instance(itemsize), min(_tiles(copy, itemsize)[2], MAX_GRID), THREADS)
+    return Launch(_instance(itemsize), min(math.prod(_tiles(copy, itemsize)), MAX_GRID), THREADS)
+
+
+def _width(copy: Transposition, itemsize: int) -> int:
+    """Return the binary logarithm of a tile's chunks along the channels."""
+    return min((-(-copy.row * itemsize // CHUNK) - 1).bit_length(), MOST_WIDTH)
 
 
 def _tiles(copy: Transposition, itemsize: int) -> tuple[int, int, int]:
-    """Return the tiles along channels, along places, and all tiles."""
+    """Return the tiles along channels and along places, and how many times there are these."""
     samples, blocks, places, groups, row = copy.shape
-    size = 32 * WORD // itemsize
-    channel_tiles, place_tiles = -(-row // size), -(-places // size)
-    return channel_tiles, place_tiles, channel_tiles * place_tiles * groups * blocks * samples
+    chunks = 1 << _width(copy, itemsize)
+    channels = chunks * CHUNK // itemsize
+    return -(-row // channels), -(-places * chunks // TILE), groups * blocks * samples
 
 
 def bind(copy: Transposition, dtype: np.dtype, device: Device) -> Callable[[int], Array]:
@@ -94,12 +100,11 @@ def _arguments(copy: Transposition, itemsize: int) -> Members:
     """Return the members of ``struct Arguments``."""
     samples, blocks, groups, channels, *size = copy.sizes
     sample, block, group, channel, *axes = copy.strides
-    channel_tiles, place_tiles, tiles = _tiles(copy, itemsize)
+    channel_tiles, place_tiles, times = _tiles(copy, itemsize)
     if lie_without_gaps(size, axes):  # as if along one axis
         size, axes = [1, 1, math.prod(size)], [0, 0, 1]
-    near, *far = (channel, axes[2]) if channel == 1 else (axes[2], channel)
-    far += [sample, block, group]
-    along_one = size[0] * size[1] == 1 and near == 1
+    along_one = size[0] * size[1] == 1 and axes[2] == 1
+    far = sample, block, group, channel
     return {
         "array": CALL,
         "out": CALL,
@@ -115,8 +120,9 @@ def _arguments(copy: Transposition, itemsize: int) -> Members:
         "axis": axes,
         "row": copy.row,
         "along_channels": int(channel == 1),
-        "words": int(along_one and all(stride * itemsize % WORD == 0 for stride in far)),
+        "aligned": int(along_one and all(stride * itemsize % CHUNK == 0 for stride in far)),
+        "width": _width(copy, itemsize),
         "channel_tiles": channel_tiles,
         "place_tiles": place_tiles,
-        "tiles": tiles,
+        "tiles": channel_tiles * place_tiles * times,
     }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SOURCES = ("gradient_lines.cu",)
 
 THREADS, CHUNK = 256, 16  # of a block, and bytes that a thread writes at a time
+SPAN = 4 * THREADS * CHUNK  # bytes of a line that a block writes
 
 # Type of the bits of an element, by its size; and the parts that floats come in.
 _BITS = {2: "unsigned short", 4: "unsigned"}
@@ -93,10 +94,14 @@ def instances(target: str) -> Iterator[Instance]:
 
 
 def launch(lines: Lines, channels: int) -> Launch:
-    tasks = math.prod(lines.shape(channels)[1:]) * lines.itemsize // CHUNK
-    return Launch(
-        _instance(lines.itemsize, lines.parts), min(-(-tasks // THREADS), MAX_GRID), THREADS
-    )
+    _, planes, channels, _ = lines.shape(channels)
+    blocks = min(planes * channels * _spans(lines), MAX_GRID)
+    return Launch(_instance(lines.itemsize, lines.parts), blocks, THREADS)
+
+
+def _spans(lines: Lines) -> int:
+    """Return the spans of a line."""
+    return -(-lines.places * lines.itemsize // SPAN)
 
 
 def bind(lines: Lines, array: Array, device: Device) -> Callable[[Array], Array]:
@@ -117,7 +122,6 @@ def _arguments(lines: Lines, shape: Shape, strides: Sequence[int]) -> Members:
     """Return the members of ``struct Arguments``."""
     _, planes, channels, places = shape
     channel, sample, *along = strides
-    chunks = places * lines.itemsize // CHUNK
     axes: list[Members] = [
         {
             "places": axis.places,
@@ -139,8 +143,8 @@ def _arguments(lines: Lines, shape: Shape, strides: Sequence[int]) -> Members:
         "sample": sample,
         "channels": channels,
         "channel": channel,
-        "chunks": chunks,
-        "per_chunks": long_reciprocal(chunks),
-        "tasks": planes * channels * chunks,
+        "places": places,
+        "spans": _spans(lines),
+        "tasks": planes * channels * _spans(lines),
         "part": planes * channels * places,
     }

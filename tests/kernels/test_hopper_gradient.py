@@ -97,7 +97,8 @@ def test_limits_of_stages() -> None:
     assert hopper_gradient.THREADS == 2 * 128 + 32
     lines = _compile.source("gradient_lines.cu")
     assert f"CHUNK = {gradient_lines.CHUNK}, ELEMENTS" in lines
-    assert f"__launch_bounds__({gradient_lines.THREADS})" in lines
+    assert f"THREADS = {gradient_lines.THREADS}, SPAN = 4 * THREADS * CHUNK;" in lines
+    assert gradient_lines.SPAN == 4 * gradient_lines.THREADS * gradient_lines.CHUNK
 
 
 # Plans ---------------------------------------------------------------------------------------

@@ -137,8 +137,8 @@ def test_limits_of_stages() -> None:
     pixels, columns = im2col_conv._WITH_TOTALS
     assert f"RANGES = PIXELS * COLUMNS <= {pixels} * {columns};" in text
     copies = _compile.source("channels_last.cu")
-    assert f"PACKED = {channels_last.WORD} / sizeof(Bits), TILE = 32 * PACKED" in copies
-    assert f"THREADS = {channels_last.THREADS};" in copies
+    assert f"THREADS = {channels_last.THREADS}, CHUNKS = {channels_last.TILE};" in copies
+    assert f"ELEMENTS = {channels_last.CHUNK} / sizeof(Bits);" in copies
 
 
 # Plans ---------------------------------------------------------------------------------------
@@ -1016,6 +1016,8 @@ def on_device(array: Array, copy: Transposition, backend: NumpyBackend) -> Array
         (2, 1, 1, 5, 3, 4, 7),
         (1, 2, 3, 37, 1, 5, 13),
         (2, 1, 2, 64, 1, 1, 32),
+        (1, 1, 1, 70, 1, 1, 264),
+        (1, 2, 1, 8, 1, 1, 1040),
         (3, 1, 1, 1, 1, 1, 1),
     ],
     ids=str,
@@ -1171,10 +1173,11 @@ MISTAKES: dict[str, Mistake] = {
 }  # fmt: skip
 MISTAKES_OF_COPIES: dict[str, Mistake] = {
     "too few tiles of places": (
-        "_tiles", "-(-places // size)", "max(1, places // size)", case_like("one axis", HALF),
+        "_tiles", "-(-places * chunks // TILE)", "max(1, places * chunks // TILE)",
+        case_of(HALF, "conv1d", (1, 64, 200), (8, 64, 3)),
     ),
     "too few tiles of channels": (
-        "_tiles", "-(-row // size)", "max(1, row // size)", case_like("one axis", HALF),
+        "_tiles", "-(-row // channels)", "max(1, row // channels)", case_like("one axis", HALF),
     ),
     "a row without zeros": (
         "_arguments", '"row": copy.row', '"row": channels', case_like("ragged groups", HALF),

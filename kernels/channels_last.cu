@@ -11,7 +11,7 @@
 //                 channel 1    i j k l m n o p     unit       1      [ b j ]     a chunk has four such words
 //                                                             ...
 //
-// Channels that fill the last chunk of a group are zero.
+// Channels that fill the last chunk of a group are zero. A launch makes one copy, or two at the same time.
 //
 // Macros (set by cupyconv/_kernels/channels_last.py):
 //     BITS   type of an element's bits
@@ -27,7 +27,7 @@ constexpr int THREADS = 256, CHUNKS = 1024;
 constexpr int UNITS = 4 * CHUNKS / ELEMENTS / THREADS;  // of a thread
 constexpr int RESIDENT = PACKED == 2 ? 6 : 5;           // blocks of a multiprocessor
 
-struct Arguments {
+struct Copy {
     const Bits* array;
     Bits* out;
     int64 samples, blocks, groups, channels, size[3];  // z, y and x
@@ -41,9 +41,14 @@ struct Arguments {
     __device__ int places() const { return int(size[0] * size[1] * size[2]); }
 };
 
+struct Arguments {
+    Copy copy[2];
+    int64 tiles;  // of both
+};
+
 // A tile, from its first channel and place on.
 struct Tile {
-    const Arguments& p;
+    const Copy& p;
     const Bits* array;  // of its sample, block and group
     int channel, place;
     bool aligned;
@@ -83,13 +88,15 @@ struct Tile {
 // other, meet in no bank.
 __device__ __forceinline__ int swizzled(int chunk, int place) { return chunk ^ place / ELEMENTS % 8; }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) channels_last(const __grid_constant__ Arguments p) {
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) channels_last(const __grid_constant__ Arguments both) {
     __shared__ Bits128 tile[CHUNKS];  // by places and, within one, channels
     launch_grids();
-    const int width = int(p.width), places = p.places();
-    const bool whole = p.row % ELEMENTS == 0 && (unsigned long long)p.out % 16 == 0;  // whether rows are chunks
-    for (int i = blockIdx.x; i < int(p.tiles); i += gridDim.x) {
-        int rest = i;
+    for (int i = blockIdx.x; i < int(both.tiles); i += gridDim.x) {
+        const bool second = i >= int(both.copy[0].tiles);
+        const Copy& p = both.copy[second];
+        const int width = int(p.width), places = p.places();
+        const bool whole = p.row % ELEMENTS == 0 && (unsigned long long)p.out % 16 == 0;  // whether rows are chunks
+        int rest = second ? i - int(both.copy[0].tiles) : i;
         const int channel = take(rest, p.channel_tiles) * (ELEMENTS << width);
         const int place = take(rest, p.place_tiles) * (CHUNKS >> width);
         const int group = take(rest, p.groups), block = take(rest, p.blocks), sample = rest;

@@ -27,7 +27,7 @@
 // Macros (set by cupyconv/_kernels/im2col_conv.py):
 //     ELEMENT   type of the numbers (scalar.cuh)
 //     PIXELS    pixels of a tile: 128 or 256
-//     COLUMNS   output channels of a tile: 64, 128 or 256
+//     COLUMNS   output channels of a tile: 64, 128, 160 or 256
 //
 // Launch: THREADS threads, a multiprocessor's block each, on compute capability 9.0; it may begin early.
 
@@ -41,9 +41,9 @@ constexpr int BLOCKS = PIXELS / (64 * CONSUMERS);  // of 64 pixels, of a warpgro
 constexpr int STEP_BYTES = 128, STEP = STEP_BYTES / sizeof(Element);  // channels of a K step
 constexpr int SLICE_BYTES = 32, SLICES = STEP_BYTES / SLICE_BYTES;    // of an instruction
 constexpr int PIXEL_BYTES = PIXELS * STEP_BYTES, STAGE_BYTES = PIXEL_BYTES + COLUMNS * STEP_BYTES;
-constexpr int ROOM = 192 * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
+constexpr int PATCH = COLUMNS % 64 ? 32 : 64;  // channels of a tile that are stored at a time
+constexpr int ROOM = (224 - PATCH / 2) * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
 constexpr int MOST_PHASES = 8;
-constexpr int PATCH = 64;                // channels of a tile that are stored at a time
 constexpr bool RANGES = PIXELS * COLUMNS <= 128 * 128;  // whether there are registers for totals of ranges
 
 // An axis in a phase: its outputs, and its taps as the copy engine and the weights count them.
@@ -80,11 +80,13 @@ struct Arguments {
     int64 of_group, of_row, of_channel, of_axis[3];       // strides of the weight
     int64 out_sample, out_group, out_row, out_axis[3];    // of the output, or of a range's sums
     int64 range;  // sums of a range
-    int64 together;  // whether channels of an output lie together, in aligned units of eight
+    int64 together;  // what lies together in outputs: OF_CHANNELS in aligned units of eight, OF_PIXELS of four
     int64 pixel_tiles, column_tiles, splits;
 
     __device__ int tiles() const { return int(pixel_tiles * column_tiles * groups * (partial ? splits : 1)); }
 };
+
+enum Together { NOTHING, OF_CHANNELS, OF_PIXELS };
 
 typedef Wgmma<matrix_type<Element>::value, COLUMNS> Product;
 
@@ -126,23 +128,31 @@ struct Place {
 struct Patch {
     float sums[16][PATCH], bias[PATCH];
 
-    __device__ float* at(int pixel, int channel) { return &sums[pixel][channel ^ pixel % 4 * 8]; }
+    __device__ float* at(int pixel, int channel) { return &sums[pixel][channel ^ (pixel ^ pixel / 4) % 4 * 8]; }
 };
 
-// Stores eight channels that lie together.
-__device__ __forceinline__ void store_unit(float* out, const float (&value)[8]) {
-#pragma unroll
-    for (int i = 0; i < 8; i += 4) {
-        const Bits64 low = pair_of(value[i], value[i + 1], 0.0f), high = pair_of(value[i + 2], value[i + 3], 0.0f);
-        store_bits((Bits128*)(out + i), Bits128{{low.first, low.second, high.first, high.second}}, true);
-    }
+// Stores four numbers that lie together.
+__device__ __forceinline__ void store_unit(float* out, const float (&value)[4]) {
+    const Bits64 low = pair_of(value[0], value[1], 0.0f), high = pair_of(value[2], value[3], 0.0f);
+    store_bits((Bits128*)out, Bits128{{low.first, low.second, high.first, high.second}}, true);
 }
 template <typename Number>
-__device__ __forceinline__ void store_unit(Number* out, const float (&value)[8]) {
+__device__ __forceinline__ void store_unit(Number* out, const float (&value)[4]) {
+    store_bits((Bits64*)out, Bits64{pair_of(value[0], value[1], Number()), pair_of(value[2], value[3], Number())}, true);
+}
+// Stores eight.
+template <typename Number>
+__device__ __forceinline__ void store_unit(Number* out, const float (&low)[4], const float (&high)[4]) {
     Bits128 bits;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) bits.words[i] = pair_of(value[2 * i], value[2 * i + 1], Number());
+    for (int i = 0; i < 2; ++i) {
+        bits.words[i] = pair_of(low[2 * i], low[2 * i + 1], Number());
+        bits.words[i + 2] = pair_of(high[2 * i], high[2 * i + 1], Number());
+    }
     store_bits((Bits128*)out, bits, true);
+}
+__device__ __forceinline__ void store_unit(float* out, const float (&low)[4], const float (&high)[4]) {
+    store_unit(out, low), store_unit(out + 4, high);
 }
 
 struct Block {
@@ -349,8 +359,10 @@ struct Stores {
             const int pixel = Block::first_pixel(tile, part / PATCHES), row = tile.column + part % PATCHES * PATCH;
             const int pixels = int(p.phase[tile.phase].pixels) - pixel, rows = int(p.rows) - row;
             if (__any_sync(~0u, marked != 0 && tile.ranges == 1)) repair(pixel, pixels, row, rows);
-            if (p.together)
-                store_units(target + row, pixels, rows);
+            if (p.together == OF_CHANNELS)
+                store_channels(target + row, pixels, rows);
+            else if (p.together == OF_PIXELS)
+                store_pixels(target + row * p.out_row, pixels, rows);
             else
                 store_each(target + row * p.out_row, pixels, rows);
             __syncwarp();
@@ -382,28 +394,42 @@ struct Stores {
         __syncwarp();
     }
     // Stores channels that lie together. A lane has the offset of the pixel of its number, and stores others.
-    __device__ void store_units(int64 target, int pixels, int rows) const {
+    __device__ void store_channels(int64 target, int pixels, int rows) const {
         constexpr int UNITS = PATCH / 8;
         const int lane = threadIdx.x % 32, first = lane % UNITS * 8;
-        float added[8];
+        float added[2][4];
 #pragma unroll
-        for (int j = 0; j < 8; ++j) added[j] = patch.bias[first + j];
+        for (int j = 0; j < 8; ++j) added[j / 4][j % 4] = patch.bias[first + j];
 #pragma unroll
         for (int i = 0; i < UNITS / 2; ++i) {
             const int pixel = lane / UNITS + i * (32 / UNITS);
             const int64 at = __shfl_sync(~0u, target, pixel);
-            float value[8];
+            float value[2][4];
 #pragma unroll
-            for (int j = 0; j < 8; j += 4) {
-                const Bits128 bits = *(const Bits128*)patch.at(pixel, first + j);
+            for (int j = 0; j < 2; ++j) {
+                const Bits128 bits = *(const Bits128*)patch.at(pixel, first + j * 4);
 #pragma unroll
-                for (int k = 0; k < 4; ++k) value[j + k] = __uint_as_float(bits.words[k]) + added[j + k];
+                for (int k = 0; k < 4; ++k) value[j][k] = __uint_as_float(bits.words[k]) + added[j][k];
             }
             if (pixel >= pixels || first >= rows) continue;
             if (p.partial)
-                store_unit(p.partial + tile.range * p.range + at + first, value);
+                store_unit(p.partial + tile.range * p.range + at + first, value[0], value[1]);
             else
-                store_unit(p.out + at + first, value);
+                store_unit(p.out + at + first, value[0], value[1]);
+        }
+    }
+    // Stores four pixels that lie together, of eight channels at a time.
+    __device__ void store_pixels(int64 target, int pixels, int rows) const {
+        const int lane = threadIdx.x % 32, first = lane % 4 * 4;
+        const int64 at = __shfl_sync(~0u, target, first);
+        if (first >= pixels) return;
+#pragma unroll 4
+        for (int i = lane / 4; i < PATCH; i += 8) {
+            if (i >= rows) break;
+            float value[4];
+#pragma unroll
+            for (int k = 0; k < 4; ++k) value[k] = *patch.at(first + k, i) + patch.bias[i];
+            store_unit(p.out + at + i * p.out_row, value);
         }
     }
     // Stores channels anywhere, or the sums of a range.

@@ -58,13 +58,15 @@ __device__ inline unsigned long long swizzled_descriptor(const void* start) {
 }
 
 // Products of more columns than those of ptx_wgmma.cuh.
-#define WGMMA_D32                                                                                                    \
-    WGMMA_D16 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83" \
-              ", %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102"   \
-              ", %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118"     \
-              ", %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define WGMMA_D20 \
+    WGMMA_D16 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define WGMMA_D32                                                                                                  \
+    WGMMA_D20 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98"    \
+              ", %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114"    \
+              ", %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define WGMMA_R20 WGMMA_R16, WGMMA_U(16), WGMMA_U(17), WGMMA_U(18), WGMMA_U(19)
 #define WGMMA_R32                                                                                           \
-    WGMMA_R16, WGMMA_U(16), WGMMA_U(17), WGMMA_U(18), WGMMA_U(19), WGMMA_U(20), WGMMA_U(21), WGMMA_U(22),   \
-        WGMMA_U(23), WGMMA_U(24), WGMMA_U(25), WGMMA_U(26), WGMMA_U(27), WGMMA_U(28), WGMMA_U(29), WGMMA_U(30), \
-        WGMMA_U(31)
+    WGMMA_R20, WGMMA_U(20), WGMMA_U(21), WGMMA_U(22), WGMMA_U(23), WGMMA_U(24), WGMMA_U(25), WGMMA_U(26),   \
+        WGMMA_U(27), WGMMA_U(28), WGMMA_U(29), WGMMA_U(30), WGMMA_U(31)
+WGMMA_TYPES(160, 20, "80", "81", "82")
 WGMMA_TYPES(256, 32, "128", "129", "130")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,10 @@ def instances(target: str) -> Iterator[Instance]:
     yield from map(_instance, _BITS)
 
 
-def launch(copy: Transposition, itemsize: int) -> Launch:
-    return Launch(_instance(itemsize), min(math.prod(_tiles(copy, itemsize)), MAX_GRID), THREADS)
+def launch(copies: Sequence[Transposition], itemsize: int) -> Launch:
+    """Return the launch that makes one copy or two."""
+    tiles = sum(math.prod(_tiles(copy, itemsize)) for copy in copies)
+    return Launch(_instance(itemsize), min(tiles, MAX_GRID), THREADS)
 
 
 def _width(copy: Transposition, itemsize: int) -> int:
@@ -77,27 +80,34 @@ def _tiles(copy: Transposition, itemsize: int) -> tuple[int, int, int]:
     return -(-row // channels), -(-places * chunks // TILE), groups * blocks * samples
 
 
-def bind(copy: Transposition, dtype: np.dtype, device: Device) -> Callable[[int], Array]:
-    """Return a function that returns copies of arrays that lie so, by their addresses."""
-    write = bind_into(copy, dtype, device)
+def bind(
+    copies: Sequence[Transposition], dtype: np.dtype, device: Device
+) -> Callable[..., list[Array]]:
+    """Return a function that returns copies of one or two arrays, by their addresses."""
+    write = bind_into(copies, dtype, device)
 
-    def copied(array: int) -> Array:
-        memory = device.workspace(copy.shape, dtype)
-        write(array, device.address(memory))
+    def copied(*arrays: int) -> list[Array]:
+        memory = [device.workspace(copy.shape, dtype) for copy in copies]
+        write(*itertools.chain(*zip(arrays, map(device.address, memory), strict=True)))
         return memory
 
     return copied
 
 
-def bind_into(copy: Transposition, dtype: np.dtype, device: Device) -> Callable[[int, int], None]:
-    """Return a function that copies arrays that lie so, by the addresses of array and copy."""
-    template = Template(SOURCES[0], _arguments(copy, dtype.itemsize))
-    run = device.launcher(launch(copy, dtype.itemsize))
-    return lambda array, to: run(template.fill(array, to))
+def bind_into(
+    copies: Sequence[Transposition], dtype: np.dtype, device: Device
+) -> Callable[..., None]:
+    """Return a function that copies one or two arrays, by the addresses of each and its copy."""
+    members = [_members(copy, dtype.itemsize) for copy in copies]
+    tiles = sum(math.prod(_tiles(copy, dtype.itemsize)) for copy in copies)
+    members += [{**members[0], "array": 0, "out": 0, "tiles": 0}] * (2 - len(members))
+    template = Template(SOURCES[0], {"copy": members, "tiles": tiles})
+    run = device.launcher(launch(copies, dtype.itemsize))
+    return lambda *addresses: run(template.fill(*addresses))
 
 
-def _arguments(copy: Transposition, itemsize: int) -> Members:
-    """Return the members of ``struct Arguments``."""
+def _members(copy: Transposition, itemsize: int) -> Members:
+    """Return the members of ``struct Copy``."""
     samples, blocks, groups, channels, *size = copy.sizes
     sample, block, group, channel, *axes = copy.strides
     channel_tiles, place_tiles, times = _tiles(copy, itemsize)

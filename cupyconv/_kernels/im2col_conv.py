@@ -46,6 +46,7 @@ from .im2col_maps import (
 )
 from .launches import ELEMENTS, INT32_LIMIT, SINGLES, WGMMA, Instance, Launch
 from .members import CALL, Members, Template, parameter
+from .memory import lie_without_gaps
 from .modes import TEAM, Mode, unscaled_mode
 from .question import LARGE, MANY_AXES, Question, Refusal, TiledPlan, fits_32_bits, not_multiplied
 
@@ -57,14 +58,12 @@ ORDER = "taps of z, y and x, then channels; split-K ranges in order"
 UNIT = "Tensor Core"
 
 THREADS = 3 * TEAM  # two warpgroups multiply, a thread of the third has operands brought
-ROOM, MOST_STAGES = 192 * 1024, 8  # bytes of all stages
-PATCH = 64  # output channels that a warp stores at a time
-_PATCHES = 8 * 4 * (16 + 1) * PATCH  # bytes of those of all warps, with the bias
+MOST_STAGES = 8
 MOST_PHASES = 8
 _BARRIERS = 16  # bytes of a stage's two
 # Pixels and output channels of a tile; and the most of both for which there are registers for
 # totals of ranges.
-_TILES = ((128, 256), (256, 128), (256, 64), (128, 128), (128, 64))
+_TILES = ((128, 256), (256, 160), (256, 128), (256, 64), (128, 128), (128, 64))
 _WITH_TOTALS = 128, 128
 # A sum has at most this many split-K ranges, each of at least this many K steps.
 _MOST_SPLITS, _LEAST_STEPS = 16, 8
@@ -137,7 +136,22 @@ def _stage(pixels: int, columns: int) -> int:
 
 
 def _stages(pixels: int, columns: int) -> int:
-    return min(ROOM // _stage(pixels, columns), MOST_STAGES)
+    return min(room(columns) // _stage(pixels, columns), MOST_STAGES)
+
+
+def patch(columns: int) -> int:
+    """Return the output channels that a warp stores at a time."""
+    return 32 if columns % 64 else 64
+
+
+def room(columns: int) -> int:
+    """Return the bytes for stages, beside the patches."""
+    return (224 - patch(columns) // 2) * 1024
+
+
+def _patches(columns: int) -> int:
+    """Return the bytes of the patches of all warps, with the bias."""
+    return 8 * 4 * (16 + 1) * patch(columns)
 
 
 def _instance(dtype: str, pixels: int, columns: int) -> Instance:
@@ -182,7 +196,7 @@ def plan(question: Question) -> Im2colPlan | Refusal:
     tiles *= layout.column_tiles * layout.splits
     if tiles >= INT32_LIMIT // layout.pixels:
         return LARGE
-    shared = _stages(*tile) * (_stage(*tile) + _BARRIERS) + _PATCHES
+    shared = _stages(*tile) * (_stage(*tile) + _BARRIERS) + _patches(layout.columns)
     return Im2colPlan(
         Launch(
             _instance(question.dtype.name, *tile),
@@ -289,11 +303,10 @@ def bind(
 ) -> Convolution:
     """Return the convolution of a plan for all arrays of such strides."""
     geometry, layout, item = question.geometry, plan.layout, question.dtype.itemsize
-    operand = weights_of(geometry, strides, item, layout.columns)
-    weights = _Source(operand, question.dtype, device)
+    weights = _Source(weights_of(geometry, strides, item, layout.columns), device)
     # Chunks of as many samples have the same launches.
     counts = {*layout.samples, max(1, geometry.batch)}
-    prepared = {n: _Chunk(n, plan, question, strides, bias, device) for n in counts}
+    prepared = {n: _Chunk(n, plan, question, strides, bias, weights, device) for n in counts}
     whole, address = prepared[max(1, geometry.batch)], device.address
     parts = [*itertools.pairwise(itertools.accumulate(layout.samples, initial=0))]
     of_input, of_out = item * strides.input[0], item * strides.out[0]
@@ -301,11 +314,11 @@ def bind(
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
         source, result, kernels = address(data), address(out), address(weight)
         term = 0 if bias is None else address(bias)
-        packed, words, _ = weights.read(kernels)
         as_one = not layout.apart and whole.inputs.is_readable(source)
+        packed = None
         for first, end in [(0, geometry.batch)] if as_one else parts:
-            chunk = prepared[end - first]
-            chunk.run(source + first * of_input, kernels, words, term, result + first * of_out)
+            chunk, begin = prepared[end - first], source + first * of_input
+            packed = chunk.run(begin, kernels, packed, term, result + first * of_out)
         del packed  # the memory that these launches read
 
     return convolve
@@ -314,24 +327,19 @@ def bind(
 class _Source:
     """What an operand is read from: an array at an address, or a copy."""
 
-    def __init__(self, operand: Operand, dtype: np.dtype, device: Device) -> None:
+    def __init__(self, operand: Operand, device: Device) -> None:
         self.operand, self.device = operand, device
-        self.copy = channels_last.bind(operand.copy, dtype, device)
 
     def is_readable(self, address: int) -> bool:
         """Return whether the copy engine reads the array itself."""
         return bool(self.operand.own) and address % ALIGNED == 0
 
-    def read(self, address: int) -> tuple[Array | None, list[int], int]:
-        """Return a copy, the words of the maps, and the channels from group to group."""
-        operand, tensor_map = self.operand, self.device.tensor_map
-        if self.is_readable(address):
-            words = [word for own in operand.own for word in tensor_map(address, own)]
-            return None, words, operand.groups[0]
-        memory = self.copy(address)
-        begin = self.device.address(memory)
-        words = [word for own in operand.of_copy for word in tensor_map(begin, own)]
-        return memory, words, operand.groups[1]
+    def read(self, address: int, copy: Array | None) -> tuple[list[int], int]:
+        """Return the words of the maps, and the channels from group to group."""
+        maps = self.operand.own if copy is None else self.operand.of_copy
+        begin = address if copy is None else self.device.address(copy)
+        words = [word for own in maps for word in self.device.tensor_map(begin, own)]
+        return words, self.operand.groups[copy is not None]
 
 
 class _Chunk:
@@ -344,12 +352,14 @@ class _Chunk:
         question: Question,
         strides: ConvStrides,
         bias: Array | None,
+        weights: _Source,
         device: Device,
     ) -> None:
         geometry, layout, dtype = question.geometry, plan.layout, question.dtype
-        self.device, splits = device, layout.splits
+        self.device, self.dtype, splits = device, dtype, layout.splits
         operand = inputs_of(samples, geometry, strides, dtype.itemsize, layout.pixels)
-        self.inputs = _Source(operand, dtype, device)
+        self.inputs, self.weights = _Source(operand, device), weights
+        self.copiers: dict[tuple[bool, bool], Callable[..., list[Array]]] = {}
         shape = samples, *(a.size_out for a in geometry.axes), geometry.groups, geometry.rows
         stored = strides
         self.partial = samples * _partial(geometry, splits) * layout.apart
@@ -364,24 +374,59 @@ class _Chunk:
         tiles *= splits if layout.apart else 1
         members = _arguments(samples, question, layout, stored, bias)
         self.missing = [0] * (MAP_WORDS * MOST_PHASES - MAP_WORDS * len(operand.of_copy))
-        others = stored.out[0], *stored.out_axes, geometry.rows
-        self.together = stored.out[2] == 1 and math.gcd(8, *others) == 8
+        self.together = _together(geometry, stored)
         self.template = Template(SOURCES[0], members, ALIGNED_WORDS)
         blocks = min(tiles, question.processor.multiprocessors)
         self.launch = device.launcher(replace(plan.launch, grid=blocks))
 
-    def run(self, data: int, kernels: int, weights: list[int], bias: int, out: int) -> None:
-        """Convolve the samples at an address."""
-        copy, maps, group = self.inputs.read(data)
-        partial, together = 0, self.together and out % ALIGNED == 0
+    def run(
+        self, data: int, kernels: int, packed: Array | None, bias: int, out: int
+    ) -> Array | None:
+        """Convolve the samples at an address; return the copy of the weights, if there is one."""
+        packed, copy = self.copied(data, kernels, packed)
+        maps, group = self.inputs.read(data, copy)
+        weights, _ = self.weights.read(kernels, packed)
+        partial, together = 0, self.together if out % ALIGNED == 0 else NOTHING
         if self.partial:
             memory = self.device.workspace((self.partial,), np.dtype(np.uint8))
             partial = self.device.address(memory)
         words = (*maps, *self.missing, *weights, out, partial, bias, group, data, kernels)
-        self.launch(self.template.fill(*words, int(together)))
+        self.launch(self.template.fill(*words, together))
         if self.partial:
             self.add(self.sums.fill(partial, out, bias))
-        del copy  # the memory that this launch reads
+        return packed
+
+    def copied(
+        self, data: int, kernels: int, packed: Array | None
+    ) -> tuple[Array | None, Array | None]:
+        """Return copies of weights and input, by one launch, where the copy engine needs them."""
+        pairs = (self.weights, kernels), (self.inputs, data)
+        needed = (
+            packed is None and not self.weights.is_readable(kernels),
+            not self.inputs.is_readable(data),
+        )
+        if not any(needed):
+            return packed, None
+        chosen = [pair for pair, wanted in zip(pairs, needed, strict=True) if wanted]
+        if needed not in self.copiers:
+            transpositions = [source.operand.copy for source, _ in chosen]
+            self.copiers[needed] = channels_last.bind(transpositions, self.dtype, self.device)
+        copies = iter(self.copiers[needed](*(address for _, address in chosen)))
+        return next(copies) if needed[0] else packed, next(copies) if needed[1] else None
+
+
+NOTHING, OF_CHANNELS, OF_PIXELS = range(3)
+
+
+def _together(geometry: ConvGeometry, strides: ConvStrides) -> int:
+    """Return what lies together in an output: a value of ``enum Together`` of im2col_conv.cu."""
+    sample, group, row = strides.out
+    sizes, steps = [axis.size_out for axis in geometry.axes], strides.out_axes
+    if row == 1 and math.gcd(8, sample, *steps, geometry.rows) == 8:
+        return OF_CHANNELS
+    in_order = lie_without_gaps(sizes, steps) and all(axis.phases == 1 for axis in geometry.axes)
+    units = math.gcd(4, sample, group, row, math.prod(sizes)) == 4
+    return OF_PIXELS if in_order and units else NOTHING
 
 
 def _arguments(

@@ -139,15 +139,13 @@ def bind(
         if side := found.input:
             sizes = count, 1, 1, side.places, 1, 1, side.channels
             steps = side.sample, 0, 0, side.place, 0, 0, 1
-            enter[count] = channels_last.bind(
-                Transposition(sizes, steps, side.pitch), dtype, device
-            )
+            copy = Transposition(sizes, steps, side.pitch)
+            enter[count] = channels_last.bind([copy], dtype, device)
         if side := found.out:
             sizes = count, 1, 1, side.channels, 1, 1, side.places
             steps = side.channels * side.pitch, 0, 0, side.pitch, 0, 0, 1
-            leave[count] = channels_last.bind_into(
-                Transposition(sizes, steps, side.channels), dtype, device
-            )
+            copy = Transposition(sizes, steps, side.channels)
+            leave[count] = channels_last.bind_into([copy], dtype, device)
     starts = [*itertools.accumulate(samples, initial=0)]
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
@@ -156,7 +154,7 @@ def bind(
             chunk = slice(first, first + count)
             own, stored = (a[chunk] if len(samples) > 1 else a for a in (data, out))
             if found.input:
-                own = enter[count](source + first * strides.input[0] * item)
+                (own,) = enter[count](source + first * strides.input[0] * item)
             if side := found.out:
                 stored = device.workspace((count, side.channels, side.pitch), dtype)
             runs[count](own, weight, bias, stored)

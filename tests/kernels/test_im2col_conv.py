@@ -125,14 +125,17 @@ SUBJECTS = (
 def test_limits_of_stages() -> None:
     """The kernel and its plans count threads, stages and their bytes alike."""
     text = _compile.source("im2col_conv.cu")
-    room, stages = im2col_conv.ROOM // 1024, im2col_conv.MOST_STAGES
+    stages = im2col_conv.MOST_STAGES
     assert "WARPGROUP = 128, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGROUP;" in text
     assert "BLOCKS = PIXELS / (64 * CONSUMERS);" in text and im2col_conv.THREADS == 3 * 128
     assert f"STEP_BYTES = {im2col_maps.STEP_BYTES}, STEP = STEP_BYTES" in text
     assert f"SLICE_BYTES = {im2col_maps.SLICE_BYTES}, SLICES" in text
-    assert f"ROOM = {room} * 1024, STAGES = ROOM / STAGE_BYTES < {stages} ?" in text
-    assert f"? ROOM / STAGE_BYTES : {stages};" in text
-    assert f"PATCH = {im2col_conv.PATCH};" in text and "float sums[16][PATCH], bias[PATCH];" in text
+    assert f"STAGES = ROOM / STAGE_BYTES < {stages} ? ROOM / STAGE_BYTES : {stages};" in text
+    assert "PATCH = COLUMNS % 64 ? 32 : 64;" in text and "ROOM = (224 - PATCH / 2) * 1024," in text
+    assert [im2col_conv.patch(columns) for columns in (64, 128, 160, 256)] == [64, 64, 32, 64]
+    assert [im2col_conv.room(columns) for columns in (64, 160)] == [192 * 1024, 208 * 1024]
+    assert "float sums[16][PATCH], bias[PATCH];" in text
+    assert "enum Together { NOTHING, OF_CHANNELS, OF_PIXELS };" in text
     assert "STAGE_BYTES = PIXEL_BYTES + COLUMNS * STEP_BYTES;" in text
     pixels, columns = im2col_conv._WITH_TOTALS
     assert f"RANGES = PIXELS * COLUMNS <= {pixels} * {columns};" in text
@@ -281,7 +284,8 @@ def test_im2col_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int) 
     assert plan.packed + plan.partial <= most_workspace(question)
     # Each stage holds a step of both operands, and has two mbarriers.
     stage = (layout.pixels + layout.columns) * 128
-    stages, patches = min(192 * 1024 // stage, 8), 8 * 17 * 64 * 4
+    patch = 32 if layout.columns == 160 else 64
+    stages, patches = min((224 - patch // 2) * 1024 // stage, 8), 8 * 17 * patch * 4
     assert stages >= 4 and launch.shared == stages * (stage + 16) + patches
     assert launch.shared <= SHARED["sm_90a"]
     # What a kernel counts in 32 bits.
@@ -615,7 +619,10 @@ def test_every_combination(backend: NumpyBackend, mode: Mode, kind: str) -> None
 def test_outputs_whose_channels_lie_together(
     backend: NumpyBackend, mode: Mode, rows: int, groups: int
 ) -> None:
-    """Units of eight are stored at once, where all of them are aligned; nothing lies beyond."""
+    """Units of eight are stored at once where all of them are aligned; nothing lies beyond.
+
+    So are units of four pixels.
+    """
     shapes = (2, 16 * groups, 9, 11), (rows * groups, 16, 2, 3)
     case = case_of(mode, "conv2d", *shapes, groups=groups, bias=True)
     expected = backend.compute(case)
@@ -623,6 +630,27 @@ def test_outputs_whose_channels_lie_together(
     for way in ("channels last", "whole chunks", "misaligned", "an odd gap", "reversed"):
         out = ARRANGED[way](poison(np.empty_like(expected)), 1)
         assert_same_bits(compute_into(backend, case, out), expected)
+
+
+@every_backend
+@every_mode
+@pytest.mark.parametrize("places", [(8, 9), (7, 9), (1, 10), (6, 22), (2, 1)])
+@pytest.mark.parametrize("rows", [3, 66])
+def test_outputs_whose_pixels_lie_together(
+    backend: NumpyBackend, mode: Mode, places: tuple[int, int], rows: int
+) -> None:
+    """Units of four are stored at once where all of them are aligned and of one sample."""
+    shapes = (3, 16, places[0] + 1, places[1] + 2), (2 * rows, 8, 2, 3)
+    case = case_of(mode, "conv2d", *shapes, groups=2, bias=True)
+    channels_last = compute_into(
+        backend, case, last(poison(np.empty(case.defined.value.shape, case.dtype)))
+    )
+    assert_convolution(channels_last, case.defined, case.dtype, case.precision)
+    for gap, first in ((0, 0), (-places[1] % 4, 0), (0, 1), (1, 0)):
+        shape = *channels_last.shape[:3], places[1] + gap
+        memory = poison(np.empty(first + math.prod(shape), case.dtype))
+        out = memory[first:].reshape(shape)[..., : places[1]]
+        assert_same_bits(compute_into(backend, case, out), channels_last)
 
 
 def copies_of(backend: Recorder) -> int:
@@ -642,11 +670,11 @@ def copies_of(backend: Recorder) -> int:
         ("one side", "every other", "every other", 0),
         ("one side", "channels last", "C order", 1),
         ("one side", "C order", "channels last", 1),
-        ("one side", "C order", "C order", 2),
+        ("one side", "C order", "C order", 1),
         ("one side", "misaligned", "channels last", 1),
         ("one side", "channels last", "misaligned", 1),
-        ("one side", "an odd gap", "an odd gap", 2),
-        ("one side", "reversed", "reversed", 2),
+        ("one side", "an odd gap", "an odd gap", 1),
+        ("one side", "reversed", "reversed", 1),
         ("one side", "channels last", "cropped", 1),  # taps of z and y at distances of their own
         ("one axis", "channels last", "cropped", 0),
         ("three axes", "channels last", "channels last", 0),
@@ -654,9 +682,9 @@ def copies_of(backend: Recorder) -> int:
         ("no axes", "channels last", "channels last", 0),
         ("no axes", "C order", "C order", 0),  # the same
         ("groups", "channels last", "channels last", 0),
-        ("ragged groups", "whole chunks", "channels last", 2),
+        ("ragged groups", "whole chunks", "channels last", 1),
         ("ragged groups", "whole chunks", "whole chunks", 1),  # weights of groups are boxes anyway
-        ("depthwise", "channels last", "channels last", 2),
+        ("depthwise", "channels last", "channels last", 1),
         ("phases", "channels last", "channels last", 0),
         ("phases without taps", "channels last", "channels last", 0),
         ("groups of phases", "channels last", "channels last", 1),  # input channels come first
@@ -991,11 +1019,12 @@ def on_device(array: Array, copy: Transposition, backend: NumpyBackend) -> Array
     """The copy that the kernel makes."""
     if isinstance(backend, CupyBackend):
         data, device = backend.asarray(array), CupyDevice()
-        return backend.to_numpy(channels_last.bind(copy, array.dtype, device)(data.data.ptr))
+        (found,) = channels_last.bind([copy], array.dtype, device)(data.data.ptr)
+        return backend.to_numpy(found)
     emulated = EmulatedDevice()
     with emulated.held():
-        run = channels_last.bind(copy, array.dtype, emulated)
-        found = run(emulated.address(array))
+        run = channels_last.bind([copy], array.dtype, emulated)
+        (found,) = run(emulated.address(array))
         memory = emulated._memory(found)
         assert memory is not None and not memory.unwritten(found)
         return found
@@ -1037,7 +1066,7 @@ def test_copies_instance(instance: Instance, shape: tuple[int, ...], backend: Nu
     ):  # fmt: skip
         strides = tuple(stride // dtype.itemsize for stride in view.strides)
         copy = Transposition(shape, strides, row)
-        assert channels_last.launch(copy, dtype.itemsize).instance == instance
+        assert channels_last.launch([copy], dtype.itemsize).instance == instance
         assert_same_bits(on_device(view, copy, backend), by_definition(view, copy))
 
 
@@ -1130,11 +1159,15 @@ MISTAKES: dict[str, Mistake] = {
         in_ways(case_like("one side", HALF), "misaligned"),
     ),
     "groups of the array in its copy": (
-        "_Source", "operand.groups[1]", "operand.groups[0]", case_like("ragged groups", HALF),
+        "_Source", "groups[copy is not None]", "groups[0]", case_like("ragged groups", HALF),
     ),
     "outputs that lie together at any distance": (
-        "_Chunk", "math.gcd(8, *others) == 8", "True",
+        "_together", "math.gcd(8, sample, *steps, geometry.rows) == 8", "True",
         case_of(HALF, "conv1d", (3, 8, 5), (9, 8, 5)),
+    ),
+    "units of the pixels of a phase": (
+        "_together", " and all(axis.phases == 1 for axis in geometry.axes)", "",
+        case_of(HALF, "conv_transpose1d", (3, 8, 8), (8, 9, 2), stride=2),
     ),
     "units of a whole last step": (
         "_arguments", "-(-last // slices)", "max(1, last // slices)", case_like("one tap", HALF),
@@ -1180,7 +1213,7 @@ MISTAKES_OF_COPIES: dict[str, Mistake] = {
         "_tiles", "-(-row // channels)", "max(1, row // channels)", case_like("one axis", HALF),
     ),
     "a row without zeros": (
-        "_arguments", '"row": copy.row', '"row": channels', case_like("ragged groups", HALF),
+        "_members", '"row": copy.row', '"row": channels', case_like("ragged groups", HALF),
     ),
     "numbers of 16 bits": (
         "_instance", "_BITS[itemsize]", "_BITS[2]", case_like("one axis", SINGLE),

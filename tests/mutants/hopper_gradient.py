@@ -114,36 +114,105 @@ MUTANTS = {
         case="chunks",
     ),
     # Copies.
-    "the first line for all of a chunk": Mutant(
-        "at[2].advance(p.axis[2], first[2]) && at[1].advance(p.axis[1], first[1])",
-        "at[2].advance(p.axis[2], first[2]) && false", case="short lines", file=COPIES,
-    ),
     "the inputs of the first plane": Mutant(
         "int(axis.first) + int(axis.apart) * (plane - next * int(axis.planes))", "int(axis.first)",
         case="strides", file=COPIES,
     ),
-    "neighbours for a plane": Mutant(
-        "input += int(axis.step);", "++input;", case="halves", file=COPIES,
+    "the first channel for all": Mutant(
+        "p.array + (number - plane * channels) * p.channel", "p.array", case="strides", file=COPIES,
     ),
-    "a line that begins with the first input": Mutant(
-        "place = 0, input = first;", "place = 0, input = 1;", case="short lines", file=COPIES,
+    "the first sample for all": Mutant(
+        "array + sample * p.sample + in_z", "array + in_z", case="strides", file=COPIES,
+    ),
+    "neighbours for a plane": Mutant(
+        "from += x.step * x.stride, input += int(x.step);", "from += x.stride, ++input;",
+        case="halves", file=COPIES,
+    ),
+    "neighbours at the end of a plane": Mutant(
+        "input += int(x.step);", "++input;", case="halves", file=COPIES,
+    ),
+    "places for inputs along x": Mutant(
+        "(e - start) * int(x.step)", "(e - start)", case="halves", file=COPIES,
+    ),
+    "places for inputs along y": Mutant(
+        "at[1] * int(p.axis[1].step)", "at[1]", case="strides", file=COPIES,
+    ),
+    "places for inputs along z": Mutant(
+        "at[0] * int(p.axis[0].step)", "at[0]", case="three axes", file=COPIES,
+    ),
+    # Their lines that end within a chunk.
+    "the first line for all of a chunk": Mutant(
+        "e > 0 && e == end", "false", case="short lines", file=COPIES,
+    ),
+    "one end of a line in a chunk": Mutant(
+        "start = e, end += int(x.places);", "start = e;", case="short planes", file=COPIES,
+    ),
+    "lines that begin before the chunk": Mutant(
+        "start = e, end +=", "end +=", case="short lines", file=COPIES,
+    ),
+    "a chunk that begins with a line": Mutant(
+        "int start = -at[2],", "int start = 0,", case="short lines", file=COPIES,
     ),
     "a line that begins with the second place": Mutant(
-        "place = 0, input = first;", "place = 1, input = first;", case="short lines", file=COPIES,
-    ),
-    "inputs beyond the end": Mutant(
-        "unsigned(input) < unsigned(axis.size)", "input >= 0", case="halves", file=COPIES,
-    ),
-    "inputs before the begin": Mutant(
-        "unsigned(input) < unsigned(axis.size)", "input < int(axis.size)", case="strides",
+        "(e - start) * int(x.step)", "(e - start + (e > 0)) * int(x.step)", case="short lines",
         file=COPIES,
     ),
-    "the first channel for all": Mutant(
-        "p.array + channel * p.channel", "p.array", case="strides", file=COPIES,
+    "the same line again": Mutant(
+        "if (++at[1] == int", "if (at[1] + 1 == int", case="short lines", file=COPIES,
     ),
-    "the first chunk of a line": Mutant(
-        "int(task - line * p.chunks) * ELEMENTS", "0", case="strides", file=COPIES,
+    "planes without an end": Mutant(
+        "if (++at[1] == int(p.axis[1].places)) at[1] = 0, ++at[0];", "++at[1];",
+        case="short planes", file=COPIES,
     ),
+    "the same plane again": Mutant("at[1] = 0, ++at[0];", "at[1] = 0;", case="short planes",
+        file=COPIES,
+    ),
+    "planes that begin with the second line": Mutant(
+        "at[1] = 0, ++at[0];", "at[1] = 1, ++at[0];", case="short planes", file=COPIES,
+    ),
+    # Their zeros.
+    "inputs beyond the end": Mutant(
+        "input = in_x ^ int(0x80000000u), count = (inside ? int(x.size) : 0) ^ int(0x80000000u);",
+        "input = in_x < 0 ? 0 : -1, count = inside ? 0 : -1;", case="halves", file=COPIES,
+    ),
+    "inputs before the begin": Mutant(
+        "input = in_x ^ int(0x80000000u), count = (inside ? int(x.size) : 0) ^ int(0x80000000u);",
+        "input = in_x, count = inside ? int(x.size) : -99;", case="strides", file=COPIES,
+    ),
+    "lines beyond the end": Mutant(
+        "(unsigned(in_y) < unsigned(p.axis[1].size))", "(in_y >= 0)", case="halves", file=COPIES,
+    ),
+    "lines before the begin": Mutant(
+        "(unsigned(in_y) < unsigned(p.axis[1].size))", "(in_y < int(p.axis[1].size))",
+        case="strides", file=COPIES,
+    ),
+    "planes beyond the end": Mutant(
+        "(unsigned(in_z) < unsigned(p.axis[0].size))", "(in_z >= 0)", case="volumes", file=COPIES,
+    ),
+    "planes before the begin": Mutant(
+        "(unsigned(in_z) < unsigned(p.axis[0].size))", "(in_z < int(p.axis[0].size))",
+        case="volumes", file=COPIES,
+    ),
+    # Their spans.
+    "the first chunk of a span": Mutant(
+        "place = begin + i * ELEMENTS;", "place = begin;", case="strides", file=COPIES,
+    ),
+    "the first span of a line": Mutant(
+        "begin + i * ELEMENTS", "i * ELEMENTS", case="one sign", file=COPIES,
+    ),
+    "spans of as many places as bytes": Mutant(
+        "(SPAN / int(sizeof(Bits)))", "SPAN", case="one sign", file=COPIES,
+    ),
+    "half of a span": Mutant(
+        "i < SPAN / CHUNK;", "i < SPAN / CHUNK / 2;", case="one sign", file=COPIES,
+    ),
+    "spans over the end of a line": Mutant(
+        "            if (place >= int(p.places)) break;\n", "", case="strides", file=COPIES,
+    ),
+    "the first line for all": Mutant(
+        "+ number * p.places + place", "+ place", case="strides", file=COPIES,
+    ),
+    # Their parts.
     "the high part twice": Mutant(
         "tf32_part(bits[e], part)", "tf32_part(bits[e], 0)", case="strides", file=COPIES,
     ),
@@ -165,8 +234,11 @@ CASES = {
     "one tap": gradient("weight", (2, 20, 6, 12), (24, 20, 1, 1), np.float16),
     "groups of one tap": gradient("weight", (2, 20, 6, 12), (24, 5, 1, 1), np.float16, groups=4),
     **{name: MATRIX_CASES[name] for name in ("tiles", "chunks", "one sign")},
-    # Places of one tap, where lines begin within a chunk.
+    # Places of one tap, where lines and planes begin within a chunk.
     "short lines": gradient("weight", (2, 3, 4, 6), (5, 3, 1, 1), np.float16).map(channels_last),
+    "short planes": gradient("weight", (2, 3, 4, 3, 2), (5, 3, 1, 1, 1), np.float16).map(
+        channels_last
+    ),
     "volumes": gradient(
         "weight", (2, 2, 2, 3, 3), (3, 2, 2, 2, 2), np.float16, padding=((1, 2), (0, 0), (0, 0))
     ),

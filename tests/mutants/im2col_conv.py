@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import numpy as np
 
 from backends import EmulatorBackend
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import _compile
+from cupyconv._kernels import choice, relayed
 from mutants import Mutant, Suite
+from planning import forget
 from reference import Array
 from strategies import Convolution, convolution, poison
 
@@ -28,6 +31,43 @@ def infinite(case: Convolution) -> Convolution:
         at = (tap if n > 1 else 0 for n in weight.shape[2:])
         rows[(slice(first, None, 3), slice(None), *at)] = np.inf
     return case.with_arrays(weight=weight)
+
+
+class Relayed(Convolution):
+    """A convolution between whose arrays and kernel copies in C order come."""
+
+
+def as_relayed(case: Convolution) -> Relayed:
+    return Relayed(case.function, case.arrays, case.options)
+
+
+def misaligned(a: Array) -> Array:
+    """A copy in C order that begins beside a multiple of 16 bytes."""
+    memory = np.empty(a.nbytes + 32, np.uint8)
+    first = -memory.ctypes.data % 16 + a.itemsize
+    copy = memory[first : first + a.nbytes].view(a.dtype).reshape(a.shape)
+    copy[...] = a
+    return copy
+
+
+def cropped(a: Array) -> Array:
+    """The array within a larger one, of which the rest is NaN."""
+    wide = poison(np.empty([n + 2 for n in a.shape], a.dtype))
+    inside = wide[(slice(1, -1),) * a.ndim]
+    inside[...] = a
+    return inside
+
+
+def beside_a_channel(a: Array) -> Array:
+    """The array with one more channel, of NaN, after the last one."""
+    wide = poison(np.empty((a.shape[0], a.shape[1] + 1, *a.shape[2:]), a.dtype))
+    wide[:, :-1] = a
+    return wide[:, :-1]
+
+
+def together(a: Array) -> Array:
+    """The array with its channels innermost, in rows without gaps."""
+    return np.moveaxis(np.moveaxis(a, 1, -1).copy(), -1, 1)
 
 
 # Several tiles for a block, the last one ragged, and a last K step that is not whole.
@@ -60,7 +100,19 @@ CASES = {
     ),
     "words": convolution("conv1d", (2, 144, 200), (16, 72, 3), "float16", groups=2),
     "many places": convolution("conv1d", (1, 8, 2000), (8, 8, 3), "float16"),
+    "units of pixels": convolution(
+        "conv2d", (3, 8, 9, 13), (166, 8, 2, 2), "bfloat16", bias=True, style="uneven"
+    ),
     "few channels": convolution("conv2d", (2, 13, 5, 6), (8, 13, 2, 3), "float16"),
+    "misaligned": convolution("conv1d", (2, 16, 64), (8, 16, 3), "float16"),
+    "an odd channel": convolution("conv1d", (2, 13, 64), (8, 13, 3), "float16"),
+    "channels together": convolution("conv2d", (2, 13, 5, 6), (8, 13, 2, 3), "float16"),
+    # Lines and planes that end within eight places.
+    "cropped": convolution("conv3d", (2, 24, 4, 2, 3), (9, 24, 2, 2, 2), "float16", padding=1),
+    "cropped lines": convolution("conv3d", (2, 8, 5, 1, 3), (8, 8, 2, 2, 2), "float16", padding=1),
+    # With rows of results that are no whole chunks, or that are.
+    "relayed": convolution("conv2d", (3, 6, 5, 7), (6, 6, 3, 3), "float16"),
+    "relayed chunks": convolution("conv2d", (3, 6, 5, 7), (8, 6, 3, 3), "float16"),
     "ranges in a block": convolution(
         "conv2d", (20, 150, 3, 4), (24, 150, 3, 3), "float16", bias=True, padding=1
     ),
@@ -74,6 +126,18 @@ CASES = {
 }  # fmt: skip
 for name in ("groups", "three axes", "phases of two taps", "ranges", "ranges in a block", "tf32"):
     CASES[f"infinite, {name}"] = infinite(CASES[name])
+
+ARRANGED = {
+    "misaligned": misaligned,
+    "an odd channel": beside_a_channel,
+    "channels together": together,
+    "cropped": cropped,
+    "cropped lines": cropped,
+}
+for name, arrange in ARRANGED.items():
+    CASES[name] = CASES[name].map(arrange)
+for name in ("relayed", "relayed chunks"):
+    CASES[name] = as_relayed(CASES[name])
 
 x = CASES["tf32"]["input"].copy()
 x[1, 3, 2, 2] = np.inf
@@ -370,7 +434,28 @@ MUTANTS = {
         case="tf32",
     ),
     "pixels that there are not": Mutant("        if (pixel >= pixels) return;\n", "", case="tf32"),
-    "rows that there are not": Mutant("            if (i >= rows) break;\n", "", case="tf32"),
+    "rows that there are not": Mutant(
+        "            if (i >= rows) break;\n            const float sum",
+        "            const float sum",
+        case="tf32",
+    ),
+    "rows of units of pixels that there are not": Mutant(
+        "            if (i >= rows) break;\n            float value", "            float value",
+        case="units of pixels",
+    ),
+    "units of pixels that there are not": Mutant(
+        "        if (first >= pixels) return;\n", "", case="units of pixels",
+    ),
+    "units of the first pixels": Mutant(
+        "= *patch.at(first + k, i)", "= *patch.at(k, i)", case="units of pixels",
+    ),
+    "units of pixels where the first ones lie": Mutant(
+        "__shfl_sync(~0u, target, first);", "__shfl_sync(~0u, target, 0);", case="units of pixels",
+    ),
+    "units of pixels with the first bias": Mutant(
+        "*patch.at(first + k, i) + patch.bias[i];", "*patch.at(first + k, i) + patch.bias[0];",
+        case="units of pixels",
+    ),
     "units that there are not": Mutant(
         "pixel >= pixels || first >= rows) continue;",
         "pixel >= pixels) continue;",
@@ -382,7 +467,7 @@ MUTANTS = {
         case="groups",
     ),
     "units that lie by their channels": Mutant(
-        "&sums[pixel][channel ^ pixel % 4 * 8]",
+        "&sums[pixel][channel ^ (pixel ^ pixel / 4) % 4 * 8]",
         "&sums[pixel][channel ^ channel % 4 * 8]",
         case="groups",
     ),
@@ -412,8 +497,8 @@ MUTANTS = {
         case="tf32",
     ),
     "units of the first channels": Mutant(
-        "store_units(target + row, pixels, rows);",
-        "store_units(target, pixels, rows);",
+        "store_channels(target + row, pixels, rows);",
+        "store_channels(target, pixels, rows);",
         case="tiles",
     ),
     "units of the first tile of columns": Mutant(
@@ -430,36 +515,94 @@ MUTANTS = {
     "copies of the first sample": Mutant(
         "p.array + sample * p.sample + block", "p.array + block", file=COPIES, case="groups",
     ),
-    "copies of the first group": Mutant(" + group * p.group,", ",", case="groups", file=COPIES),
+    "copies of the first block": Mutant(" + block * p.block", "", case="cropped", file=COPIES),
+    "copies of the first group": Mutant(" + group * p.group;", ";", case="groups", file=COPIES),
     "copies of the first channels": Mutant(
-        "int64 offset = (channel + c) * p.channel;",
-        "int64 offset = c * p.channel;",
-        case="ranges", file=COPIES,
+        "c = channel + words[u] * PACKED,", "c = words[u] * PACKED,", case="ranges", file=COPIES,
     ),
     "copies of the first places": Mutant(
-        "int rest = place + at;",
-        "int rest = at;",
-        case="groups", file=COPIES,
+        "at = place + units[u] * ELEMENTS;", "at = units[u] * ELEMENTS;", case="many places",
+        file=COPIES,
     ),
     "channels after the last one": Mutant(
-        "channel + c >= int(p.channels) || rest",
-        "rest",
-        case="tf32", file=COPIES,
-    ),
-    "places after the last one": Mutant(
-        " || rest >= int(p.size[0] * p.size[1] * p.size[2])",
-        "",
-        case="three axes", file=COPIES,
+        "c + j, e < left", "c, e < left", case="few channels", file=COPIES,
     ),
     "other channels than zero": Mutant(
-        "p.size[2])) return 0;",
-        "p.size[2])) return 0x7c01;",
-        case="few channels", file=COPIES,
+        "Bits own = 0;", "Bits own = Bits(0x7c01);", case="few channels", file=COPIES,
+    ),
+    "the last place of a word alone": Mutant(
+        "|= unsigned(own)", "= unsigned(own)", case="few channels", file=COPIES,
     ),
     "x and y in another order": Mutant(
-        "x * p.axis[2] + y * p.axis[1]",
-        "x * p.axis[1] + y * p.axis[2]",
-        case="groups", file=COPIES,
+        "x * p.axis[2] + y * p.axis[1]", "x * p.axis[1] + y * p.axis[2]", case="groups",
+        file=COPIES,
+    ),
+    "the first plane for all": Mutant(" + at * p.axis[0];", ";", case="cropped", file=COPIES),
+    # Copies of chunks.
+    "chunks at any address": Mutant(
+        "p.aligned && (unsigned long long)array % 16 == 0", "p.aligned != 0", case="misaligned",
+        file=COPIES,
+    ),
+    "chunks at any distance": Mutant(
+        "p.aligned && (unsigned long long)array", "(unsigned long long)array", case="groups",
+        file=COPIES,
+    ),
+    "the first channel of chunks twice": Mutant(
+        "(const Bits128*)(from + j * p.channel + at)", "(const Bits128*)(from + at)",
+        case="words", file=COPIES,
+    ),
+    "the first chunk of a channel": Mutant(
+        "(const Bits128*)(from + j * p.channel + at)", "(const Bits128*)(from + j * p.channel)",
+        case="words", file=COPIES,
+    ),
+    "chunks after the last channel": Mutant(
+        "c + j, int(p.channels));", "c, int(p.channels));", case="an odd channel", file=COPIES,
+    ),
+    # The walk along places.
+    "lines without an end": Mutant("e == end_of_line", "false", case="cropped", file=COPIES),
+    "ends of lines counted from the first place on": Mutant(
+        "end_of_line = int(p.size[2]) - x,", "end_of_line = int(p.size[2]),", case="cropped",
+        file=COPIES,
+    ),
+    "one end of a line in a unit": Mutant(
+        "                end_of_line += int(p.size[2]);\n", "", case="cropped", file=COPIES,
+    ),
+    "lines that begin at the end of the one before": Mutant(
+        "p.axis[1] - p.size[2] * p.axis[2];", "p.axis[1];", case="cropped", file=COPIES,
+    ),
+    "the same line again": Mutant(
+        "p.axis[1] - p.size[2] * p.axis[2];", "-p.size[2] * p.axis[2];", case="cropped",
+        file=COPIES,
+    ),
+    "planes without an end": Mutant(
+        "++line == int(p.size[1])", "false", case="cropped", file=COPIES,
+    ),
+    "lines counted from the first one on": Mutant(
+        "line = y;", "line = 0;", case="cropped", file=COPIES,
+    ),
+    "one end of a plane in a unit": Mutant(
+        "line = 0, from +=", "from +=", case="cropped lines", file=COPIES,
+    ),
+    "planes that begin at the end of the one before": Mutant(
+        "p.axis[0] - p.size[1] * p.axis[1];", "p.axis[0];", case="cropped", file=COPIES,
+    ),
+    # Tiles of copies.
+    "tiles as wide as the widest": Mutant(
+        "width = int(p.width),", "width = 3,", case="many places", file=COPIES,
+    ),
+    "tiles as wide as a chunk": Mutant(
+        "width = int(p.width),", "width = 0,", case="words", file=COPIES,
+    ),
+    "channels of threads as if these lay together": Mutant(
+        "(p.along_channels ? number : other)", "number", case="groups", file=COPIES,
+    ),
+    "places of threads as if channels lay together": Mutant(
+        "p.along_channels ? number >> (width + 2) : other >> (width + 2) << 3 | number % 8;",
+        "number >> (width + 2);", case="groups", file=COPIES,
+    ),
+    "places of threads as if these lay together": Mutant(
+        "p.along_channels ? number >> (width + 2) : other", "other", case="channels together",
+        file=COPIES,
     ),
     "a tile that is read yet": Mutant(
         "        __syncthreads();  // the tile before", "        // the tile before", file=COPIES,
@@ -470,25 +613,49 @@ MUTANTS = {
         case="groups",
     ),
     "places for channels": Mutant(
-        "tile[at][c] = from", "tile[c][at] = from", file=COPIES, case="groups"
+        "PACKED == 1 ? first : byte_select(first, second, e % 2 ? 0x7632 : 0x5410);", "first;",
+        case="groups", file=COPIES,
     ),
-    "places for channels in words": Mutant(
-        "tile[at][c] = Bits", "tile[c][at] = Bits", file=COPIES, case="words"
+    "the other place of a word": Mutant(
+        "e % 2 ? 0x7632 : 0x5410", "e % 2 ? 0x5410 : 0x7632", case="words", file=COPIES,
     ),
+    "words of a chunk in another order": Mutant(
+        "words[words[u] % 4] =", "words[3 - words[u] % 4] =", case="relayed", file=COPIES,
+    ),
+    "a swizzle as a tile is read alone": Mutant(
+        "swizzled((at << width) + words[u] / 4, at)", "(at << width) + words[u] / 4",
+        case="words", file=COPIES,
+    ),
+    "a swizzle as a tile is written alone": Mutant(
+        "tile[swizzled(j, at)]", "tile[j]", case="words", file=COPIES,
+    ),
+    "another swizzle as a tile is read": Mutant(
+        "tile[swizzled(j, at)]", "tile[swizzled(j, at + 1)]", case="many places", file=COPIES,
+    ),
+    # What copies write.
     "copies beside the row's end": Mutant(
         "|| left <= 0) continue;",
         ") continue;",
         case="groups", file=COPIES,
     ),
     "copies after the last place": Mutant(
-        "if (place + j >= places || left",
-        "if (left",
-        case="groups", file=COPIES,
+        "if (place + at >= places || left", "if (left", case="groups", file=COPIES,
     ),
     "copies over the first channels": Mutant(
-        " + channel + first;",
-        " + first;",
-        case="ranges", file=COPIES,
+        "p.groups + group) * p.row + channel;", "p.groups + group) * p.row;", case="ranges",
+        file=COPIES,
+    ),
+    "chunks of rows that are none": Mutant(
+        "p.row % ELEMENTS == 0 && ", "", case="relayed", file=COPIES,
+    ),
+    "chunks of rows at any address": Mutant(
+        " && (unsigned long long)p.out % 16 == 0;", ";", case="relayed chunks", file=COPIES,
+    ),
+    "a row's last chunk over its end": Mutant(
+        "e < ELEMENTS && e < left;", "e < ELEMENTS;", case="relayed", file=COPIES,
+    ),
+    "the first element of a chunk for all": Mutant(
+        "((const Bits*)&chunk)[e]", "*(const Bits*)&chunk", case="relayed", file=COPIES,
     ),
 }  # fmt: skip
 
@@ -520,6 +687,32 @@ REPAIRED = {
 }
 
 
+def check_relayed(backend: EmulatorBackend, case: Relayed) -> None:
+    """Compare results that are written beside a multiple of 16 bytes, and at one, with others.
+
+    What lies before and after them stays.
+    """
+    expected = backend.compute(case)
+    with (
+        mock.patch.multiple(relayed, LEAST_BYTES=0, LEAST_WIDTH=2),
+        mock.patch.object(choice, "relay", relayed.relay),
+    ):
+        forget()
+        samples, rows, *places = expected.shape
+        for first in (8, 9):
+            memory = poison(np.empty(expected.size + 32, expected.dtype))
+            before = first - memory.ctypes.data % 16 // memory.itemsize
+            end = before + expected.size
+            out = np.moveaxis(memory[before:end].reshape(samples, *places, rows), -1, 1)
+            x = together(case["input"])
+            arrays = case.with_arrays(input=x).arrays
+            backend.call(case.function, **arrays, **case.options, out=out)
+            assert_same_bits(out, expected)
+            around = np.concatenate([memory[:before], memory[end:]])
+            assert_same_bits(around, poison(np.empty_like(around)))
+    forget()
+
+
 def check(backend: EmulatorBackend, case: Convolution) -> None:
     """Compare with the definition, and bits of arrays whose channels lie innermost with others.
 
@@ -534,6 +727,8 @@ def check(backend: EmulatorBackend, case: Convolution) -> None:
         device.patches = {**device.patches, IM2COL_CONV: text}  # of this case alone
     result = backend.compute(case)
     assert_convolution(result, expected, case.dtype, case.precision)
+    if isinstance(case, Relayed):
+        check_relayed(backend, case)
     arranged = case.with_arrays(
         input=channels_last(case["input"]),
         weight=channels_last(case["weight"], 0 if case.transposed else 1),

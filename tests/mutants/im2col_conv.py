@@ -443,7 +443,7 @@ MUTANTS = {
         "            if (i >= rows) break;\n            float value", "            float value",
         case="units of pixels",
     ),
-    "units of pixels that there are not": Mutant(
+    "units of pixels after the last one": Mutant(
         "        if (first >= pixels) return;\n", "", case="units of pixels",
     ),
     "units of the first pixels": Mutant(

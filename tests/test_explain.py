@@ -350,7 +350,8 @@ def test_kernels_and_reasons() -> None:
     )
     no_room = "registers have no room for its channels, or shared memory for weights of 64 rows"
     many_channels = (cupyconv.conv2d, (8, 256, 56, 56), (64, 256, 1, 1))
-    assert_reasons("hopper", {"streaming": no_room}, *many_channels, dtype="float16")
+    longer = {"streaming": no_room, "hopper": LONGER}
+    assert_reasons("im2col", longer, *many_channels, dtype="float16")
     four_axes = dict.fromkeys(
         ("hopper", "streaming", "plain"), "it has more than three spatial axes"
     )
@@ -411,7 +412,7 @@ def test_the_gradient_of_a_weight() -> None:
 
 
 def test_precision_is_that_of_the_call_or_of_the_block() -> None:
-    shapes = (8, 64, 56, 56), (64, 64, 3, 3)
+    shapes = (8, 64, 112, 112), (64, 64, 3, 3)
     exact = explain(cupyconv.conv2d, *shapes, target="sm_90a")
     fast = explain(cupyconv.conv2d, *shapes, target="sm_90a", precision="tf32")
     with cupyconv.precision("tf32"):

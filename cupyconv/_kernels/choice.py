@@ -48,8 +48,10 @@ from . import (
     weight_gradient,
 )
 from .chips import CHIPS, Chip
-from .costs import COPY, COSTS, FFT, elements, terms
+from .costs import COPY, COSTS, FFT, TRANSPOSED, elements, terms
+from .direct_conv import DirectPlan
 from .fused import FusedPlan
+from .im2col_conv import Im2colPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_conv import MatrixPlan
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
@@ -145,14 +147,13 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
 def relay(question: Question, strides: ConvStrides) -> Relay | None:
     """Return how a convolution of arrays with such strides is relayed, if it is.
 
-    That is where its kernel reads lines of places at a time.
+    That is where its kernel reads lines of places at a time, as most do.
     """
     found = relayed.relay(question, strides)
     if found is None:
         return None
     plan = plan_conv(question.geometry, question.dtype, question.precision, question.processor)
-    of_lines = MatrixPlan, RowBlocksPlan, UnfoldedPlan, depthwise_conv.DepthwisePlan
-    return found if isinstance(plan, of_lines) else None
+    return None if isinstance(plan, (DirectPlan, Im2colPlan)) else found
 
 
 # Kernels for the gradient of a weight, by their names.
@@ -294,8 +295,25 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
         if isinstance(plan, str):
             refused[name] = plan
         else:
-            times[name] = copied + time_of(name, plan, question)
+            times[name] = copied + _time_of_layouts(name, plan, question)
     return times, refused
+
+
+# The share of arrays whose channels lie innermost (NHWC), of those that the choice is made for: it
+# must not depend on how arrays lie.
+_CHANNELS_LAST = 1 / 4
+
+
+def _time_of_layouts(kernel: str, plan: Plan, question: Question) -> float:
+    """Return the geometric mean of the microseconds for both layouts of the arrays."""
+    time = time_of(kernel, plan, question)
+    if isinstance(plan, Im2colPlan):
+        other = time_of(kernel, plan.in_place, question)
+    else:
+        nbytes = 2 * sum(elements(question.geometry)) * question.dtype.itemsize
+        copy_rate = CHIPS[question.processor.target].copy_rate
+        other = time + TRANSPOSED.time(0, 1e6 * nbytes / copy_rate)
+    return float(time ** (1 - _CHANNELS_LAST) * other**_CHANNELS_LAST)
 
 
 def _time_of_copy(question: Question) -> float:

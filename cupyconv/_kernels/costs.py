@@ -57,7 +57,7 @@ COSTS = {
     "spans": Cost(21.7, 0.94, 1.62),
     "portable": Cost(21.8, 1.74, 0.763),
     "hopper": Cost(19.3, 1.09, 0.81),
-    "im2col": Cost(11.0, 1.0, 0.5),
+    "im2col": Cost(9.0, 1.0, 0.5),
     "matrix gradient": Cost(4.0, 1.0, 1.0),
     "hopper gradient": Cost(4.0, 1.0, 1.0),
     "depthwise gradient": Cost(8.0, 1.0, 1.0),
@@ -66,6 +66,7 @@ COSTS = {
 # (``python -m benchmarks.on_filters --random``).
 FFT = Cost(60.0, 0, 1.46)
 COPY = Cost(6.0, 0, 1.6)  # of an input with its borders
+TRANSPOSED = Cost(6.0, 0, 1.2)  # of copies between layouts
 
 
 def terms(

@@ -89,8 +89,9 @@ class Layout:
         Whether ranges are tiles of their own, whose sums are stored.
     samples : tuple of int
         Samples of each chunk, where the input is copied or sums are stored.
-    cycles : float
-        The model's time.
+    cycles, arranging : float
+        The model's time for arrays in C order, and what copies and stores have of it that arrays
+        whose channels lie innermost do not need.
     """
 
     pixels: int
@@ -100,6 +101,7 @@ class Layout:
     apart: bool
     samples: tuple[int, ...]
     cycles: float
+    arranging: float
 
     def __str__(self) -> str:
         apart = " apart" if self.apart else ""
@@ -125,6 +127,12 @@ class Im2colPlan(TiledPlan[Layout]):
     def workspace(self) -> int:
         """Bytes of memory beside the arrays."""
         return self.packed + self.copies + self.partial
+
+    @property
+    def in_place(self) -> Im2colPlan:
+        """The plan as it is timed for arrays whose channels lie innermost."""
+        cycles = self.layout.cycles - self.layout.arranging
+        return replace(self, layout=replace(self.layout, cycles=cycles), packed=0, copies=0)
 
 
 PLAN = Im2colPlan
@@ -247,9 +255,9 @@ def _partial(geometry: ConvGeometry, splits: int) -> int:
 
 # Bytes of operands that reach a multiprocessor in a cycle; steps in whose time a tile begins and
 # ends; and bytes of partial sums that a multiprocessor writes and reads in a cycle, of copies, and
-# of results whose channels do not lie together. As kernels are compared for arrays in C order, both
-# always count.
-_BROUGHT, _ENDS, _ADDED, _COPIED, _STORED = 38, 6, 8, 3.5, 8
+# of results whose channels do not lie together, for each phase along x; and cycles of the launch of
+# copies.
+_BROUGHT, _ENDS, _ADDED, _COPIED, _STORED, _LAUNCH = 38, 6, 8, 7, 16, 6000
 
 
 def _splits(question: Question, axes: Sequence[AxisTaps], steps: int) -> int:
@@ -270,8 +278,8 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
     splits = _splits(question, axes, max(counts))
     steps, batch = sum(counts) / len(counts), max(1, geometry.batch)
     copied = _packed(geometry, mode) + batch * _sample_bytes(geometry, mode)
-    stored = batch * _outputs(geometry) * mode.itemsize
-    in_c_order = (copied / _COPIED + stored / _STORED) / multiprocessors
+    stored = batch * _outputs(geometry) * mode.itemsize * axes[-1].phases
+    arranging = _LAUNCH + (copied / _COPIED + stored / _STORED) / multiprocessors
     for apart in (False, True)[: 1 + (splits > 1)]:
         partial = _partial(geometry, splits) if apart else 0
         parts = chunks(batch, max(1, _sample_bytes(geometry, mode), 2 * partial))
@@ -287,8 +295,10 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
             of_step = max(pixels * columns * step / mode.rate, _stage(pixels, columns) / _BROUGHT)
             busy = -(-tiles // multiprocessors) * (steps / parts_of_tile + _ENDS) * of_step
             added = 2 * partial * batch / (_ADDED * multiprocessors)
-            cycles = busy + added + in_c_order
-            yield Layout(pixels, columns, column_tiles, splits, apart, samples, cycles)
+            cycles = busy + added + arranging
+            yield Layout(
+                *(pixels, columns, column_tiles, splits, apart, samples, cycles, arranging)
+            )
 
 
 # Arguments ------------------------------------------------------------------------------------

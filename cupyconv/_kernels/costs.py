@@ -58,8 +58,8 @@ COSTS = {
     "portable": Cost(21.8, 1.74, 0.763),
     "hopper": Cost(19.3, 1.09, 0.81),
     "im2col": Cost(9.0, 1.0, 0.5),
-    "matrix gradient": Cost(4.0, 1.0, 1.0),
-    "hopper gradient": Cost(4.0, 1.0, 1.0),
+    "matrix gradient": Cost(8.0, 1.0, 1.0),
+    "hopper gradient": Cost(8.0, 1.0, 1.0),
     "depthwise gradient": Cost(8.0, 1.0, 1.0),
 }
 # Of a call by FFT, with the begin of each tile; fitted to 150 calls of an H100

@@ -18,6 +18,7 @@ from .._arrays import Array, Blueprint, WeightGradient
 from .._chunks import chunks
 from .._geometry import ConvGeometry
 from . import gradient_sum
+from .direct_conv import LAUNCH
 from .launches import MAX_GRID
 from .matrix_gradient_grid import Grid
 from .modes import Mode, unscaled_mode
@@ -120,6 +121,32 @@ def samples_of_chunks(geometry: ConvGeometry, nbytes: int) -> tuple[int, ...]:
     # The input may be a padded copy already.
     parts = chunks(geometry.batch, nbytes, copies=2)
     return tuple(part.stop - part.start for part in parts)
+
+
+# What a multiprocessor copies in a cycle: elements that it loads, and bytes that it writes. These
+# numbers and those of both kernels were fitted to the times of an H200 for KernelBench's gradients
+# (``python -m benchmarks.on_weight_gradients --kernels``).
+_LOADED, _WRITTEN = 5, 10
+
+
+def cycles_to_copy(question: Question, grid: Grid, parts: int, chunks: int) -> float:
+    """Return the cycles of the copies of all chunks, and of the chunks' launches."""
+    if grid.flat:
+        return chunks * LAUNCH
+    geometry = question.geometry
+    elements = geometry.batch * sample_bytes(geometry, grid) / grid.itemsize
+    copied = elements / _LOADED + elements * parts * grid.itemsize / _WRITTEN
+    # A chunk has a copy of each array, and the products.
+    return 3 * chunks * LAUNCH + copied / question.processor.multiprocessors
+
+
+def cycles_to_add(question: Question, chunks: int, splits: int, stored: float) -> float:
+    """Return the cycles of the partial sums of all chunks.
+
+    A multiprocessor takes `stored` cycles to store one, and as many to load it in later chunks.
+    """
+    sums = splits * gradient_sum.nbytes(question) / 4
+    return (2 * chunks - 1) * sums * stored / question.processor.multiprocessors
 
 
 def fastest_splits(

@@ -28,6 +28,8 @@ from .gradient_products import (
     MANY_PLANES,
     MOST_TAPS,
     ProductLayout,
+    cycles_to_add,
+    cycles_to_copy,
     fastest_splits,
     has_too_many_planes,
     multiplied,
@@ -169,10 +171,11 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
     )
 
 
-# Bytes of boxes that reach a multiprocessor in a cycle; steps in whose time a block begins and
-# ends; and bytes of the copies, or of partial sums, that a multiprocessor writes and reads in a
-# cycle.
-_BROUGHT, _ENDS, _COPIED, _ADDED = 26, 10, 1.8, 8
+# Bytes of boxes that reach a multiprocessor in a cycle, and cycles of a box beside its bytes; steps
+# in whose time a block begins and ends; and cycles in which a multiprocessor stores a sector.
+# Fitted with those of `gradient_products`.
+_BROUGHT, _BOX, _ENDS, _SECTOR = 30, 24, 4, 1
+_MOST_APART = 4  # taps from which on each partial sum lies in a sector of its own
 
 
 def _box(channels: int, taps: int, columns: int) -> int:
@@ -199,14 +202,16 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout:
     products = (
         shape.rows * shape.columns * (STEP_BYTES // grid.itemsize) * mode.products / mode.rate
     )
-    step = max(products, shape.stage(mode.parts) / _BROUGHT)
-    copies = 0 if grid.flat else geometry.batch * nbytes
+    boxes = mode.parts * shape.columns / box
+    step = max(products, shape.stage(mode.parts) / _BROUGHT + boxes * _BOX)
+    copied = cycles_to_copy(question, grid, mode.parts, len(samples))
+    # A warp stores sums of neighbouring channels, which lie as far apart as a channel has taps.
+    stored = _SECTOR * min(taps, _MOST_APART)
 
     def cycles(splits: int) -> float:
         waves = -(-tiles * splits // multiprocessors)
-        added = 2 * gradient_sum.nbytes(question) * splits / (_ADDED * multiprocessors)
         busy = waves * (-(-steps // splits) + _ENDS) * step
-        return copies / (_COPIED * multiprocessors) + len(samples) * (busy + added)
+        return copied + len(samples) * busy + cycles_to_add(question, len(samples), splits, stored)
 
     splits = fastest_splits(question, tiles, multiprocessors, steps, cycles)
     return Layout(shape, grid, row_tiles, column_tiles, samples, splits, cycles(splits), box)

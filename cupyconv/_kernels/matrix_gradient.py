@@ -27,6 +27,8 @@ from .gradient_products import (
     MANY_PLANES,
     MOST_TAPS,
     ProductLayout,
+    cycles_to_add,
+    cycles_to_copy,
     fastest_splits,
     has_too_many_planes,
     multiplied,
@@ -170,9 +172,9 @@ def _shared(layout: Layout) -> int:
 
 
 # Cycles of a multiprocessor for 16 x 8 products of 8 words, and for a copy of 16 bytes to shared
-# memory; steps in whose time a block begins and ends; and bytes of the copies, or of partial sums,
-# that a multiprocessor writes and reads in a cycle. Fitted to the times of 120 calls of an H200.
-_PRODUCT, _COPY, _ENDS, _COPIED, _ADDED = 1.48, 0.62, 10, 5.6, 8
+# memory; steps in whose time a block begins and ends; and cycles in which it stores a partial sum.
+# Fitted with those of `gradient_products`.
+_PRODUCT, _COPY, _ENDS, _STORED = 1.9, 0.65, 8, 1
 _DOUBLE_PRODUCT = 8  # the same products of doubles, at an H200's peak rate
 
 
@@ -192,14 +194,13 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout 
     step += (shape.rows * STEP_BYTES // CHUNK_BYTES + lines * classes.chunks) * _COPY
     at_once = _RESIDENT // shape.warps
     resident = at_once * multiprocessors
-    copies = 0 if grid.flat else geometry.batch * sample_bytes(geometry, grid)
-    copied = copies / (_COPIED * multiprocessors)
+    copied = cycles_to_copy(question, grid, 1, len(samples))
 
     def cycles(splits: int) -> float:
         waves = -(-tiles * splits // resident)
         busy = waves * at_once * (-(-steps // splits) + _ENDS) * step
-        added = 2 * gradient_sum.nbytes(question) * splits / (_ADDED * multiprocessors)
-        return copied + len(samples) * (busy + added)
+        sums = cycles_to_add(question, len(samples), splits, _STORED)
+        return copied + len(samples) * busy + sums
 
     splits = fastest_splits(question, tiles, resident, steps, cycles)
     layout = Layout(shape, grid, row_tiles, column_tiles, samples, splits, cycles(splits), lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Sequence
 from types import ModuleType
@@ -18,7 +19,7 @@ from backends import EmulatorBackend, NumpyBackend, forced_backends
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import _chunks
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import hopper_gradient, matrix_gradient
+from cupyconv._kernels import direct_conv, hopper_gradient, matrix_gradient
 from cupyconv._kernels.gradient_products import MOST_TAPS
 from cupyconv._kernels.gradient_sum import SummedPlan
 from cupyconv._kernels.launches import Instance, Processor
@@ -136,6 +137,22 @@ def test_a_long_sum_fills_the_gpu(kernel: str, mode: Mode) -> None:
     plan = planned(kernel, conv((32, 64, 56, 56), (64, 64, 3, 3), padding=1), mode)
     assert plan.layout.splits > 10
     assert 0.95 * HOPPER.multiprocessors < plan.launch.grid
+
+
+@every_kernel
+def test_chunks_take_time(kernel: str, steer: Steering) -> None:
+    """Each has launches, and adds to the partial sums; one of arrays in place has no copies."""
+    shapes = (8, 64, 28, 28), (64, 64, 3, 3)
+    for weight, options, launches in ((shapes[1], {"padding": 1}, 3), ((64, 64, 1, 1), {}, 1)):
+        cycles = []
+        for samples in ((8,), (4, 4), (2, 2, 2, 2)):
+            steer.replace(MODULES[kernel], samples_of_chunks=lambda *_, found=samples: found)
+            steer.replace(MODULES[kernel], fastest_splits=lambda *_: 4)
+            plan = planned(kernel, conv(shapes[0], weight, **options), HALF)
+            assert plan.layout.samples == samples
+            cycles.append(plan.cycles)
+        for more, (fewer, many) in zip((1, 2), itertools.pairwise(cycles), strict=True):
+            assert many - fewer > more * launches * direct_conv.LAUNCH
 
 
 @pytest.mark.parametrize("of_boxes", [False, True])

@@ -99,7 +99,7 @@ class KernelPath:
 
     def prepare_sum(self, shape: tuple[int, ...], out: Array) -> Callable[[Array, Array], None]:
         """Return a function that adds two arrays of this shape, which follow each other."""
-        template = sum_splits.template(2, shape, strides_of(out), None)
+        template = sum_splits.template(2, shape, strides_of(out))
         run = self.device.launcher(sum_splits.launch(out.dtype, math.prod(shape)))
         address = self.device.address
         return lambda terms, out: run(template.fill(address(terms), address(out), 0))

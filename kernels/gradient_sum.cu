@@ -2,6 +2,8 @@
 //
 //     gradient[i] = sum over range of partial[range][i]
 //
+// Partial sums lie as the gradient, by group, row, channel and tap, or with the channels of a tap together.
+//
 // A sum that is not finite is computed again, exactly. Zeros that stand for absent inputs make NaN of infinity, and
 // infinity splits into parts that are NaN; neither is lost in a sum, so no other sum is concerned.
 //
@@ -25,12 +27,21 @@ struct Arguments {
     Element* out;
     int64 splits;
     int64 groups, rows, columns;  // of a group; columns are channels times taps
+    int64 together;  // partial sums of a tap that lie together: one, or those of all channels
     int64 batch;
     int64 input_batch, input_group, input_channel;
     int64 grad_batch, grad_group, grad_row;
     Axis axis[3];
     View<1> view;  // of the output, in elements
 };
+
+// The element of the gradient whose partial sums have this number.
+__device__ __forceinline__ int64 element_of(const Arguments& p, int64 number) {
+    if (p.together == 1) return number;
+    const int64 row = number / p.columns, column = number - row * p.columns;
+    const int64 tap = column / p.together, channel = column - tap * p.together;
+    return row * p.columns + channel * (p.columns / p.together) + tap;
+}
 
 // An element of the gradient as it is defined, by a warp. NaN stays NaN, so there it may end.
 __device__ __noinline__ Accumulator exact_sum(const Arguments& p, int64 element) {
@@ -71,12 +82,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) gradient_sum(const __grid_
 #pragma unroll 8
             for (int64 split = 0; split < p.splits; ++split) total += p.partial[split * elements + i];
         }
+        const int64 element = element_of(p, i);
         const unsigned special = __ballot_sync(~0u, is_special(total));
         for (int lane = 0; special && lane < 32; ++lane) {
             if (!(special >> lane & 1u)) continue;
-            const Accumulator sum = exact_sum(p, __shfl_sync(~0u, i, lane));
+            const Accumulator sum = exact_sum(p, __shfl_sync(~0u, element, lane));
             if (int(threadIdx.x % 32) == lane) total = sum;
         }
-        if (i < elements) p.out[locate(p.view, i).offset[0]] = narrow<Element>(total);
+        if (i < elements) p.out[locate(p.view, element).offset[0]] = narrow<Element>(total);
     }
 }

@@ -1,7 +1,7 @@
 // Products of the gradient of a weight by wgmma, for float32 (by three TF32 products or by one), float16 and bfloat16.
 // Both arrays have been copied before by gradient_lines.cu, so that a tap is a shift along memory.
 //
-//     partial[range, g, r, (c, k)] = sum over i of a range of grad[g, r, i] * input[plane(k), g, c, i + shift(k)]
+//     partial[range, g, r, (k, c)] = sum over i of a range of grad[g, r, i] * input[plane(k), g, c, i + shift(k)]
 //
 // It is a matrix product of few rows and columns and a long sum. The copy engine brings boxes of both arrays to shared
 // memory: of a tile's rows, output channels, a box of ROWS channels; of its columns, for each tap a box of p.box
@@ -173,24 +173,40 @@ struct Block {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
     }
 
+    // Stores sums, of which neighbouring channels of a tap lie together, or adds them to those of other chunks.
     __device__ void store(const float (&sums)[SEGMENT / 2], int row, int column) const {
         const int thread = threadIdx.x % WARPGROUP, g = thread % 32 / 4, t = thread % 4;
-        const int taps = int(p.taps);
+        const int taps = int(p.taps), box = int(p.box), number = first_box + column / box;
+        int block = number / taps, tap = number - block * taps, within = column % box;
+        const int own_row = first_row + row + thread / 32 * 16 + g;
         const int64 columns = p.channels * taps;
-        float* const out = p.partial + (split * p.groups + group) * p.rows * columns;
+        float* const out = p.partial + ((split * p.groups + group) * p.rows + own_row) * columns + 2 * t;
 #pragma unroll
         for (int unit = 0; unit < SEGMENT / 8; ++unit) {
-            const int first = column + unit * 8, number = first_box + first / int(p.box);
-            const int block = number / taps, tap = number - block * taps;
-            const int channel = block * int(p.box) + first % int(p.box) + 2 * t;
+            const int channel = block * box + within, left = int(p.channels) - channel - 2 * t;
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int own_row = first_row + row + thread / 32 * 16 + g + i / 2 * 8, own_channel = channel + i % 2;
-                if ((own_row >= int(p.rows)) | (own_channel >= int(p.channels))) continue;
-                float* const own = out + own_row * columns + int64(own_channel) * taps + tap;
-                *own = p.adds ? *own + sums[unit * 4 + i] : sums[unit * 4 + i];
-            }
+            for (int half = 0; half < 2; ++half)
+                if (own_row + half * 8 < int(p.rows))
+                    put(out + half * 8 * columns + tap * p.channels + channel, left, sums[unit * 4 + half * 2],
+                        sums[unit * 4 + half * 2 + 1]);
+            within += 8;
+            if (within < box) continue;
+            within = 0;
+            if (++tap == taps) tap = 0, ++block;
         }
+    }
+    // Stores or adds two sums, if so many channels are left; an even number of channels makes aligned pairs.
+    __device__ __forceinline__ void put(float* own, int left, float first, float second) const {
+        if (left <= 0) return;
+        if (p.channels % 2 == 0) {
+            if (p.adds)
+                add_pair(own, first, second);
+            else
+                store_bits((Bits64*)own, pair_of(first, second, 0.0f), true);
+            return;
+        }
+        own[0] = p.adds ? own[0] + first : first;
+        if (left > 1) own[1] = p.adds ? own[1] + second : second;
     }
 };
 

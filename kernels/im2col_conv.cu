@@ -418,7 +418,7 @@ struct Stores {
                 store_unit(p.out + at + first, value[0], value[1]);
         }
     }
-    // Stores four pixels that lie together, of eight channels at a time.
+    // Stores units of four pixels that lie together, of eight channels at a time.
     __device__ void store_pixels(int64 target, int pixels, int rows) const {
         const int lane = threadIdx.x % 32, first = lane % 4 * 4;
         const int64 at = __shfl_sync(~0u, target, first);
@@ -429,7 +429,10 @@ struct Stores {
             float value[4];
 #pragma unroll
             for (int k = 0; k < 4; ++k) value[k] = *patch.at(first + k, i) + patch.bias[i];
-            store_unit(p.out + at + i * p.out_row, value);
+            if (p.partial)
+                store_unit(p.partial + tile.range * p.range + at + i * p.out_row, value);
+            else
+                store_unit(p.out + at + i * p.out_row, value);
         }
     }
     // Stores channels anywhere, or the sums of a range.

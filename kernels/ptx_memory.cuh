@@ -225,3 +225,13 @@ __device__ inline unsigned count_one(unsigned* global) {
     return emulator::count_one(global);
 #endif
 }
+
+// Adds to two neighbours in global memory, aligned to 8 bytes, each as one addition with rounding to nearest (compute
+// capability 9.0 and later). Nothing waits for it.
+__device__ inline void add_pair(float* global, float first, float second) {
+#ifdef __CUDACC__
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(global), "f"(first), "f"(second) : "memory");
+#else
+    global[0] += first, global[1] += second;
+#endif
+}

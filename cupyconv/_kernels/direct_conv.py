@@ -384,7 +384,8 @@ def bind(
     )
     out_batch, *out_rows = strides.out
     out_strides = (*out_rows, out_batch, *strides.out_axes)
-    added = sum_splits.template(plan.layout.splits, shape, out_strides, bias)
+    neighbours = math.prod(shape[2:])
+    added = sum_splits.template(plan.layout.splits, shape, out_strides, bias, neighbours)
     run, add = device.launcher(plan.launch), device.launcher(plan.add)
     byte = np.dtype(np.uint8)
 

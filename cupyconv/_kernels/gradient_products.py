@@ -177,10 +177,12 @@ def bind(
     out: Array,
     device: Device,
     prepare: Callable[[int, list[Array]], Chunk],
+    together: int = 1,
 ) -> WeightGradient:
     """Return the gradient of a plan for all arrays with the layouts of these.
 
-    `prepare` returns the launches of a number of samples, for views by channel and sample.
+    `prepare` returns the launches of a number of samples, for views by channel and sample. So many
+    partial sums of a tap lie `together`.
     """
     geometry, dtype, samples = question.geometry, question.dtype, plan.layout.samples
     add, cast, address = device.launcher(plan.add), device.cast, device.address
@@ -198,7 +200,7 @@ def bind(
     prepared = {count: prepare(count, [view[:, :count] for view in views]) for count in {*samples}}
     starts = [*itertools.accumulate(samples, initial=0)]
     parts = [(slice(*ends), ends[0] > 0) for ends in itertools.pairwise(starts)]
-    sums = gradient_sum.template(plan.layout.splits, geometry, data, grad_output, out)
+    sums = gradient_sum.template(plan.layout.splits, geometry, data, grad_output, out, together)
 
     def gradient(data: Array, grad_output: Array, out: Array) -> None:
         data, grad_output = cast(data, dtype), cast(grad_output, dtype)

@@ -86,9 +86,17 @@ def launch(dtype: np.dtype, geometry: ConvGeometry) -> Launch:
 
 
 def template(
-    splits: int, geometry: ConvGeometry, data: Array, grad_output: Array, out: Array
+    splits: int,
+    geometry: ConvGeometry,
+    data: Array,
+    grad_output: Array,
+    out: Array,
+    together: int = 1,
 ) -> Template:
-    """Return the arguments; a call puts in the addresses of the arrays and of the partial sums."""
+    """Return the arguments; a call puts in the addresses of the arrays and of the partial sums.
+
+    So many partial sums of a tap lie `together`: one, or those of all channels.
+    """
     data_batch, data_channel, *data_axes = batch_strides(geometry, data, out.dtype)
     grad_batch, grad_row, *grad_axes = batch_strides(geometry, grad_output, out.dtype)
     members: Members = {
@@ -100,6 +108,7 @@ def template(
         "groups": geometry.groups,
         "rows": geometry.rows,
         "columns": columns(geometry),
+        "together": together,
         "batch": geometry.batch,
         "input_batch": data_batch,
         "input_group": geometry.channels * data_channel,

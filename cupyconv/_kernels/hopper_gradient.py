@@ -172,10 +172,9 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
 
 
 # Bytes of boxes that reach a multiprocessor in a cycle, and cycles of a box beside its bytes; steps
-# in whose time a block begins and ends; and cycles in which a multiprocessor stores a sector.
+# in whose time a block begins and ends; and cycles in which a multiprocessor stores a sum.
 # Fitted with those of `gradient_products`.
-_BROUGHT, _BOX, _ENDS, _SECTOR = 30, 24, 4, 1
-_MOST_APART = 4  # taps from which on each partial sum lies in a sector of its own
+_BROUGHT, _BOX, _ENDS, _STORED = 30, 24, 4, 0.3
 
 
 def _box(channels: int, taps: int, columns: int) -> int:
@@ -205,13 +204,11 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout:
     boxes = mode.parts * shape.columns / box
     step = max(products, shape.stage(mode.parts) / _BROUGHT + boxes * _BOX)
     copied = cycles_to_copy(question, grid, mode.parts, len(samples))
-    # A warp stores sums of neighbouring channels, which lie as far apart as a channel has taps.
-    stored = _SECTOR * min(taps, _MOST_APART)
 
     def cycles(splits: int) -> float:
         waves = -(-tiles * splits // multiprocessors)
         busy = waves * (-(-steps // splits) + _ENDS) * step
-        return copied + len(samples) * busy + cycles_to_add(question, len(samples), splits, stored)
+        return copied + len(samples) * busy + cycles_to_add(question, len(samples), splits, _STORED)
 
     splits = fastest_splits(question, tiles, multiprocessors, steps, cycles)
     return Layout(shape, grid, row_tiles, column_tiles, samples, splits, cycles(splits), box)
@@ -235,7 +232,8 @@ def bind(
     def prepare(count: int, views: list[Array]) -> _Chunk:
         return _Chunk(count, question.geometry, mode.parts, plan, views, device)
 
-    return gradient_products.bind(plan, question, data, grad_output, out, device, prepare)
+    channels = question.geometry.channels
+    return gradient_products.bind(plan, question, data, grad_output, out, device, prepare, channels)
 
 
 class _Chunk:

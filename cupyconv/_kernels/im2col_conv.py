@@ -370,14 +370,22 @@ class _Chunk:
         operand = inputs_of(samples, geometry, strides, dtype.itemsize, layout.pixels)
         self.inputs, self.weights = _Source(operand, device), weights
         self.copiers: dict[tuple[bool, bool], Callable[..., list[Array]]] = {}
-        shape = samples, *(a.size_out for a in geometry.axes), geometry.groups, geometry.rows
         stored = strides
         self.partial = samples * _partial(geometry, splits) * layout.apart
         if layout.apart:
+            # Partial sums lie as results do, as far as these lie together.
+            across = geometry.groups, geometry.rows
+            places = tuple(axis.size_out for axis in geometry.axes)
+            shape: tuple[int, ...] = samples, *places, *across
             sample, *axes, group, row = c_strides(shape)
-            stored = strides._replace(out=(sample, group, row), out_axes=axes)
             of_out = strides.out[0], *strides.out_axes, *strides.out[1:]
-            self.sums = sum_splits.template(splits, shape, of_out, bias, last=True)
+            neighbours = 1
+            if _together(geometry, strides) == OF_PIXELS:
+                shape, neighbours = (samples, *across, *places), math.prod(places)
+                sample, group, row, *axes = c_strides(shape)
+                of_out = *strides.out, *strides.out_axes
+            stored = strides._replace(out=(sample, group, row), out_axes=axes)
+            self.sums = sum_splits.template(splits, shape, of_out, bias, neighbours)
             self.add = device.launcher(sum_splits.launch(dtype, math.prod(shape)))
         tiles = _tiles(axes_of(geometry), samples, layout.pixels)
         tiles *= geometry.groups * layout.column_tiles
@@ -396,10 +404,11 @@ class _Chunk:
         packed, copy = self.copied(data, kernels, packed)
         maps, group = self.inputs.read(data, copy)
         weights, _ = self.weights.read(kernels, packed)
-        partial, together = 0, self.together if out % ALIGNED == 0 else NOTHING
+        partial = 0
         if self.partial:
             memory = self.device.workspace((self.partial,), np.dtype(np.uint8))
             partial = self.device.address(memory)
+        together = self.together if (partial or out) % ALIGNED == 0 else NOTHING
         words = (*maps, *self.missing, *weights, out, partial, bias, group, data, kernels)
         self.launch(self.template.fill(*words, together))
         if self.partial:

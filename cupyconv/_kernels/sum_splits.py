@@ -37,13 +37,13 @@ def template(
     splits: int,
     shape: Sequence[int],
     strides: Sequence[int],
-    bias: Array | None,
-    last: bool = False,
+    bias: Array | None = None,
+    neighbours: int = 1,
 ) -> Template:
     """Return the arguments for an output of this shape and these strides, in elements.
 
-    The first two axes of the shape are groups and their rows, or the `last` two. A call puts in
-    the addresses of the partial sums, of the output and of the bias.
+    So many `neighbours` have one bias, then come those of the next one. A call puts in the
+    addresses of the partial sums, of the output and of the bias.
     """
     members: Members = {
         "partial": CALL,
@@ -51,8 +51,8 @@ def template(
         "bias": parameter(bias),
         "splits": splits,
         "outputs": math.prod(shape),
-        "row_outputs": 1 if last else math.prod(shape[2:]),
-        "rows": math.prod(shape[-2:] if last else shape[:2]),
+        "row_outputs": neighbours,
+        "rows": bias.size if bias is not None else 1,
         "view": view(merged_axes(shape, strides)),
     }
     return Template(SOURCES[0], members)

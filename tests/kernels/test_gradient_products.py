@@ -268,18 +268,21 @@ def test_magnitudes(backend: NumpyBackend, mode: Mode, style: str) -> None:
 
 @every_backend_and_mode
 @pytest.mark.parametrize("batch", [3, 5, 6])
-def test_chunks_of_samples(backend: NumpyBackend, mode: Mode, batch: int, steer: Steering) -> None:
+@pytest.mark.parametrize("channels", [3, 4])
+def test_chunks_of_samples(
+    backend: NumpyBackend, mode: Mode, batch: int, channels: int, steer: Steering
+) -> None:
     """Which may have a sample more than others; later ones are added to the first one's sums."""
     kernel = str(backend.kernel)
-    steer.replace(_chunks, _CHUNK_BYTES=4 * sample_bytes(kernel, mode) + 2)
-    case = case_of(mode, (batch, 3, 9, 11), (7, 3, 3, 3), **OVERHANGING)
-    geometry = conv((batch, 3, 9, 11), (7, 3, 3, 3), **OVERHANGING)
-    assert len(planned(kernel, geometry, mode).layout.samples) == -(-batch // 2)
-    check(backend, case)
+    steer.replace(_chunks, _CHUNK_BYTES=4 * sample_bytes(kernel, mode, channels) + 2)
+    shapes = (batch, channels, 9, 11), (7, channels, 3, 3)
+    layout = planned(kernel, conv(*shapes, **OVERHANGING), mode).layout
+    assert len(layout.samples) == -(-batch // 2)
+    check(backend, case_of(mode, *shapes, **OVERHANGING))
 
 
-def sample_bytes(kernel: str, mode: Mode) -> int:
-    geometry = conv((1, 3, 9, 11), (7, 3, 3, 3), **OVERHANGING)
+def sample_bytes(kernel: str, mode: Mode, channels: int = 3) -> int:
+    geometry = conv((1, channels, 9, 11), (7, channels, 3, 3), **OVERHANGING)
     return planned(kernel, geometry, mode).copies
 
 

@@ -1193,7 +1193,11 @@ MISTAKES: dict[str, Mistake] = {
     "axes that copies do not know": ("_arguments", "len(axes)", "3", RANGES),
     "partial sums where results lie": (
         "_Chunk", "stored = strides._replace(out=(sample, group, row), out_axes=axes)", "pass",
-        RANGES,
+        case_of(HALF, "conv2d", (1, 550, 3, 3), (9, 550, 3, 3), padding=1),
+    ),
+    "partial sums of pixels with the bias of others": (
+        "_Chunk", "*places), math.prod(places)", "*places), 1",
+        case_of(HALF, "conv2d", (1, 550, 4, 4), (9, 550, 3, 3), padding=1, bias=True),
     ),
     "partial sums of one sample": ("_Chunk", "samples * _partial(", "_partial(", RANGES),
     "too few tiles of columns": (

@@ -11,7 +11,7 @@ from mutants.matrix_gradient import CASES as MATRIX_CASES
 from mutants.matrix_gradient import UNREPAIRED
 from reference import Array
 
-PRODUCTS, COPIES = "hopper_gradient.cu", "gradient_lines.cu"
+PRODUCTS, COPIES, SUMS = "hopper_gradient.cu", "gradient_lines.cu", "gradient_sum.cu"
 
 MUTANTS = {
     # Boxes.
@@ -97,11 +97,32 @@ MUTANTS = {
         "DOWN == 2 ? warpgroup * 64 : 0", "0", case="rows",
     ),
     "the first columns for both warpgroups": Mutant(
-        "DOWN == 2 ? 0 : warpgroup * SEGMENT", "0", case="strides",
+        "DOWN == 2 ? 0 : warpgroup * SEGMENT", "0", case="tiles",
     ),
-    "the rows of the next group": Mutant("(own_row >= int(p.rows)) | ", "", case="groups"),
+    "the rows of the next group": Mutant(
+        "if (own_row + half * 8 < int(p.rows))", "if (true)", case="groups",
+    ),
     "the channels of the next group": Mutant(
-        " | (own_channel >= int(p.channels))", "", case="groups",
+        "        if (left <= 0) return;\n", "", case="groups",
+    ),
+    "the channel after the last one": Mutant(
+        "if (left > 1) own[1]", "own[1]", case="halves",
+    ),
+    "sums of an odd number of channels in pairs": Mutant(
+        "p.channels % 2 == 0", "true", case="long halves",
+    ),
+    "the first tap for all sums": Mutant(
+        "if (++tap == taps) tap = 0, ++block;", "++block;", case="tiles",
+    ),
+    "taps without an end": Mutant(
+        "if (++tap == taps) tap = 0, ++block;", "++tap;", case="tiles",
+    ),
+    "the channels of a box one after the other for all taps": Mutant(
+        "            if (within < box) continue;\n            within = 0;\n",
+        "            if (within < box) continue;\n", case="strides",
+    ),
+    "taps of one channel apart": Mutant(
+        "tap * p.channels + channel", "tap + channel * taps", case="tiles",
     ),
     "the partial sums of the first group": Mutant(
         "(split * p.groups + group) * p.rows", "(split * p.groups) * p.rows", case="groups",
@@ -110,8 +131,8 @@ MUTANTS = {
         "(split * p.groups + group) * p.rows", "(split + group) * p.rows", case="long halves",
     ),
     "the last chunk of samples alone": Mutant(
-        "p.adds ? *own + sums[unit * 4 + i] : sums[unit * 4 + i]", "sums[unit * 4 + i]",
-        case="chunks",
+        "add_pair(own, first, second);",
+        "store_bits((Bits64*)own, pair_of(first, second, 0.0f), true);", case="even chunks",
     ),
     # Copies.
     "the inputs of the first plane": Mutant(
@@ -246,6 +267,7 @@ CASES = {
         "weight", (2, 4, 29), (9, 4, 4), np.float16, stride=6, dilation=4, padding=5
     ),
     "channels last": MATRIX_CASES["strides"].map(channels_last),
+    "even chunks": gradient("weight", (5, 4, 40), (5, 4, 4), padding=2),
     "long halves": gradient("weight", (1, 9, 3000), (210, 3, 3), np.float16, groups=3),
     "rows": gradient("weight", (2, 33, 4, 40), (200, 33, 1, 3), np.float16),
 }
@@ -253,7 +275,8 @@ CASES = {
 
 def check(backend: EmulatorBackend, case: Gradient) -> None:
     """Compare sums as they are: all of them are finite."""
-    backend.path.device.patches |= UNREPAIRED
+    device = backend.path.device
+    device.patches = {**UNREPAIRED, **device.patches}
     matrix_gradient.check(backend, case)
 
 

@@ -89,7 +89,7 @@ MUTANTS = {
         case="padding beside infinity", file=SUMS,
     ),
     "an exact sum of a thread's own element": Mutant(
-        "exact_sum(p, __shfl_sync(~0u, i, lane))", "exact_sum(p, i)",
+        "exact_sum(p, __shfl_sync(~0u, element, lane))", "exact_sum(p, i)",
         case="padding beside infinity", file=SUMS,
     ),
     "an exact sum of the first sample": Mutant(

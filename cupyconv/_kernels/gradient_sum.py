@@ -21,7 +21,7 @@ from .views import merged_axes, view
 
 SOURCES = ("gradient_sum.cu",)
 
-THREADS = 128
+THREADS, TILE = 128, 1024  # of a block: threads, and sums that pass through shared memory
 MOST_PARTIAL = 32 << 20  # bytes of the partial sums of a call
 
 
@@ -109,6 +109,7 @@ def template(
         "rows": geometry.rows,
         "columns": columns(geometry),
         "together": together,
+        "width": _width(geometry, together),
         "batch": geometry.batch,
         "input_batch": data_batch,
         "input_group": geometry.channels * data_channel,
@@ -120,6 +121,12 @@ def template(
         "view": view(merged_axes(out.shape, strides_of(out))),
     }
     return Template(SOURCES[0], members)
+
+
+def _width(geometry: ConvGeometry, together: int) -> int:
+    """Return the channels of a tile, 0 where sums lie as the gradient or a channel has too many."""
+    taps = columns(geometry) // together
+    return min(together, TILE // taps) if together > 1 and taps > 1 else 0
 
 
 def axes(geometry: ConvGeometry, data: list[int], grad_output: list[int]) -> list[Members]:

@@ -254,10 +254,10 @@ def _partial(geometry: ConvGeometry, splits: int) -> int:
 
 
 # Bytes of operands that reach a multiprocessor in a cycle; steps in whose time a tile begins and
-# ends; and bytes of partial sums that a multiprocessor writes and reads in a cycle, of copies, and
-# of results whose channels do not lie together, for each phase along x; and cycles of the launch of
-# copies.
-_BROUGHT, _ENDS, _ADDED, _COPIED, _STORED, _LAUNCH = 38, 6, 8, 7, 16, 6000
+# ends; bytes of partial sums that a multiprocessor writes and reads in a cycle, of copies, and of
+# results in C order; results that are stored one by one, for each phase along x; and cycles of the
+# launch of copies.
+_BROUGHT, _ENDS, _ADDED, _COPIED, _STORED, _SCATTERED, _LAUNCH = 38, 6, 8, 7, 18, 3, 6000
 
 
 def _splits(question: Question, axes: Sequence[AxisTaps], steps: int) -> int:
@@ -278,8 +278,11 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
     splits = _splits(question, axes, max(counts))
     steps, batch = sum(counts) / len(counts), max(1, geometry.batch)
     copied = _packed(geometry, mode) + batch * _sample_bytes(geometry, mode)
-    stored = batch * _outputs(geometry) * mode.itemsize * axes[-1].phases
-    arranging = _LAUNCH + (copied / _COPIED + stored / _STORED) / multiprocessors
+    places = math.prod(axis.size_out for axis in axes)
+    in_units = len(phases) == 1 and places % 4 == 0  # as `_together` finds them in C order
+    stored = mode.itemsize / _STORED if in_units else axes[-1].phases / _SCATTERED
+    stored *= batch * _outputs(geometry)
+    arranging = _LAUNCH + (copied / _COPIED + stored) / multiprocessors
     for apart in (False, True)[: 1 + (splits > 1)]:
         partial = _partial(geometry, splits) if apart else 0
         parts = chunks(batch, max(1, _sample_bytes(geometry, mode), 2 * partial))

@@ -97,7 +97,7 @@ MUTANTS = {
         "DOWN == 2 ? warpgroup * 64 : 0", "0", case="rows",
     ),
     "the first columns for both warpgroups": Mutant(
-        "DOWN == 2 ? 0 : warpgroup * SEGMENT", "0", case="tiles",
+        "DOWN == 2 ? 0 : warpgroup * SEGMENT", "0", case="many channels",
     ),
     "the rows of the next group": Mutant(
         "if (own_row + half * 8 < int(p.rows))", "if (true)", case="groups",
@@ -255,6 +255,7 @@ CASES = {
     "one tap": gradient("weight", (2, 20, 6, 12), (24, 20, 1, 1), np.float16),
     "groups of one tap": gradient("weight", (2, 20, 6, 12), (24, 5, 1, 1), np.float16, groups=4),
     **{name: MATRIX_CASES[name] for name in ("tiles", "chunks", "one sign")},
+    **{name: case for name, case in MATRIX_CASES.items() if name.endswith("beside infinity")},
     # Places of one tap, where lines and planes begin within a chunk.
     "short lines": gradient("weight", (2, 3, 4, 6), (5, 3, 1, 1), np.float16).map(channels_last),
     "short planes": gradient("weight", (2, 3, 4, 3, 2), (5, 3, 1, 1, 1), np.float16).map(
@@ -267,6 +268,9 @@ CASES = {
         "weight", (2, 4, 29), (9, 4, 4), np.float16, stride=6, dilation=4, padding=5
     ),
     "channels last": MATRIX_CASES["strides"].map(channels_last),
+    "many channels": gradient("weight", (1, 250, 6), (3, 250, 5), np.float16),
+    "many rows": gradient("weight", (1, 9, 6), (300, 9, 3), np.float16),
+    "many taps": gradient("weight", (1, 2, 40, 60), (3, 2, 33, 35), np.float16),
     "even chunks": gradient("weight", (5, 4, 40), (5, 4, 4), padding=2),
     "long halves": gradient("weight", (1, 9, 3000), (210, 3, 3), np.float16, groups=3),
     "rows": gradient("weight", (2, 33, 4, 40), (200, 33, 1, 3), np.float16),
@@ -274,9 +278,10 @@ CASES = {
 
 
 def check(backend: EmulatorBackend, case: Gradient) -> None:
-    """Compare sums as they are: all of them are finite."""
+    """Compare sums as they are where all of them are finite."""
     device = backend.path.device
-    device.patches = {**UNREPAIRED, **device.patches}
+    if np.isfinite(case.defined.value).all():
+        device.patches = {**UNREPAIRED, **device.patches}
     matrix_gradient.check(backend, case)
 
 
@@ -286,6 +291,6 @@ SUITE = Suite(
     MUTANTS,
     CASES,
     kernels=("hopper",),
-    files=(PRODUCTS, COPIES),
+    files=(PRODUCTS, COPIES, SUMS),
     check=check,
 )

@@ -161,3 +161,24 @@ class Torch:
         self.allow_tf32(False)
         tensors = map(self.tensor, (arrays["input"], arrays["weight"]))
         return partial(getattr(self._functions, function), *tensors)
+
+    def sequence(
+        self, function: str, calls: Sequence[tuple[Sequence[Array], dict[str, Any]]]
+    ) -> tuple[Call, Callable[[], list[Array]]]:
+        """Return what runs calls of arrays and options in turn, and what returns their results."""
+        own, tensors = getattr(self._functions, function), []
+        prepared = [([*map(self.tensor, arrays)], options) for arrays, options in calls]
+
+        def run() -> None:
+            tensors[:] = [own(*arrays, **options) for arrays, options in prepared]
+
+        return run, lambda: [self.array(tensor) for tensor in tensors]
+
+    def captured(self, run: Call) -> Call:
+        """Return the replay of a CUDA graph of what `run` does."""
+        graph = self._torch.cuda.CUDAGraph()
+        self._torch.cuda.synchronize()
+        with self._torch.cuda.graph(graph):
+            run()
+        replay: Call = graph.replay
+        return replay

@@ -11,7 +11,8 @@
 //                 channel 1    i j k l m n o p     unit       1      [ b j ]     a chunk has four such words
 //                                                             ...
 //
-// Channels that fill the last chunk of a group are zero. A launch makes one copy, or two at the same time.
+// Places that do not lie together in aligned chunks are loaded one by one; where channels lie together, neighbouring
+// threads have neighbouring channels. Channels that fill the last chunk of a group are zero. A launch makes one copy, or two at the same time.
 //
 // Macros (set by cupyconv/_kernels/channels_last.py):
 //     BITS   type of an element's bits
@@ -46,12 +47,11 @@ struct Arguments {
     int64 tiles;  // of both
 };
 
-// A tile, from its first channel and place on.
-struct Tile {
+// The channels and places of a sample, block and group of an array.
+struct Source {
     const Copy& p;
-    const Bits* array;  // of its sample, block and group
-    int channel, place;
-    bool aligned;
+    const Bits* array;
+    bool aligned;  // whether neighbours along the places are chunks
 
     // Loads the elements of channels from `c` on at the places from `at` on; there are zeros where there are none.
     __device__ __forceinline__ void load(Bits128 (&bits)[PACKED], int c, int at) const {
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) channels_last(co
         const int place = take(rest, p.place_tiles) * (CHUNKS >> width);
         const int group = take(rest, p.groups), block = take(rest, p.blocks), sample = rest;
         const Bits* const array = p.array + sample * p.sample + block * p.block + group * p.group;
-        const Tile from = {p, array, channel, place, p.aligned && (unsigned long long)array % 16 == 0};
+        const Source from = {p, array, p.aligned && (unsigned long long)array % 16 == 0};
         // All loads first, as each takes long.
         Bits128 bits[UNITS][PACKED] = {};
         int words[UNITS], units[UNITS];  // of channels, and of places
@@ -120,9 +120,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) channels_last(co
 #pragma unroll
             for (int e = 0; e < ELEMENTS; ++e) {
                 const int at = units[u] * ELEMENTS + e, chunk = swizzled((at << width) + words[u] / 4, at);
-                const unsigned first = bits[u][0].words[e / PACKED], second = bits[u][PACKED - 1].words[e / PACKED];
+                const unsigned low = bits[u][0].words[e / PACKED], high = bits[u][PACKED - 1].words[e / PACKED];
                 tile[chunk].words[words[u] % 4] =
-                    PACKED == 1 ? first : byte_select(first, second, e % 2 ? 0x7632 : 0x5410);
+                    PACKED == 1 ? low : byte_select(low, high, e % 2 ? 0x7632 : 0x5410);
             }
         __syncthreads();
         Bits* const out =

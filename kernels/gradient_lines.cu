@@ -75,7 +75,7 @@ struct Line {
         const Axis& x = p.axis[2];
         int start = -at[2], end = start + int(x.places);  // the elements at which a line along x begins and ends
         const Bits* from;
-        int input, count;
+        unsigned input, count;
 #pragma unroll
         for (int e = 0; e < ELEMENTS; ++e) {
             const bool next = e > 0 && e == end;
@@ -90,12 +90,12 @@ struct Line {
                 const bool inside = (unsigned(in_z) < unsigned(p.axis[0].size)) &
                                     (unsigned(in_y) < unsigned(p.axis[1].size)) & (sample < int(p.samples));
                 from = array + sample * p.sample + in_z * p.axis[0].stride + in_y * p.axis[1].stride + in_x * x.stride;
-                // Signed numbers in the order of unsigned ones, so that one comparison finds both ends.
-                input = in_x ^ int(0x80000000u), count = (inside ? int(x.size) : 0) ^ int(0x80000000u);
+                // Signed comparison finds both ends at once, of numbers whose highest bit is another one.
+                input = unsigned(in_x) ^ 1u << 31, count = (inside ? unsigned(x.size) : 0) ^ 1u << 31;
             }
             bits[e] = 0;
-            load_bits(bits[e], from, input, count);
-            from += x.step * x.stride, input += int(x.step);
+            load_bits(bits[e], from, int(input), int(count));
+            from += x.step * x.stride, input += unsigned(x.step);
         }
     }
 };

@@ -124,7 +124,7 @@ struct Place {
 };
 
 // Sums of a warp on their way to memory: its 16 pixels by some channels, and the channels' bias. Where a unit of eight
-// channels lies depends on the pixel, so that the lanes' accesses meet in few banks.
+// channels lies depends on the pixel and on its unit of four, so that the lanes' accesses meet in few banks.
 struct Patch {
     float sums[16][PATCH], bias[PATCH];
 
@@ -435,7 +435,7 @@ struct Stores {
                 store_unit(p.out + at + i * p.out_row, value);
         }
     }
-    // Stores channels anywhere, or the sums of a range.
+    // Stores channels anywhere, of results or of the sums of a range.
     __device__ void store_each(int64 target, int pixels, int rows) const {
         const int pixel = threadIdx.x % 16;
         if (pixel >= pixels) return;

@@ -227,7 +227,7 @@ __device__ inline unsigned count_one(unsigned* global) {
 }
 
 // Adds to two neighbours in global memory, aligned to 8 bytes, each as one addition with rounding to nearest (compute
-// capability 9.0 and later). Nothing waits for it.
+// capability 9.0 and later). Nothing waits for it. As in all code here on GPUs, subnormal numbers count as zero.
 __device__ inline void add_pair(float* global, float first, float second) {
 #ifdef __CUDACC__
     asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(global), "f"(first), "f"(second) : "memory");

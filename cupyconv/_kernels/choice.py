@@ -147,7 +147,7 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
 def relay(question: Question, strides: ConvStrides) -> Relay | None:
     """Return how a convolution of arrays with such strides is relayed, if it is.
 
-    That is where its kernel reads lines of places at a time, as most do.
+    That is where its kernel reads lines of places, as all but the direct and the im2col one do.
     """
     found = relayed.relay(question, strides)
     if found is None:

@@ -143,7 +143,7 @@ def cycles_to_copy(question: Question, grid: Grid, parts: int, chunks: int) -> f
 def cycles_to_add(question: Question, chunks: int, splits: int, stored: float) -> float:
     """Return the cycles of the partial sums of all chunks.
 
-    A multiprocessor takes `stored` cycles to store one, and as many to load it in later chunks.
+    A multiprocessor takes `stored` cycles to store one, and twice as many to add to it.
     """
     sums = splits * gradient_sum.nbytes(question) / 4
     return (2 * chunks - 1) * sums * stored / question.processor.multiprocessors

@@ -13,7 +13,7 @@ from .._geometry import ConvGeometry
 from .._packing import strides_of
 from .._strides import batch_strides
 from .._taps import on_three_axes
-from .launches import ELEMENTS, FLOATS, MAX_GRID, Instance, Launch
+from .launches import ELEMENTS, FLOATS, MAX_GRID, SECTOR, Instance, Launch
 from .members import CALL, Members, Template
 from .memory import along_three_axes
 from .question import LayoutT, Question, TiledPlan
@@ -22,6 +22,7 @@ from .views import merged_axes, view
 SOURCES = ("gradient_sum.cu",)
 
 THREADS, TILE = 128, 1024  # of a block: threads, and sums that pass through shared memory
+_SECTOR = SECTOR // 4  # partial sums, of 32 bits
 MOST_PARTIAL = 32 << 20  # bytes of the partial sums of a call
 
 
@@ -79,9 +80,14 @@ def nbytes(question: Question) -> int:
     return accumulator(question.dtype).itemsize * elements(question.geometry)
 
 
-def launch(dtype: np.dtype, geometry: ConvGeometry) -> Launch:
-    """Return the launch for the gradient of the weight of a convolution."""
+def launch(dtype: np.dtype, geometry: ConvGeometry, together: int = 1) -> Launch:
+    """Return the launch for the gradient of the weight of a convolution.
+
+    So many partial sums of a tap lie `together`: one, or those of all channels.
+    """
     blocks = -(-elements(geometry) // THREADS)
+    if width := _width(geometry, together):
+        blocks = geometry.groups * geometry.rows * -(-together // width)
     return Launch(_instance(dtype.name), min(blocks, MAX_GRID), THREADS)
 
 
@@ -95,7 +101,7 @@ def template(
 ) -> Template:
     """Return the arguments; a call puts in the addresses of the arrays and of the partial sums.
 
-    So many partial sums of a tap lie `together`: one, or those of all channels.
+    So many of these lie `together`, as `launch` says.
     """
     data_batch, data_channel, *data_axes = batch_strides(geometry, data, out.dtype)
     grad_batch, grad_row, *grad_axes = batch_strides(geometry, grad_output, out.dtype)
@@ -124,9 +130,16 @@ def template(
 
 
 def _width(geometry: ConvGeometry, together: int) -> int:
-    """Return the channels of a tile, 0 where sums lie as the gradient or a channel has too many."""
+    """Return the channels of a tile, in whole sectors; 0 if there are no tiles.
+
+    That is where sums lie as the gradient does, and where a tile would have few channels.
+    """
     taps = columns(geometry) // together
-    return min(together, TILE // taps) if together > 1 and taps > 1 else 0
+    most = TILE // taps // _SECTOR * _SECTOR
+    if together == 1 or taps == 1 or not most:
+        return 0
+    even = -(-together // -(-together // most))
+    return min(together, -(-even // _SECTOR) * _SECTOR)
 
 
 def axes(geometry: ConvGeometry, data: list[int], grad_output: list[int]) -> list[Members]:

@@ -165,7 +165,7 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
     return HopperGradientPlan(
         launch,
         layout,
-        gradient_sum.launch(question.dtype, geometry),
+        gradient_sum.launch(question.dtype, geometry, geometry.channels),
         gradient_sum.nbytes(question) * layout.splits,
         sample_bytes(geometry, grid, mode.parts, max(layout.samples)),
     )

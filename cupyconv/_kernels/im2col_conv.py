@@ -369,10 +369,16 @@ class _Chunk:
         device: Device,
     ) -> None:
         geometry, layout, dtype = question.geometry, plan.layout, question.dtype
-        self.device, self.dtype, splits = device, dtype, layout.splits
+        self.device, splits = device, layout.splits
         operand = inputs_of(samples, geometry, strides, dtype.itemsize, layout.pixels)
         self.inputs, self.weights = _Source(operand, device), weights
-        self.copiers: dict[tuple[bool, bool], Callable[..., list[Array]]] = {}
+        # By whether weights and input are copied.
+        copies = {(True, True): [weights, self.inputs], (True, False): [weights]}
+        copies[False, True] = [self.inputs]
+        self.copiers = {
+            needed: channels_last.bind([source.operand.copy for source in sources], dtype, device)
+            for needed, sources in copies.items()
+        }
         stored = strides
         self.partial = samples * _partial(geometry, splits) * layout.apart
         if layout.apart:
@@ -422,18 +428,14 @@ class _Chunk:
         self, data: int, kernels: int, packed: Array | None
     ) -> tuple[Array | None, Array | None]:
         """Return copies of weights and input, by one launch, where the copy engine needs them."""
-        pairs = (self.weights, kernels), (self.inputs, data)
         needed = (
             packed is None and not self.weights.is_readable(kernels),
             not self.inputs.is_readable(data),
         )
         if not any(needed):
             return packed, None
-        chosen = [pair for pair, wanted in zip(pairs, needed, strict=True) if wanted]
-        if needed not in self.copiers:
-            transpositions = [source.operand.copy for source, _ in chosen]
-            self.copiers[needed] = channels_last.bind(transpositions, self.dtype, self.device)
-        copies = iter(self.copiers[needed](*(address for _, address in chosen)))
+        addresses = (address for address, own in zip((kernels, data), needed, strict=True) if own)
+        copies = iter(self.copiers[needed](*addresses))
         return next(copies) if needed[0] else packed, next(copies) if needed[1] else None
 
 

@@ -146,11 +146,11 @@ MUTANTS = {
         "array + sample * p.sample + in_z", "array + in_z", case="strides", file=COPIES,
     ),
     "neighbours for a plane": Mutant(
-        "from += x.step * x.stride, input += int(x.step);", "from += x.stride, ++input;",
+        "from += x.step * x.stride, input += unsigned(x.step);", "from += x.stride, ++input;",
         case="halves", file=COPIES,
     ),
     "neighbours at the end of a plane": Mutant(
-        "input += int(x.step);", "++input;", case="halves", file=COPIES,
+        "input += unsigned(x.step);", "++input;", case="halves", file=COPIES,
     ),
     "places for inputs along x": Mutant(
         "(e - start) * int(x.step)", "(e - start)", case="halves", file=COPIES,
@@ -193,11 +193,11 @@ MUTANTS = {
     ),
     # Their zeros.
     "inputs beyond the end": Mutant(
-        "input = in_x ^ int(0x80000000u), count = (inside ? int(x.size) : 0) ^ int(0x80000000u);",
+        "input = unsigned(in_x) ^ 1u << 31, count = (inside ? unsigned(x.size) : 0) ^ 1u << 31;",
         "input = in_x < 0 ? 0 : -1, count = inside ? 0 : -1;", case="halves", file=COPIES,
     ),
     "inputs before the begin": Mutant(
-        "input = in_x ^ int(0x80000000u), count = (inside ? int(x.size) : 0) ^ int(0x80000000u);",
+        "input = unsigned(in_x) ^ 1u << 31, count = (inside ? unsigned(x.size) : 0) ^ 1u << 31;",
         "input = in_x, count = inside ? int(x.size) : -99;", case="strides", file=COPIES,
     ),
     "lines beyond the end": Mutant(

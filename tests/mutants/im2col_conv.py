@@ -613,7 +613,7 @@ MUTANTS = {
         case="groups",
     ),
     "places for channels": Mutant(
-        "PACKED == 1 ? first : byte_select(first, second, e % 2 ? 0x7632 : 0x5410);", "first;",
+        "PACKED == 1 ? low : byte_select(low, high, e % 2 ? 0x7632 : 0x5410);", "low;",
         case="groups", file=COPIES,
     ),
     "the other place of a word": Mutant(

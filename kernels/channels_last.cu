@@ -26,7 +26,7 @@ typedef BITS Bits;
 constexpr int PACKED = 4 / sizeof(Bits), ELEMENTS = 16 / sizeof(Bits);  // of a word, and of a chunk
 constexpr int THREADS = 256, CHUNKS = 1024;
 constexpr int UNITS = 4 * CHUNKS / ELEMENTS / THREADS;  // of a thread
-constexpr int RESIDENT = PACKED == 2 ? 6 : 5;           // blocks of a multiprocessor
+constexpr int RESIDENT = PACKED == 2 ? 4 : 5;           // blocks of a multiprocessor
 
 struct Copy {
     const Bits* array;

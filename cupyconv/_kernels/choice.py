@@ -179,8 +179,6 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
     plans: dict[str, Plan] = {}
     refused: dict[str, Refusal] = {}
     for name, module in GRADIENTS.items():
-        if kernel is None and not is_timed(name, question.dtype):
-            continue
         plan = module.plan(question)
         if isinstance(plan, str):
             refused[name] = plan
@@ -194,11 +192,6 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
         if name != taken:
             refused[name] = f"it would take {time / times[taken]:.2f} times as long"
     return Choice(taken, plans[taken], refused)
-
-
-def is_timed(kernel: str, dtype: np.dtype) -> bool:
-    """Return whether a GPU has timed a kernel of `GRADIENTS`; it runs else where it is forced."""
-    return kernel != "matrix" or dtype != np.float64
 
 
 def time_of_gradient(

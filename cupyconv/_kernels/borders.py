@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays import Array
 from .._packing import c_strides, long_reciprocal, strides_of, zero_padded
 from .._placement import Placement
-from .launches import ELEMENTS, INT32_LIMIT, MAX_GRID, Instance, Launch, element
+from .launches import BITS, ELEMENTS, INT32_LIMIT, MAX_GRID, Instance, Launch, element
 from .members import CALL, Members, Template, border_word, parameter
 from .views import MAX_AXES
 
@@ -24,9 +24,6 @@ THREADS = 256
 ROWS, COLUMNS = 8, 8  # lines of a task, and elements of each of its threads along a line
 _LANES = 32  # threads that share a line at the most
 
-# What copies move for elements of a size; complex numbers may lie at addresses of their parts.
-_BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
-
 
 def _instance(function: str, dtype: str) -> Instance:
     return Instance(SOURCES[0], function, (("ELEMENT", ELEMENTS[dtype]),))
@@ -34,7 +31,7 @@ def _instance(function: str, dtype: str) -> Instance:
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that calls can ask for on a target."""
-    for name in (*_BITS.values(), "complex64", "complex128"):
+    for name in (*BITS.values(), "complex64", "complex128"):
         yield _instance("pad", name)
     for name in ("uint16", "uint32", "uint64", "complex64", "complex128"):
         yield _instance("components", name)
@@ -43,7 +40,8 @@ def instances(target: str) -> Iterator[Instance]:
 
 
 def _pad_launch(placement: Placement, dtype: np.dtype) -> Launch:
-    name = dtype.name if dtype.kind == "c" else _BITS[dtype.itemsize]
+    # Complex numbers may lie at addresses of their parts.
+    name = dtype.name if dtype.kind == "c" else BITS[dtype.itemsize]
     function = "pad" if placement.whole == placement.padded else "components"
     return _launch(_instance(function, name), placement.padded, math.prod(placement.components))
 

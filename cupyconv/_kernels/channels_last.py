@@ -12,7 +12,7 @@ import numpy as np
 
 from .._arrays import Array
 from .._shape_rules import Shape
-from .launches import MAX_GRID, Instance, Launch
+from .launches import BITS, ELEMENTS, MAX_GRID, Instance, Launch
 from .members import CALL, Members, Template
 from .memory import lie_without_gaps
 
@@ -24,7 +24,7 @@ SOURCES = ("channels_last.cu",)
 THREADS, CHUNK = 256, 16  # of a block; bytes
 TILE, MOST_WIDTH = 1024, 3  # chunks of a tile, of which 2**MOST_WIDTH or fewer along the channels
 
-_BITS = {2: "unsigned short", 4: "unsigned"}  # by bytes of an element
+_SIZES = 2, 4  # bytes of an element
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Transposition:
 
 
 def _instance(itemsize: int) -> Instance:
-    return Instance(SOURCES[0], "channels_last", (("BITS", _BITS[itemsize]),))
+    return Instance(SOURCES[0], "channels_last", (("BITS", ELEMENTS[BITS[itemsize]]),))
 
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that calls can ask for on a target."""
-    yield from map(_instance, _BITS)
+    yield from map(_instance, _SIZES)
 
 
 def launch(copies: Sequence[Transposition], itemsize: int) -> Launch:

@@ -294,7 +294,7 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
 
 # The share of arrays whose channels lie innermost (NHWC), of those that the choice is made for: it
 # must not depend on how arrays lie.
-_CHANNELS_LAST = 1 / 4
+_CHANNELS_LAST = 1 / 5
 
 
 def _time_of_layouts(kernel: str, plan: Plan, question: Question) -> float:

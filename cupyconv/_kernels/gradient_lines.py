@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .._arrays import Array
 from .._packing import long_reciprocal, strides_of
 from .._shape_rules import Shape
-from .launches import MAX_GRID, Instance, Launch
+from .launches import BITS, ELEMENTS, MAX_GRID, Instance, Launch
 from .members import CALL, Members, Template
 from .memory import along_three_axes
 
@@ -22,8 +22,7 @@ SOURCES = ("gradient_lines.cu",)
 THREADS, CHUNK = 256, 16  # of a block, and bytes that a thread writes at a time
 SPAN = 4 * THREADS * CHUNK  # bytes of a line that a block writes
 
-# Type of the bits of an element, by its size; and the parts that floats come in.
-_BITS = {2: "unsigned short", 4: "unsigned"}
+# The parts that numbers come in, by their bytes.
 _PARTS = {2: (1,), 4: (1, 2)}
 
 
@@ -82,7 +81,7 @@ class Lines:
 
 
 def _instance(itemsize: int, parts: int) -> Instance:
-    defines = ("BITS", _BITS[itemsize]), ("PARTS", str(parts))
+    defines = ("BITS", ELEMENTS[BITS[itemsize]]), ("PARTS", str(parts))
     return Instance(SOURCES[0], "gradient_lines", defines)
 
 

@@ -53,6 +53,8 @@ THREADS = 2 * TEAM + 32  # two warpgroups multiply, a warp has boxes brought
 ROOM, MOST_STAGES = 224 * 1024, 8  # bytes of all stages
 _BARRIERS = 16  # bytes of a stage's two
 _LEAST_BOX, _MOST_BOX = 8, 256  # channels
+_MOST_COPIES = 64 << 20  # bytes of a sample, unless numbers take no more than two floats
+MUCH_MEMORY = "copies of a sample would take too much memory"
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
     grid = grid_of_boxes(geometry, mode.itemsize, mode.parts)
     if has_too_many_planes(grid, geometry):
         return MANY_PLANES
+    if _takes_much_memory(geometry, grid, mode):
+        return MUCH_MEMORY
     layout = min(
         (_layout(question, mode, grid, shape) for shape in _SHAPES[mode.parts]),
         key=lambda layout: layout.cycles,
@@ -169,6 +173,14 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
         gradient_sum.nbytes(question) * layout.splits,
         sample_bytes(geometry, grid, mode.parts, max(layout.samples)),
     )
+
+
+def _takes_much_memory(geometry: ConvGeometry, grid: Grid, mode: Mode) -> bool:
+    """Return whether copies of a sample are large, and more than two floats for each number."""
+    copies, places = sample_bytes(geometry, grid, mode.parts), grid.words(1) * grid.packed
+    inputs = max(places, math.prod(axis.size_in for axis in geometry.axes))
+    numbers = geometry.groups * (geometry.rows * places + geometry.channels * inputs)
+    return copies > max(_MOST_COPIES, 8 * numbers)
 
 
 # Bytes of boxes that reach a multiprocessor in a cycle, and cycles of a box beside its bytes; steps

@@ -52,6 +52,7 @@ def element(dtype: np.dtype) -> str:
     return f"u{dtype.name}" if dtype.kind == "i" else str(dtype.name)
 
 
+BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}  # by the bytes of a number
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SINGLES = FLOATS[:3]  # whose sums are in float32
 

@@ -43,7 +43,7 @@ from cupyconv._kernels import (
     matrix_gradient_grid,
 )
 from cupyconv._kernels.gradient_lines import LineAxis, Lines
-from cupyconv._kernels.hopper_gradient import HopperGradientPlan, Shape
+from cupyconv._kernels.hopper_gradient import MUCH_MEMORY, HopperGradientPlan, Shape
 from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_gradient_grid import grid_of_boxes
 from cupyconv._kernels.modes import unscaled_mode
@@ -112,7 +112,8 @@ def test_limits_of_stages() -> None:
 @example(conv((32, 64, 56, 56), (64, 64, 3, 3), padding=1), SINGLE, 132)
 @example(conv((32, 64, 56, 56), (64, 64, 1, 1)), HALF, 132)  # in place
 @example(conv((256, 64, 112, 112), (64, 64, 3, 3), padding=1), HALF, 132)  # many chunks
-@example(conv((3, 512, 200, 200), (64, 512, 3, 3)), SINGLE, 132)  # two of them, not as long
+@example(conv((3, 64, 170, 170), (64, 64, 3, 3)), HALF, 132)  # two of them, not as long
+@example(conv((3, 512, 200, 200), (64, 512, 3, 3)), SINGLE, 132)  # much memory
 @example(conv((1, 4096, 9, 9), (4096, 4096, 3, 3)), SINGLE, 132)  # partial sums beyond 32 MB
 @example(conv((4, 600, 9, 9), (300, 600, 2, 2), stride=2, dilation=3), SINGLE, 30)
 @example(conv((3, 4, 50), (9, 4, 3), stride=40), HALF, 1)
@@ -123,7 +124,7 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int
     question = question_of(geometry, mode, processor)
     plan = hopper_gradient.plan(question)
     if isinstance(plan, str):
-        expected = reasons(geometry) or {MANY_PLANES}
+        expected = reasons(geometry) or {MANY_PLANES, MUCH_MEMORY}
         assert plan in expected or (plan == LARGE and is_large(geometry)), plan
         return
     assert not reasons(geometry)
@@ -156,6 +157,9 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int
     channels = geometry.groups * (geometry.rows + geometry.channels * grid.planes)
     assert plan.copies == itemsize * own.parts * places * channels
     assert plan.copies <= 2**26 or longest <= -(-geometry.batch // 64)
+    inputs = max(places, longest * math.prod(axis.size_in for axis in geometry.axes))
+    numbers = geometry.groups * (geometry.rows * places + geometry.channels * inputs)
+    assert plan.copies <= max(2**26 * longest, 8 * numbers)
     assert plan.workspace == plan.partial + plan.copies
     # Each stage holds a step of both operands, and has two mbarriers.
     stage = own.parts * (shape.rows + shape.columns) * 128
@@ -175,8 +179,8 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int
 @pytest.mark.parametrize(
     ("geometry", "taken"),
     [
-        (conv((1, 1, 2**29), (1, 1, 2)), True),
-        (conv((1, 1, 2**30 + 9), (1, 1, 2)), False),  # places, with a shift
+        (conv((1, 1, 2**29), (1, 1, 2), dilation=8), True),
+        (conv((1, 1, 2**30 + 9), (1, 1, 2), dilation=8), False),  # places, with a shift
         (conv((1, 2**31 - 999, 1), (1, 2**31 - 999, 1)), True),
         (conv((1, 2**31 - 99, 1), (1, 2**31 - 99, 1)), False),  # channels, with a box
     ],
@@ -202,6 +206,15 @@ def test_dtypes(dtype: np.dtype[Any]) -> None:
             assert found == f"{target} lacks wgmma"
         else:
             assert isinstance(found, HopperGradientPlan)
+
+
+def test_memory_of_samples() -> None:
+    """Copies of two floats for each number may be of any size, others of 64 MB at the most."""
+    small, large = (conv((1, 64, n, n), (64, 64, 3, 3)) for n in (150, 600))
+    single, _, half, _ = MODES
+    assert isinstance(hopper_gradient.plan(question_of(small, single)), HopperGradientPlan)
+    assert isinstance(hopper_gradient.plan(question_of(large, half)), HopperGradientPlan)
+    assert hopper_gradient.plan(question_of(large, single)) == MUCH_MEMORY
 
 
 def test_many_planes() -> None:

@@ -1220,7 +1220,7 @@ MISTAKES_OF_COPIES: dict[str, Mistake] = {
         "_members", '"row": copy.row', '"row": channels', case_like("ragged groups", HALF),
     ),
     "numbers of 16 bits": (
-        "_instance", "_BITS[itemsize]", "_BITS[2]", case_like("one axis", SINGLE),
+        "_instance", "BITS[itemsize]", "BITS[2]", case_like("one axis", SINGLE),
     ),
 }  # fmt: skip
 # In chunks of one sample.

@@ -285,7 +285,8 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
     arranging = _LAUNCH + (copied / _COPIED + stored) / multiprocessors
     for apart in (False, True)[: 1 + (splits > 1)]:
         partial = _partial(geometry, splits) if apart else 0
-        parts = chunks(batch, max(1, _sample_bytes(geometry, mode), 2 * partial))
+        # The input may be a padded copy already, or the result be padded.
+        parts = chunks(batch, max(1, _sample_bytes(geometry, mode), partial), copies=2)
         samples = tuple(part.stop - part.start for part in parts)
         for pixels, columns in _TILES:
             if splits > 1 and pixels * columns > math.prod(_WITH_TOTALS):

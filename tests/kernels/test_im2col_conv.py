@@ -900,7 +900,7 @@ def test_chunks_of_samples(backend: NumpyBackend, mode: Mode, kind: str, steer: 
     assert_convolution(expected, case.defined, case.dtype, case.precision)
     for most in (1, 3):
         geometry = conv((1, *sample), weight, **options)
-        steer.replace(_chunks, _CHUNK_BYTES=most * copied(geometry, mode[0].itemsize))
+        steer.replace(_chunks, _CHUNK_BYTES=2 * most * copied(geometry, mode[0].itemsize))
         for way in ("C order", "channels last", "misaligned"):
             out = ARRANGED[way](poison(np.empty_like(expected)), 1)
             assert_same_bits(compute_into(backend, case, out), expected)
@@ -916,7 +916,7 @@ def test_workspace_is_what_is_taken(mode: Mode, batch: int, kind: str, steer: St
     """The weights, and the copies and partial sums of the largest chunk."""
     sample, weight, options = BATCHES[kind]
     geometry = conv((batch, *sample), weight, **options)
-    steer.replace(_chunks, _CHUNK_BYTES=2 * copied(geometry, mode[0].itemsize))
+    steer.replace(_chunks, _CHUNK_BYTES=4 * copied(geometry, mode[0].itemsize))
     backend, taken, kept = Recorder("im2col"), [], []
     device = backend.path.device
     workspace = device.workspace

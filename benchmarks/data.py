@@ -60,3 +60,10 @@ def nan_bits(dtype: np.dtype) -> tuple[int, int]:
     """Return a mask and a bound: a value is NaN where its masked bits are above the bound."""
     infinity = np.array(np.inf).astype(dtype).view(f"u{dtype.itemsize}")
     return 2 ** (8 * dtype.itemsize - 1) - 1, int(infinity)
+
+
+def with_channels_last(array: Array) -> Array:
+    """Return a copy whose second axis lies innermost."""
+    import cupy
+
+    return cupy.moveaxis(cupy.ascontiguousarray(cupy.moveaxis(array, 1, -1)), -1, 1)

@@ -15,7 +15,7 @@ from cupyconv._explanation import Explanation
 
 from . import reference
 from .cases import Case, Convolution, Fused
-from .data import Array, count_nan, poison, uniform
+from .data import Array, count_nan, poison, uniform, with_channels_last
 from .precisions import Precision
 from .reference import Exact
 
@@ -116,7 +116,7 @@ def _convolution(
     bias = uniform(case.output[1:2], dtype, _seed(rng), low) if case.bias else None
     out = cupy.empty(case.output, dtype)
     if channels_last:
-        x, w, out = map(_channels_last, (x, w, out))
+        x, w, out = map(with_channels_last, (x, w, out))
     options: dict[str, Any] = {
         "stride": case.stride,
         "padding": case.padding,
@@ -141,13 +141,6 @@ def _convolution(
         sample=lambda y: y[where].astype(np.float64),
         exact=Exact(sums.values, reference.bound(sums, precision), precision.error),
     )
-
-
-def _channels_last(array: Array) -> Array:
-    """Return a copy whose second axis lies innermost."""
-    import cupy
-
-    return cupy.moveaxis(cupy.ascontiguousarray(cupy.moveaxis(array, 1, -1)), -1, 1)
 
 
 def _fused(case: Fused, precision: Precision, rng: np.random.Generator, low: float) -> Job:

@@ -16,7 +16,7 @@ import numpy as np
 import cupyconv
 
 from . import peers, timing
-from .data import uniform
+from .data import uniform, with_channels_last
 
 MOST_ERROR = 5e-3  # of the largest number of a result: both round to float16
 REPEATS = 30
@@ -48,20 +48,13 @@ def resnet50() -> Iterator[Layer]:
             size, channels = after, 4 * width
 
 
-def channels_last(array: Any) -> Any:
-    """Return a copy with the second axis innermost in memory."""
-    import cupy
-
-    return cupy.moveaxis(cupy.ascontiguousarray(cupy.moveaxis(array, 1, -1)), -1, 1)
-
-
 def prepared(layer: Layer, batch: int, seed: int) -> tuple[tuple[Any, Any], dict[str, Any]]:
     """Return input and weight of a layer, and its options."""
     channels, rows, kernel, stride, size = layer
     data = uniform((batch, channels, size, size), np.dtype(np.float16), seed, -1.0)
     weight = uniform((rows, channels, kernel, kernel), np.dtype(np.float16), seed + 1, -1.0)
     options = {"stride": stride, "padding": kernel // 2}
-    return (channels_last(data), channels_last(weight)), options
+    return (with_channels_last(data), with_channels_last(weight)), options
 
 
 def milliseconds(batch: int, torch: peers.Torch, stream: Any) -> tuple[float, float]:
@@ -69,7 +62,7 @@ def milliseconds(batch: int, torch: peers.Torch, stream: Any) -> tuple[float, fl
     import cupy
 
     layers = [prepared(layer, batch, 2 * i) for i, layer in enumerate(resnet50())]
-    outs = [channels_last(cupyconv.conv2d(*arrays, **options)) for arrays, options in layers]
+    outs = [with_channels_last(cupyconv.conv2d(*arrays, **options)) for arrays, options in layers]
 
     def ours() -> None:
         for (arrays, options), out in zip(layers, outs, strict=True):

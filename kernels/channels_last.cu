@@ -12,7 +12,8 @@
 //                                                             ...
 //
 // Places that do not lie together in aligned chunks are loaded one by one; where channels lie together, neighbouring
-// threads have neighbouring channels. Channels that fill the last chunk of a group are zero. A launch makes one copy, or two at the same time.
+// threads have neighbouring channels. Channels that fill the last chunk of a group are zero. A launch makes one copy, or
+// two at the same time.
 //
 // Macros (set by cupyconv/_kernels/channels_last.py):
 //     BITS   type of an element's bits

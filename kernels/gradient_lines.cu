@@ -63,7 +63,7 @@ struct Line {
         }
     }
 
-    // Loads the elements of a chunk, of which the first one has this place.
+    // Loads the elements of the chunk that begins at a place.
     __device__ __forceinline__ void load(Bits (&bits)[ELEMENTS], int place) const {
         int at[3], sample = place;
 #pragma unroll

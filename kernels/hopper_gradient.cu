@@ -173,7 +173,7 @@ struct Block {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
     }
 
-    // Stores sums, of which neighbouring channels of a tap lie together, or adds them to those of other chunks.
+    // Stores sums by tap and then channel, or adds them to those of other chunks.
     __device__ void store(const float (&sums)[SEGMENT / 2], int row, int column) const {
         const int thread = threadIdx.x % WARPGROUP, g = thread % 32 / 4, t = thread % 4;
         const int taps = int(p.taps), box = int(p.box), number = first_box + column / box;

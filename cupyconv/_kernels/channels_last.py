@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SOURCES = ("channels_last.cu",)
 
 THREADS, CHUNK = 256, 16  # of a block; bytes
-TILE, MOST_WIDTH = 1024, 3  # chunks of a tile, of which 2**MOST_WIDTH or fewer along the channels
+TILE, MOST_WIDTH = 1024, 3  # chunks of a tile, at most 2**MOST_WIDTH along the channels
 
 _SIZES = 2, 4  # bytes of an element
 
@@ -63,8 +63,11 @@ def instances(target: str) -> Iterator[Instance]:
 
 def launch(copies: Sequence[Transposition], itemsize: int) -> Launch:
     """Return the launch that makes one copy or two."""
-    tiles = sum(math.prod(_tiles(copy, itemsize)) for copy in copies)
-    return Launch(_instance(itemsize), min(tiles, MAX_GRID), THREADS)
+    return Launch(_instance(itemsize), min(_all_tiles(copies, itemsize), MAX_GRID), THREADS)
+
+
+def _all_tiles(copies: Sequence[Transposition], itemsize: int) -> int:
+    return sum(math.prod(_tiles(copy, itemsize)) for copy in copies)
 
 
 def _width(copy: Transposition, itemsize: int) -> int:
@@ -99,7 +102,7 @@ def bind_into(
 ) -> Callable[..., None]:
     """Return a function that copies one or two arrays, by the addresses of each and its copy."""
     members = [_members(copy, dtype.itemsize) for copy in copies]
-    tiles = sum(math.prod(_tiles(copy, dtype.itemsize)) for copy in copies)
+    tiles = _all_tiles(copies, dtype.itemsize)
     members += [{**members[0], "array": 0, "out": 0, "tiles": 0}] * (2 - len(members))
     template = Template(SOURCES[0], {"copy": members, "tiles": tiles})
     run = device.launcher(launch(copies, dtype.itemsize))

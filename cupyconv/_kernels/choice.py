@@ -292,8 +292,8 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
     return times, refused
 
 
-# The share of arrays whose channels lie innermost (NHWC), of those that the choice is made for: it
-# must not depend on how arrays lie.
+# Weight of channels-last arrays in the choice, beside C order: it must not depend on how the arrays
+# of a call lie.
 _CHANNELS_LAST = 1 / 5
 
 

@@ -14,8 +14,8 @@
 //              pixel 1  [ channels ]   x             channel 1 [ channels ]   =  PIXELS x COLUMNS sums
 //              ...                                   ...
 //
-// One thread has the operands brought to a ring of stages; two warpgroups multiply half of the pixels each. Blocks are
-// persistent: while the warpgroups store a tile, the ring fills for the next one.
+// Two threads have the operands brought to a ring of stages, one the pixels and one the weights; two warpgroups multiply
+// half of the pixels each. Blocks are persistent: while the warpgroups store a tile, the ring fills for the next one.
 //
 // Outputs that are phases apart have different taps (a transposed convolution with a stride): each phase has tiles, a
 // tensor map and taps of its own. A step of the last channels of a group multiplies no more of them than there are, in
@@ -48,10 +48,11 @@ constexpr bool RANGES = PIXELS * COLUMNS <= 128 * 128;  // whether there are reg
 
 // An axis in a phase: its outputs, and its taps as the copy engine and the weights count them.
 struct Window {
-    int64 outputs, first;        // first: of the outputs
-    int64 taps, tap, tap_step;   // in the weight: the first one, and the distance to the next
-    int64 offset, offset_step;   // of the first tap from the window's corner, and to the next
-    int64 lower;                 // where the window begins
+    Divisor outputs, taps;
+    int64 first;                // of the outputs
+    int64 tap, tap_step;        // in the weight: the first one, and the distance to the next
+    int64 offset, offset_step;  // of the first tap from the window's corner, and to the next
+    int64 lower;                // where the window begins
 };
 
 struct Phase {
@@ -74,16 +75,16 @@ struct Arguments {
     int64 axes;               // of the input's maps
     int64 step[3], apart[3];  // of the input, and of outputs of a phase; all axes are x, y and z
     int64 kernel[2];          // taps along x and y
-    int64 channels, rows, groups;  // of a group
-    int64 blocks, last_slices;     // K steps of a tap, and units of the last one
+    int64 channels, rows;          // of a group
+    Divisor groups, blocks;        // blocks: K steps of a tap
+    int64 last_slices;             // units of the last one
     int64 sample, group, channel, axis[3], size[3];       // of the input, with its strides
     int64 of_group, of_row, of_channel, of_axis[3];       // strides of the weight
     int64 out_sample, out_group, out_row, out_axis[3];    // of the output, or of a range's sums
     int64 range;  // sums of a range
     int64 together;  // what lies together in outputs: OF_CHANNELS in aligned units of eight, OF_PIXELS of four
-    int64 pixel_tiles, column_tiles, splits;
-
-    __device__ int tiles() const { return int(pixel_tiles * column_tiles * groups * (partial ? splits : 1)); }
+    Divisor pixel_tiles, column_tiles, splits;
+    int64 tiles;
 };
 
 enum Together { NOTHING, OF_CHANNELS, OF_PIXELS };
@@ -102,14 +103,16 @@ struct Tile {
         column = take(rest, p.column_tiles) * COLUMNS;
         const int tile = take(rest, p.pixel_tiles);
         group = take(rest, p.groups), range = rest;
-        ranges = p.partial ? 1 : int(p.splits);
+        ranges = p.partial ? 1 : int(p.splits.value);
         phase = 0;
         while (phase + 1 < int(p.phases) && tile >= p.phase[phase + 1].tile) ++phase;
         pixel = (tile - int(p.phase[phase].tile)) * PIXELS;
         const Window* const window = p.phase[phase].window;
-        steps = int(window[0].taps * window[1].taps * window[2].taps * p.blocks);
+        steps = int(window[0].taps.value * window[1].taps.value * window[2].taps.value * p.blocks.value);
     }
-    __device__ int begin(const Arguments& p, int range) const { return range * steps / int(p.splits); }
+    __device__ int begin(const Arguments& p, int range) const {
+        return long_quotient(range * steps, p.splits.reciprocal);
+    }
 };
 
 // Where a pixel of a phase lies along x, y and z, and its sample.
@@ -164,14 +167,15 @@ struct Block {
     __device__ Patch* patches() const { return (Patch*)pixels(STAGES); }
     __device__ Ring<STAGES>& ring() const { return *(Ring<STAGES>*)(patches() + CONSUMERS * WARPGROUP / 32); }
 
-    // The thread that has the operands brought.
-    __device__ void produce() const {
+    // The thread that has one of the operands brought. The other one's may come first: a stage is full when the arrival
+    // of the thread of the pixels and all bytes are there.
+    __device__ void produce(bool of_pixels) const {
+        prefetch_map(of_pixels ? &p.input[0] : &p.weight);
         Turn<STAGES> turn;
-        for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
+        for (int number = blockIdx.x; number < int(p.tiles); number += gridDim.x) {
             const Tile tile(p, number);
             const Phase& phase = p.phase[tile.phase];
             const int begin = tile.begin(p, tile.range), end = tile.begin(p, tile.range + tile.ranges);
-            if (begin == end) continue;  // a phase without taps
             const Place place(phase, tile.pixel);
             int from[3];
 #pragma unroll
@@ -181,22 +185,26 @@ struct Block {
 #pragma unroll
             for (int i = 0; i < 3; ++i) tap[i] = take(rest, phase.window[i].taps);
             locate(phase, tap, offsets, of_weight);
+            wait_for_grids();  // before any array is read
             for (int step = begin; step < end; ++step, turn.advance()) {
                 mbarrier* const full = &ring().full[turn.stage];
                 mbarrier_wait(&ring().empty[turn.stage], 1 - turn.parity);
-                mbarrier_arrive_expect(full, STAGE_BYTES);
-                const int channel = tile.group * int(p.input_group) + block * STEP;
-                unsigned char* const to = pixels(turn.stage);
-                const TensorMap* const map = &p.input[tile.phase];
-                if (p.axes == 1) im2col_copy<1>(to, map, channel, from, place.sample, offsets, full);
-                if (p.axes == 2) im2col_copy<2>(to, map, channel, from, place.sample, offsets, full);
-                if (p.axes == 3) im2col_copy<3>(to, map, channel, from, place.sample, offsets, full);
-                tensor_copy(weights(turn.stage), &p.weight, block * STEP, of_weight,
-                            tile.group * int(p.rows) + tile.column, full);
-                if (++block < int(p.blocks)) continue;
+                if (of_pixels) {
+                    mbarrier_arrive_expect(full, STAGE_BYTES);
+                    const int channel = tile.group * int(p.input_group) + block * STEP;
+                    unsigned char* const to = pixels(turn.stage);
+                    const TensorMap* const map = &p.input[tile.phase];
+                    if (p.axes == 1) im2col_copy<1>(to, map, channel, from, place.sample, offsets, full);
+                    if (p.axes == 2) im2col_copy<2>(to, map, channel, from, place.sample, offsets, full);
+                    if (p.axes == 3) im2col_copy<3>(to, map, channel, from, place.sample, offsets, full);
+                } else {
+                    tensor_copy(weights(turn.stage), &p.weight, block * STEP, of_weight,
+                                tile.group * int(p.rows) + tile.column, full);
+                }
+                if (++block < int(p.blocks.value)) continue;
                 block = 0;
                 for (int i = 0; i < 3; ++i) {
-                    if (++tap[i] < int(phase.window[i].taps)) break;
+                    if (++tap[i] < int(phase.window[i].taps.value)) break;
                     tap[i] = 0;
                 }
                 locate(phase, tap, offsets, of_weight);
@@ -226,12 +234,12 @@ struct Block {
                                              Turn<STAGES>& turn) const {
         clear(sums);
         wgmma_fence();  // else compilers put it where not all warps may pass
-        int before = -1, block = begin % int(p.blocks);
+        int before = -1, rest = begin, block = take(rest, p.blocks);
         for (int step = begin; step < end; ++step, turn.advance()) {
             const int stage = turn.stage;
             const unsigned char* const a = pixels(stage) + warpgroup * PIXEL_BYTES / CONSUMERS;
             const unsigned char* const b = weights(stage);
-            const bool last = ++block == int(p.blocks);
+            const bool last = ++block == int(p.blocks.value);
             if (last) block = 0;
             mbarrier_wait(&ring().full[stage], turn.parity);
             wgmma_fence();
@@ -455,8 +463,9 @@ struct Stores {
 __device__ void Block::consume() const {
     const int warpgroup = threadIdx.x / WARPGROUP;
     Turn<STAGES> turn;
-    for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {
+    for (int number = blockIdx.x; number < int(p.tiles); number += gridDim.x) {
         const Tile tile(p, number);
+        wait_for_grids();  // before any array is read or written
         const Stores stores(*this, tile);
         float sums[BLOCKS][COLUMNS / 2], totals[BLOCKS][COLUMNS / 2];  // one of them is in use without ranges
         clear(totals);
@@ -488,13 +497,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) im2col_conv(const __gri
     const Block block = {p, memory};
     block.ring().initialise(CONSUMERS * WARPGROUP / 32);
     launch_grids();
-    wait_for_grids();  // before any array is read or written
-    // The third warpgroup has operands brought, by one thread, and gives its registers to the others.
+    // Two threads of the third warpgroup have operands brought; it gives its registers to the others.
     if (threadIdx.x < CONSUMERS * WARPGROUP) {
         take_registers<240>();
         block.consume();
     } else {
         give_registers<24>();
-        if (threadIdx.x == CONSUMERS * WARPGROUP) block.produce();
+        const int role = (threadIdx.x - CONSUMERS * WARPGROUP) / 32;
+        if (threadIdx.x % 32 == 0 && role < 2) block.produce(role == 0);
     }
 }

@@ -10,6 +10,11 @@ struct __align__(64) TensorMap {
     unsigned long long words[16];
 };
 
+// Has the copy engine load a map before its first use.
+__device__ inline void prefetch_map(const TensorMap* map) {
+    PTX(asm volatile("prefetch.tensormap [%0];" ::"l"(map)), prefetch(map));
+}
+
 // Copies the box whose first element is at (x, y, z) of an array of three axes, x innermost, and counts its bytes on
 // the mbarrier; x is at a multiple of 16 bytes. Floats become the nearest TF32 numbers on their way. Elements beyond
 // the array's ends are zero, and count as well. The box lies in rows of 128 bytes, from an address that is a multiple

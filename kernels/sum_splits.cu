@@ -12,7 +12,7 @@
 // Macros (set by cupyconv/_kernels/sum_splits.py):
 //     ELEMENT   type of the outputs (scalar.cuh); partial sums have the type of its accumulator
 //
-// Launch: THREADS threads, any number of blocks; threads take outputs in turn.
+// Launch: THREADS threads, any number of blocks; threads take outputs in turn. It may begin early.
 
 #include "scalar.cuh"
 #include "view.cuh"
@@ -32,6 +32,8 @@ struct Arguments {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) sum_splits(const __grid_constant__ Arguments p) {
+    launch_grids();
+    wait_for_grids();  // before any array is read or written
     const int64 stride = int64(gridDim.x) * THREADS;
     for (int64 i = int64(blockIdx.x) * THREADS + threadIdx.x; i < p.outputs; i += stride) {
         Accumulator total = zero<Accumulator>();

@@ -45,7 +45,7 @@ from .im2col_maps import (
     window_of,
 )
 from .launches import ELEMENTS, INT32_LIMIT, SINGLES, WGMMA, Instance, Launch
-from .members import CALL, Members, Template, parameter
+from .members import CALL, Member, Members, Template, divisor, parameter
 from .memory import lie_without_gaps
 from .modes import TEAM, Mode, unscaled_mode
 from .question import LARGE, MANY_AXES, Question, Refusal, TiledPlan, fits_32_bits, not_multiplied
@@ -396,16 +396,17 @@ class _Chunk:
                 of_out = *strides.out, *strides.out_axes
             stored = strides._replace(out=(sample, group, row), out_axes=axes)
             self.sums = sum_splits.template(splits, shape, of_out, bias, neighbours)
-            self.add = device.launcher(sum_splits.launch(dtype, math.prod(shape)))
+            add = sum_splits.launch(dtype, math.prod(shape))
+            self.add = device.launcher(replace(add, early=True))
         tiles = _tiles(axes_of(geometry), samples, layout.pixels)
         tiles *= geometry.groups * layout.column_tiles
         tiles *= splits if layout.apart else 1
-        members = _arguments(samples, question, layout, stored, bias)
+        members = _arguments(samples, tiles, question, layout, stored, bias)
         self.missing = [0] * (MAP_WORDS * MOST_PHASES - MAP_WORDS * len(operand.of_copy))
         self.together = _together(geometry, stored)
         self.template = Template(SOURCES[0], members, ALIGNED_WORDS)
-        blocks = min(tiles, question.processor.multiprocessors)
-        self.launch = device.launcher(replace(plan.launch, grid=blocks))
+        grid = min(tiles, question.processor.multiprocessors)
+        self.launch = device.launcher(replace(plan.launch, grid=grid))
 
     def run(
         self, data: int, kernels: int, packed: Array | None, bias: int, out: int
@@ -456,6 +457,7 @@ def _together(geometry: ConvGeometry, strides: ConvStrides) -> int:
 
 def _arguments(
     samples: int,
+    tiles: int,
     question: Question,
     layout: Layout,
     strides: ConvStrides,
@@ -501,8 +503,8 @@ def _arguments(
         "kernel": kernel[:2],
         "channels": geometry.channels,
         "rows": geometry.rows,
-        "groups": geometry.groups,
-        "blocks": blocks,
+        "groups": divisor(geometry.groups),
+        "blocks": divisor(blocks),
         "last_slices": -(-last // slices),
         "sample": strides.input[0],
         "group": strides.input[1],
@@ -519,9 +521,10 @@ def _arguments(
         "out_axis": of_x_y_z(strides.out_axes),
         "range": samples * _outputs(geometry),
         "together": CALL,
-        "pixel_tiles": sum(counts),
-        "column_tiles": layout.column_tiles,
-        "splits": layout.splits,
+        "pixel_tiles": divisor(sum(counts)),
+        "column_tiles": divisor(layout.column_tiles),
+        "splits": divisor(layout.splits),
+        "tiles": tiles,
     }
 
 
@@ -535,7 +538,9 @@ def _along_x_y_z(values: list[T], missing: T) -> list[T]:
 
 def struct_of(window: Window) -> Members:
     """Return the members of ``struct Window``."""
-    return {name: value for name, value in vars(window).items() if name != "upper"}
+    members: dict[str, Member] = {**vars(window)}
+    del members["upper"]
+    return {**members, "outputs": divisor(window.outputs), "taps": divisor(window.taps)}
 
 
 _NO_WINDOW = struct_of(window_of(NO_AXIS, 0))

@@ -28,10 +28,12 @@ class Window:
 
     Attributes
     ----------
-    outputs, first : int
-        Outputs of the phase, and the first of them.
-    taps, tap, tap_step : int
-        Taps, the first one, and from one to the next.
+    outputs, taps : int
+        Outputs and taps of the phase.
+    first : int
+        The first of the outputs.
+    tap, tap_step : int
+        The first tap, and from one to the next.
     offset, offset_step : int
         From the window's corner to the first tap, and from one tap to the next.
     lower, upper : int
@@ -39,8 +41,8 @@ class Window:
     """
 
     outputs: int
-    first: int
     taps: int
+    first: int
     tap: int
     tap_step: int
     offset: int
@@ -56,7 +58,7 @@ def window_of(axis: AxisTaps, phase: int) -> Window:
     lower = min(offset, offset + max(0, taps - 1) * axis.offset_step)
     upper = lower + (outputs - 1) * axis.step - (axis.size_in - 1)
     return Window(
-        *(outputs, phase, taps, tap, axis.tap_step),
+        *(outputs, taps, phase, tap, axis.tap_step),
         *(offset - lower, axis.offset_step, lower, upper),
     )
 

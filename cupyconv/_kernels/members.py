@@ -17,7 +17,7 @@ import numpy as np
 
 from .._arrays import Array, Convolution
 from .._borders import PADDING_MODES
-from .._packing import Arguments, parameter_fields
+from .._packing import Arguments, long_reciprocal, parameter_fields
 from .._taps import AxisTaps
 from .launches import Launch
 
@@ -99,6 +99,11 @@ def parameter(array: Array | None) -> Members:
 def parameter_words(array: Array | None, device: Device) -> tuple[int, int, int]:
     """Return what a call puts in the places of `PARAMETER`."""
     return 0 if array is None else device.address(array), *parameter_fields(array)
+
+
+def divisor(value: int) -> Members:
+    """Return a ``struct Divisor``; what is divided by zero is not used."""
+    return {"value": value, "reciprocal": long_reciprocal(value) if value else 0}
 
 
 def float64_word(value: float) -> int:

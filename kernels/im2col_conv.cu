@@ -248,6 +248,27 @@ struct Block {
 #pragma unroll
             for (int i = 0; i < COLUMNS / 2; ++i) sums[block][i] = 0;
     }
+    // The descriptor of an operand that begins some bytes further.
+    __device__ static unsigned long long moved(unsigned long long descriptor, int bytes) {
+        return descriptor >> 32 << 32 | (unsigned(descriptor) + bytes / 16);
+    }
+    // The products of some slices of a stage, and a wait for those of the stage before. Each number of slices has straight
+    // code: ptxas makes products between branches groups of their own, and the wait would be for nearly all of them.
+    template <int COUNT = SLICES>
+    __device__ __forceinline__ static void multiply_slices(float (&sums)[BLOCKS][COLUMNS / 2], unsigned long long a,
+                                                           unsigned long long b, int slices) {
+        if constexpr (COUNT > 1)
+            if (slices < COUNT) return multiply_slices<COUNT - 1>(sums, a, b, slices);
+        wgmma_fence();
+#pragma unroll
+        for (int slice = 0; slice < COUNT; ++slice)
+#pragma unroll
+            for (int i = 0; i < BLOCKS; ++i)
+                Product::multiply(sums[i], moved(a, i * 64 * STEP_BYTES + slice * SLICE_BYTES),
+                                  moved(b, slice * SLICE_BYTES), true);
+        wgmma_commit();
+        wgmma_wait<1>();
+    }
     // The sums of some K steps.
     __device__ __forceinline__ void multiply(float (&sums)[BLOCKS][COLUMNS / 2], int begin, int end, int warpgroup,
                                              Turn<STAGES>& turn) const {
@@ -256,22 +277,11 @@ struct Block {
         int before = -1;
         Slices counts(p, begin);
         for (int step = begin; step < end; ++step, turn.advance()) {
-            const int stage = turn.stage;
-            const unsigned char* const a = pixels(stage) + warpgroup * PIXEL_BYTES / CONSUMERS;
-            const unsigned char* const b = weights(stage, 0);
+            const int stage = turn.stage, slices = counts.next();
+            const unsigned long long a = swizzled_descriptor(pixels(stage) + warpgroup * PIXEL_BYTES / CONSUMERS);
+            const unsigned long long b = swizzled_descriptor(weights(stage, 0));
             mbarrier_wait(&ring().full[stage], turn.parity);
-            wgmma_fence();
-            const int slices = counts.next();
-#pragma unroll
-            for (int slice = 0; slice < SLICES; ++slice) {
-                if (slice >= slices) continue;
-#pragma unroll
-                for (int i = 0; i < BLOCKS; ++i)
-                    Product::multiply(sums[i], swizzled_descriptor(a + i * 64 * STEP_BYTES + slice * SLICE_BYTES),
-                                      swizzled_descriptor(b + slice * SLICE_BYTES), true);
-            }
-            wgmma_commit();
-            wgmma_wait<1>();
+            multiply_slices(sums, a, b, slices);
             if (before >= 0) release(before);
             before = stage;
         }
@@ -301,6 +311,26 @@ struct Block {
             }
         }
     };
+    // The chain of some slices, in a turn: low parts by high ones, high ones by low ones, and both high ones.
+    template <typename ProductOfParts, int COUNT = SLICES>
+    __device__ __forceinline__ static void multiply_chain(float (&chain)[COLUMNS / 2], const Operands& a,
+                                                          unsigned long long b, int slices, int warpgroup) {
+        if constexpr (COUNT > 1)
+            if (slices < COUNT) return multiply_chain<ProductOfParts, COUNT - 1>(chain, a, b, slices, warpgroup);
+        wait_for_turn(warpgroup);
+        wgmma_fence();
+#pragma unroll
+        for (int product = 0; product < 3; ++product)
+#pragma unroll
+            for (int slice = 0; slice < COUNT; ++slice) {
+                if (product == 2 && slice + 1 == COUNT) give_turn(1 - warpgroup);
+                ProductOfParts::multiply(chain, a.part[product == 0][slice],
+                                         moved(b, (product == 1) * WEIGHT_BYTES + slice * SLICE_BYTES),
+                                         product + slice > 0);
+            }
+        wgmma_commit();
+        wgmma_wait<0>();
+    }
     // The sums of some K steps with float32 accuracy. The warpgroups take turns: while one divides pixels and adds a
     // chain to its sums, the products of the other one keep the Tensor Cores busy.
     template <typename ProductOfParts>
@@ -318,22 +348,8 @@ struct Block {
 #pragma unroll
             for (int i = 0; i < BLOCKS; ++i) {
                 const Operands a(pixels(turn.stage) + (warpgroup * BLOCKS + i) * 64 * STEP_BYTES);
-                wait_for_turn(warpgroup);
-                wgmma_fence();
-                // Low parts by high ones, high ones by low ones, and both high ones.
-#pragma unroll
-                for (int product = 0; product < 3; ++product)
-#pragma unroll
-                    for (int slice = 0; slice < SLICES; ++slice) {
-                        if (slice >= slices) continue;
-                        if (product == 2 && slice + 1 == slices) give_turn(1 - warpgroup);
-                        ProductOfParts::multiply(
-                            chain, a.part[product == 0][slice],
-                            swizzled_descriptor(weights(turn.stage, product == 1) + slice * SLICE_BYTES),
-                            product + slice > 0);
-                    }
-                wgmma_commit();
-                wgmma_wait<0>();
+                const unsigned long long b = swizzled_descriptor(weights(turn.stage, 0));
+                multiply_chain<ProductOfParts>(chain, a, b, slices, warpgroup);
 #pragma unroll
                 for (int j = 0; j < COLUMNS / 2; ++j) sums[i][j] += chain[j];
             }
@@ -547,7 +563,7 @@ struct Stores {
 };
 
 __device__ void Block::consume() const {
-    const int warpgroup = threadIdx.x / WARPGROUP;
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);  // so that compilers see one for a warp
     if (PARTS == 2 && warpgroup == 1) give_turn(0);  // the first one begins
     Turn<STAGES> turn;
     for (int number = blockIdx.x; number < p.tiles(); number += gridDim.x) {

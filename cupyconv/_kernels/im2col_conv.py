@@ -120,10 +120,13 @@ class Im2colPlan(TiledPlan[Layout]):
 
     Attributes
     ----------
+    parts : int
+        Tensor Core numbers of a number; weights of two parts are copied however they lie.
     packed, copies, partial : int
         Bytes of the weights with their channels last, of a chunk's input, and of partial sums.
     """
 
+    parts: int
     packed: int
     copies: int
     partial: int
@@ -137,7 +140,8 @@ class Im2colPlan(TiledPlan[Layout]):
     def in_place(self) -> Im2colPlan:
         """The plan as it is timed for arrays whose channels lie innermost."""
         cycles = self.layout.cycles - self.layout.arranging
-        return replace(self, layout=replace(self.layout, cycles=cycles), packed=0, copies=0)
+        packed = self.packed if self.parts > 1 else 0
+        return replace(self, layout=replace(self.layout, cycles=cycles), packed=packed, copies=0)
 
 
 PLAN = Im2colPlan
@@ -227,6 +231,7 @@ def plan(question: Question) -> Im2colPlan | Refusal:
             early=True,
         ),
         layout,
+        mode.parts,
         _packed(geometry, mode),
         _sample_bytes(geometry, mode) * max(layout.samples),
         _partial(geometry, layout.splits) * max(layout.samples) * layout.apart,
@@ -234,12 +239,6 @@ def plan(question: Question) -> Im2colPlan | Refusal:
 
 
 PLANS: dict[str, Callable[[Question], Im2colPlan | Refusal]] = {"im2col": plan}
-
-
-def _parts(question: Question) -> int:
-    """Return the parts of a number of a question with a plan."""
-    mode = unscaled_mode(question.dtype.name, question.precision)
-    return mode.parts if mode else 1
 
 
 def _tiles(axes: Sequence[AxisTaps], samples: int, pixels: int) -> int:
@@ -297,12 +296,15 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
     counts = [math.prod(window.taps for window in windows) * blocks for windows in phases]
     splits = _splits(question, mode, axes, max(counts))
     steps, batch = sum(counts) / len(counts), max(1, geometry.batch)
-    copied = _packed(geometry, mode) + batch * _sample_bytes(geometry, mode)
+    copied = batch * _sample_bytes(geometry, mode)
     places = math.prod(axis.size_out for axis in axes)
     in_units = len(phases) == 1 and places % 4 == 0  # as `_together` finds them in C order
     stored = mode.itemsize / _STORED if in_units else axes[-1].phases / _SCATTERED
     stored *= batch * _outputs(geometry)
-    arranging = _LAUNCH + (copied / _COPIED + stored) / multiprocessors
+    arranging = (copied / _COPIED + stored) / multiprocessors
+    packing = _LAUNCH + _packed(geometry, mode) / (_COPIED * multiprocessors)
+    if mode.parts == 1:  # else weights are copied however they lie
+        arranging, packing = arranging + packing, 0
     for apart in (False, True)[: 1 + (splits > 1)]:
         partial = _partial(geometry, splits) if apart else 0
         # The input may be a padded copy already, or the result be padded.
@@ -323,7 +325,7 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
             of_tile = steps / parts_of_tile * of_step + _ENDS * brought
             busy = -(-tiles // multiprocessors) * of_tile
             added = 2 * partial * batch / (_ADDED * multiprocessors)
-            cycles = busy + added + arranging
+            cycles = busy + added + arranging + packing
             yield Layout(
                 *(pixels, columns, column_tiles, splits, apart, samples, cycles, arranging)
             )
@@ -341,8 +343,8 @@ def bind(
 ) -> Convolution:
     """Return the convolution of a plan for all arrays of such strides."""
     geometry, layout, item = question.geometry, plan.layout, question.dtype.itemsize
-    columns, parts_of_number = layout.columns, _parts(question)
-    weights = _Source(weights_of(geometry, strides, item, columns, parts_of_number), device)
+    operand = weights_of(geometry, strides, item, layout.columns, plan.parts)
+    weights = _Source(operand, device)
     # Chunks of as many samples have the same launches.
     counts = {*layout.samples, max(1, geometry.batch)}
     prepared = {n: _Chunk(n, plan, question, strides, bias, weights, device) for n in counts}
@@ -396,7 +398,7 @@ class _Chunk:
     ) -> None:
         geometry, layout, dtype = question.geometry, plan.layout, question.dtype
         self.device, splits = device, layout.splits
-        exact, pixels = _parts(question) > 1, layout.pixels
+        exact, pixels = plan.parts > 1, layout.pixels
         operand = inputs_of(samples, geometry, strides, dtype.itemsize, pixels, exact)
         self.inputs, self.weights = _Source(operand, device), weights
         # By whether weights and input are copied.

@@ -444,6 +444,16 @@ def test_shared_memory(mode: Mode) -> None:
     assert seen == ({64, 128} if mode == FULL else {64, 128, 256})
 
 
+@every_mode
+def test_plans_in_place(mode: Mode) -> None:
+    """What is copied for arrays in C order is not counted, but for weights of two parts."""
+    plan = im2col_conv.plan(question_of(conv((1, 512, 7, 7), (512, 512, 3, 3), padding=1), mode))
+    assert isinstance(plan, Im2colPlan) and plan.partial
+    assert plan.in_place.workspace == (plan.packed if mode == FULL else 0) + plan.partial
+    saved = plan.cycles - plan.in_place.cycles
+    assert saved > 0 and (saved > im2col_conv._LAUNCH) == (mode != FULL)
+
+
 def test_where_it_is_chosen() -> None:
     """Where small images have many channels, and not where large ones have few."""
     deep = conv((32, 2048, 7, 7), (512, 2048, 1, 1))

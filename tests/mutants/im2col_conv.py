@@ -259,11 +259,12 @@ MUTANTS = {
         "mbarrier_wait(&ring().full[stage], turn.parity);", "", case="groups",
     ),
     "a stage that is given back before it is read": Mutant(
-        "            wgmma_wait<1>();\n            if (before >= 0) release(before);\n",
-        "            release(stage);\n            wgmma_wait<1>();\n", case="ranges in a block",
+        "multiply_slices(sums, a, b, slices);\n            if (before >= 0) release(before);",
+        "release(stage);\n            multiply_slices(sums, a, b, slices);",
+        case="ranges in a block",
     ),
     "products that are under way as a stage is given back": Mutant(
-        "            wgmma_wait<1>();\n            if (before", "            if (before",
+        "wgmma_commit();\n        wgmma_wait<1>();", "wgmma_commit();",
         case="ranges in a block",
     ),
     "the last stage of a sum is kept": Mutant(
@@ -274,8 +275,8 @@ MUTANTS = {
         "        }\n        wgmma_wait<0>();\n", "        }\n", case="groups",
     ),
     "products without a fence": Mutant(
-        "            wgmma_fence();\n            const int slices", "            const int slices",
-        case="groups",
+        "        wgmma_fence();\n#pragma unroll\n        for (int slice",
+        "#pragma unroll\n        for (int slice", case="groups",
     ),
     "one warp alone gives stages back": Mutant(
         "if (threadIdx.x % 32 == 0) mbarrier_arrive", "if (threadIdx.x % 128 == 0) mbarrier_arrive",
@@ -299,16 +300,16 @@ MUTANTS = {
         "block(step % int(p.blocks))", "block(0)", case="ranges",
     ),
     "the first unit of pixels for all": Mutant(
-        "a + i * 64 * STEP_BYTES + slice * SLICE_BYTES",
-        "a + i * 64 * STEP_BYTES",
+        "moved(a, i * 64 * STEP_BYTES + slice * SLICE_BYTES)",
+        "moved(a, i * 64 * STEP_BYTES)",
         case="groups",
     ),
     "the first unit of weights for all": Mutant(
-        "swizzled_descriptor(b + slice * SLICE_BYTES)", "swizzled_descriptor(b)", case="groups",
+        "moved(b, slice * SLICE_BYTES)", "b", case="groups",
     ),
     "the pixels of the first warpgroup": Mutant(
-        " + warpgroup * PIXEL_BYTES / CONSUMERS;",
-        ";",
+        " + warpgroup * PIXEL_BYTES / CONSUMERS);",
+        ");",
         case="groups",
     ),
     # Parts of floats.
@@ -316,13 +317,13 @@ MUTANTS = {
         "part * int(p.low_part) + block * STEP", "block * STEP", case="float32",
     ),
     "the weights of the high part": Mutant(
-        "weights(turn.stage, product == 1)", "weights(turn.stage, 0)", case="float32",
+        "(product == 1) * WEIGHT_BYTES + slice", "slice", case="float32",
     ),
     "the pixels of the high part": Mutant(
         "a.part[product == 0][slice]", "a.part[0][slice]", case="float32",
     ),
     "products of low parts": Mutant(
-        "weights(turn.stage, product == 1)", "weights(turn.stage, product < 2)", case="float32",
+        "(product == 1) * WEIGHT_BYTES", "(product < 2) * WEIGHT_BYTES", case="float32",
     ),
     "a chain that goes on": Mutant("product + slice > 0);", "true);", case="float32"),
     "the last chain alone": Mutant(
@@ -347,16 +348,15 @@ MUTANTS = {
         "mbarrier_wait(&ring().full[turn.stage], turn.parity);", "", case="float32",
     ),
     "parts without a fence": Mutant(
-        "wait_for_turn(warpgroup);\n                wgmma_fence();", "wait_for_turn(warpgroup);",
+        "wait_for_turn(warpgroup);\n        wgmma_fence();", "wait_for_turn(warpgroup);",
         case="float32 in two blocks",
     ),
     "chains that are added before they are complete": Mutant(
-        "wgmma_commit();\n                wgmma_wait<0>();", "wgmma_commit();", case="float32",
+        "wgmma_commit();\n        wgmma_wait<0>();", "wgmma_commit();", case="float32",
     ),
     "a stage of parts that is given back before it is read": Mutant(
-        "                wgmma_commit();\n                wgmma_wait<0>();",
-        "                wgmma_commit();\n                release(turn.stage);\n"
-        "                wgmma_wait<0>();", case="float32, ranges",
+        "                multiply_chain<", "                release(turn.stage);\n"
+        "                multiply_chain<", case="float32, ranges",
     ),
     "a turn for oneself": Mutant("give_turn(1 - warpgroup);", "give_turn(warpgroup);",
         case="float32",

@@ -252,8 +252,8 @@ struct Block {
     __device__ static unsigned long long moved(unsigned long long descriptor, int bytes) {
         return descriptor >> 32 << 32 | (unsigned(descriptor) + bytes / 16);
     }
-    // The products of some slices of a stage, and a wait for those of the stage before. Each number of slices has straight
-    // code: ptxas makes products between branches groups of their own, and the wait would be for nearly all of them.
+    // The products of some slices of a stage, and a wait for those of the stage before. Each number of slices has
+    // straight code: ptxas makes products between branches groups of their own, and the wait would be for nearly all.
     template <int COUNT = SLICES>
     __device__ __forceinline__ static void multiply_slices(float (&sums)[BLOCKS][COLUMNS / 2], unsigned long long a,
                                                            unsigned long long b, int slices) {

@@ -12,9 +12,9 @@ import sys
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-# CUtensorMapDataType by bytes of an element: a copy keeps the bits of unsigned integers (_UINT16),
-# and rounds floats to TF32 numbers (_TFLOAT32).
-_TYPES = {2: 1, 4: 11}
+# CUtensorMapDataType by bytes of an element: a copy keeps the bits of unsigned integers (_UINT16,
+# _UINT32), and rounds floats to TF32 numbers (_TFLOAT32).
+_TYPES, _ROUNDED = {2: 1, 4: 2}, {2: 1, 4: 11}
 _NO_INTERLEAVE, _SWIZZLE_128B, _PROMOTION_256B, _ZEROS = 0, 3, 3, 0
 WORDS, ALIGNED = 16, 8  # of 64 bits: of a map, and to which a struct with maps is aligned
 
@@ -48,7 +48,7 @@ class Pixels(NamedTuple):
     Attributes
     ----------
     itemsize : int
-        Bytes of an element: 2, or 4 of floats, which are rounded to TF32 numbers.
+        Bytes of an element: 2, or 4 of floats, which are rounded to TF32 numbers if not `exact`.
     sizes : tuple of int
         Channels, the sizes of the axes, and samples.
     strides : tuple of int
@@ -60,6 +60,8 @@ class Pixels(NamedTuple):
         From one pixel to the next along each axis, 1 to 8.
     channels, pixels : int
         How many are copied: 128 bytes of channels.
+    exact : bool
+        Whether floats are copied as they are.
     """
 
     itemsize: int
@@ -70,6 +72,7 @@ class Pixels(NamedTuple):
     steps: tuple[int, ...]
     channels: int
     pixels: int
+    exact: bool = False
 
     @staticmethod
     def most(axes: int) -> tuple[int, int]:
@@ -114,9 +117,10 @@ def encode(address: int, array: Boxes | Pixels) -> tuple[int, ...]:
     """
     buffer = (ctypes.c_uint64 * (WORDS + 7))()  # of which a part is aligned to 64 bytes
     first = -ctypes.addressof(buffer) % 64 // 8
+    types = _TYPES if isinstance(array, Pixels) and array.exact else _ROUNDED
     status = _call(*(_BOXES if isinstance(array, Boxes) else _PIXELS))(
         ctypes.addressof(buffer) + 8 * first,
-        _TYPES[array.itemsize],
+        types[array.itemsize],
         len(array.sizes),
         address,
         *_arguments(array),

@@ -15,12 +15,16 @@
 // threads have neighbouring channels. Channels that fill the last chunk of a group are zero. A launch makes one copy, or
 // two at the same time.
 //
+// The groups of a copy may be the high and the low parts of the same floats, as Tensor Cores multiply them (tf32.cuh).
+//
 // Macros (set by cupyconv/_kernels/channels_last.py):
-//     BITS   type of an element's bits
+//     BITS    type of an element's bits
+//     PARTS   2 if the groups of a copy may be parts of floats
 //
 // Launch: THREADS threads, any number of blocks; blocks take tiles in turn.
 
 #include "take.cuh"
+#include "tf32.cuh"
 
 typedef BITS Bits;
 
@@ -37,6 +41,7 @@ struct Copy {
     int64 row;  // channels of a group in the copy
     int64 along_channels;  // whether these lie together in the array, else places do
     int64 aligned;         // whether neighbours along the places are chunks, if the first ones are
+    int64 split;           // whether groups are parts of floats
     int64 width;           // a tile has 2**width chunks of channels
     int64 channel_tiles, place_tiles, tiles;
 
@@ -121,7 +126,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) channels_last(co
 #pragma unroll
             for (int e = 0; e < ELEMENTS; ++e) {
                 const int at = units[u] * ELEMENTS + e, chunk = swizzled((at << width) + words[u] / 4, at);
-                const unsigned low = bits[u][0].words[e / PACKED], high = bits[u][PACKED - 1].words[e / PACKED];
+                unsigned low = bits[u][0].words[e / PACKED];
+                const unsigned high = bits[u][PACKED - 1].words[e / PACKED];
+                if constexpr (PARTS == 2)
+                    if (p.split) low = tf32_part(low, group);
                 tile[chunk].words[words[u] % 4] =
                     PACKED == 1 ? low : byte_select(low, high, e % 2 ? 0x7632 : 0x5410);
             }

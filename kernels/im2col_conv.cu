@@ -1,5 +1,5 @@
 // Convolution of arrays whose channels lie innermost, by wgmma: an implicit matrix product, for float16, bfloat16 and
-// TF32 numbers.
+// TF32 numbers, and for floats as two TF32 numbers each.
 //
 //     out[n, q, g, r] = sum over taps k and channels c of input[n, q * step + offset(k), g, c] * weight[g, r, k, c]
 //
@@ -17,6 +17,11 @@
 // Two threads have the operands brought to a ring of stages, one the pixels and one the weights; two warpgroups multiply
 // half of the pixels each. Blocks are persistent: while the warpgroups store a tile, the ring fills for the next one.
 //
+// For float32 accuracy (PARTS == 2) the high and the low parts of weights come apart, as channels_last.cu copies them.
+// Pixels come as floats, and consumers divide them in registers, from which wgmma takes them. Tensor Cores round sums
+// towards zero, so the three products of a step are a chain of their own, which begins with the small ones and is added
+// to the sums with rounding.
+//
 // Outputs that are phases apart have different taps (a transposed convolution with a stride): each phase has tiles, a
 // tensor map and taps of its own. A step of the last channels of a group multiplies no more of them than there are, in
 // units of 32 bytes; the copies of channels_last.cu fill such units with zeros.
@@ -26,6 +31,7 @@
 //
 // Macros (set by cupyconv/_kernels/im2col_conv.py):
 //     ELEMENT   type of the numbers (scalar.cuh)
+//     PARTS     2 if floats are multiplied as two TF32 numbers each, in three products
 //     PIXELS    pixels of a tile: 128 or 256
 //     COLUMNS   output channels of a tile: 64, 128, 160 or 256
 //
@@ -33,6 +39,7 @@
 
 #include "stage_ring.cuh"
 #include "take.cuh"
+#include "tf32.cuh"
 
 typedef ELEMENT Element;
 
@@ -40,11 +47,13 @@ constexpr int WARPGROUP = 128, CONSUMERS = 2, THREADS = (CONSUMERS + 1) * WARPGR
 constexpr int BLOCKS = PIXELS / (64 * CONSUMERS);  // of 64 pixels, of a warpgroup
 constexpr int STEP_BYTES = 128, STEP = STEP_BYTES / sizeof(Element);  // channels of a K step
 constexpr int SLICE_BYTES = 32, SLICES = STEP_BYTES / SLICE_BYTES;    // of an instruction
-constexpr int PIXEL_BYTES = PIXELS * STEP_BYTES, STAGE_BYTES = PIXEL_BYTES + COLUMNS * STEP_BYTES;
+constexpr int PIXEL_BYTES = PIXELS * STEP_BYTES, WEIGHT_BYTES = COLUMNS * STEP_BYTES;
+constexpr int STAGE_BYTES = PIXEL_BYTES + PARTS * WEIGHT_BYTES;
 constexpr int PATCH = COLUMNS % 64 ? 32 : 64;  // channels of a tile that are stored at a time
 constexpr int ROOM = (224 - PATCH / 2) * 1024, STAGES = ROOM / STAGE_BYTES < 8 ? ROOM / STAGE_BYTES : 8;
 constexpr int MOST_PHASES = 8;
-constexpr bool RANGES = PIXELS * COLUMNS <= 128 * 128;  // whether there are registers for totals of ranges
+constexpr bool RANGES = PARTS * PIXELS * COLUMNS <= 128 * 128;  // whether there are registers for totals of ranges
+constexpr int TURN_BARRIER = 1;  // named barriers, one for each consumer warpgroup
 
 // An axis in a phase: its outputs, and its taps as the copy engine and the weights count them.
 struct Window {
@@ -67,6 +76,7 @@ struct Arguments {
     float* partial;  // sums of ranges that are tiles of their own
     Parameter bias;
     int64 input_group;  // channels from one group to the next in the input's map
+    int64 low_part;     // and from the high part of a weight to its low part in the weight's map
     // The arrays themselves, for sums that are not finite.
     const Element* array;
     const Element* kernels;
@@ -163,7 +173,9 @@ struct Block {
     unsigned char* const memory;  // stages, the warps' patches, then the ring's barriers
 
     __device__ unsigned char* pixels(int stage) const { return memory + stage * STAGE_BYTES; }
-    __device__ unsigned char* weights(int stage) const { return pixels(stage) + PIXEL_BYTES; }
+    __device__ unsigned char* weights(int stage, int part) const {
+        return pixels(stage) + PIXEL_BYTES + part * WEIGHT_BYTES;
+    }
     __device__ Patch* patches() const { return (Patch*)pixels(STAGES); }
     __device__ Ring<STAGES>& ring() const { return *(Ring<STAGES>*)(patches() + CONSUMERS * WARPGROUP / 32); }
 
@@ -198,8 +210,10 @@ struct Block {
                     if (p.axes == 2) im2col_copy<2>(to, map, channel, from, place.sample, offsets, full);
                     if (p.axes == 3) im2col_copy<3>(to, map, channel, from, place.sample, offsets, full);
                 } else {
-                    tensor_copy(weights(turn.stage), &p.weight, block * STEP, of_weight,
-                                tile.group * int(p.rows) + tile.column, full);
+#pragma unroll
+                    for (int part = 0; part < PARTS; ++part)
+                        tensor_copy(weights(turn.stage, part), &p.weight, part * int(p.low_part) + block * STEP,
+                                    of_weight, tile.group * int(p.rows) + tile.column, full);
                 }
                 if (++block < int(p.blocks.value)) continue;
                 block = 0;
@@ -223,44 +237,140 @@ struct Block {
     }
 
     __device__ void consume() const;
+    // How many slices K steps have, from a step on: the last one of a tap may have fewer.
+    struct Slices {
+        const Arguments& p;
+        int block;
+
+        __device__ Slices(const Arguments& p, int step) : p(p), block(take(step, p.blocks)) {}
+        __device__ int next() {
+            const bool last = ++block == int(p.blocks.value);
+            if (last) block = 0;
+            // That all warps multiply as many slices, compilers do not see by themselves.
+            return __shfl_sync(~0u, last ? int(p.last_slices) : SLICES, 0);
+        }
+    };
     __device__ __forceinline__ static void clear(float (&sums)[BLOCKS][COLUMNS / 2]) {
 #pragma unroll
         for (int block = 0; block < BLOCKS; ++block)
 #pragma unroll
             for (int i = 0; i < COLUMNS / 2; ++i) sums[block][i] = 0;
     }
+    // The descriptor of an operand that begins some bytes further.
+    __device__ static unsigned long long moved(unsigned long long descriptor, int bytes) {
+        return descriptor >> 32 << 32 | (unsigned(descriptor) + bytes / 16);
+    }
+    // The products of some slices of a stage, and a wait for those of the stage before. Each number of slices has
+    // straight code: ptxas makes products between branches groups of their own, and the wait would be for nearly all.
+    template <int COUNT = SLICES>
+    __device__ __forceinline__ static void multiply_slices(float (&sums)[BLOCKS][COLUMNS / 2], unsigned long long a,
+                                                           unsigned long long b, int slices) {
+        if constexpr (COUNT > 1)
+            if (slices < COUNT) return multiply_slices<COUNT - 1>(sums, a, b, slices);
+        wgmma_fence();
+#pragma unroll
+        for (int slice = 0; slice < COUNT; ++slice)
+#pragma unroll
+            for (int i = 0; i < BLOCKS; ++i)
+                Product::multiply(sums[i], moved(a, i * 64 * STEP_BYTES + slice * SLICE_BYTES),
+                                  moved(b, slice * SLICE_BYTES), true);
+        wgmma_commit();
+        wgmma_wait<1>();
+    }
     // The sums of some K steps.
     __device__ __forceinline__ void multiply(float (&sums)[BLOCKS][COLUMNS / 2], int begin, int end, int warpgroup,
                                              Turn<STAGES>& turn) const {
         clear(sums);
         wgmma_fence();  // else compilers put it where not all warps may pass
-        int before = -1, rest = begin, block = take(rest, p.blocks);
+        int before = -1;
+        Slices counts(p, begin);
         for (int step = begin; step < end; ++step, turn.advance()) {
-            const int stage = turn.stage;
-            const unsigned char* const a = pixels(stage) + warpgroup * PIXEL_BYTES / CONSUMERS;
-            const unsigned char* const b = weights(stage);
-            const bool last = ++block == int(p.blocks.value);
-            if (last) block = 0;
+            const int stage = turn.stage, slices = counts.next();
+            const unsigned long long a = swizzled_descriptor(pixels(stage) + warpgroup * PIXEL_BYTES / CONSUMERS);
+            const unsigned long long b = swizzled_descriptor(weights(stage, 0));
             mbarrier_wait(&ring().full[stage], turn.parity);
-            wgmma_fence();
-            // That all warps multiply as many slices, compilers do not see by themselves.
-            const int slices = __shfl_sync(~0u, last ? int(p.last_slices) : SLICES, 0);
-#pragma unroll
-            for (int slice = 0; slice < SLICES; ++slice) {
-                if (slice >= slices) continue;
-#pragma unroll
-                for (int i = 0; i < BLOCKS; ++i)
-                    Product::multiply(sums[i], swizzled_descriptor(a + i * 64 * STEP_BYTES + slice * SLICE_BYTES),
-                                      swizzled_descriptor(b + slice * SLICE_BYTES), true);
-            }
-            wgmma_commit();
-            wgmma_wait<1>();
+            multiply_slices(sums, a, b, slices);
             if (before >= 0) release(before);
             before = stage;
         }
         wgmma_wait<0>();
         if (before >= 0) release(before);
     }
+
+    // Two TF32 numbers for each float of a warp's pixels, in the order of an instruction's operands: a thread has two
+    // channels of each slice, for two pixels.
+    struct Operands {
+        unsigned part[2][SLICES][4];
+
+        __device__ __forceinline__ explicit Operands(const unsigned char* pixels) {
+            const int lane = threadIdx.x % 32, pixel = threadIdx.x % WARPGROUP / 32 * 16 + lane / 4;
+            const unsigned char* const row = pixels + pixel * STEP_BYTES + lane % 4 * 4;
+            unsigned bits[SLICES][4];  // all loads first, as each takes long
+#pragma unroll
+            for (int i = 0; i < SLICES * 4; ++i) {
+                const int chunk = i / 2 ^ pixel % 8;  // of 16 bytes, with the swizzle
+                bits[i / 4][i % 4] = *(const unsigned*)(row + i % 2 * 8 * STEP_BYTES + chunk * 16);
+            }
+#pragma unroll
+            for (int i = 0; i < 2 * SLICES * 4; ++i) {
+                unsigned& own = part[i % 2][i / 8][i / 2 % 4];
+                own = tf32_part(bits[i / 8][i / 2 % 4], i % 2);
+                settle(own);
+            }
+        }
+    };
+    // The chain of some slices, in a turn: low parts by high ones, high ones by low ones, and both high ones.
+    template <typename ProductOfParts, int COUNT = SLICES>
+    __device__ __forceinline__ static void multiply_chain(float (&chain)[COLUMNS / 2], const Operands& a,
+                                                          unsigned long long b, int slices, int warpgroup) {
+        if constexpr (COUNT > 1)
+            if (slices < COUNT) return multiply_chain<ProductOfParts, COUNT - 1>(chain, a, b, slices, warpgroup);
+        wait_for_turn(warpgroup);
+        wgmma_fence();
+#pragma unroll
+        for (int product = 0; product < 3; ++product)
+#pragma unroll
+            for (int slice = 0; slice < COUNT; ++slice) {
+                if (product == 2 && slice + 1 == COUNT) give_turn(1 - warpgroup);
+                ProductOfParts::multiply(chain, a.part[product == 0][slice],
+                                         moved(b, (product == 1) * WEIGHT_BYTES + slice * SLICE_BYTES),
+                                         product + slice > 0);
+            }
+        wgmma_commit();
+        wgmma_wait<0>();
+    }
+    // The sums of some K steps with float32 accuracy. The warpgroups take turns: while one divides pixels and adds a
+    // chain to its sums, the products of the other one keep the Tensor Cores busy.
+    template <typename ProductOfParts>
+    __device__ __forceinline__ void multiply_parts(float (&sums)[BLOCKS][COLUMNS / 2], int begin, int end,
+                                                   int warpgroup, Turn<STAGES>& turn) const {
+        float chain[COLUMNS / 2];
+#pragma unroll
+        for (int i = 0; i < COLUMNS / 2; ++i) chain[i] = 0;
+        clear(sums);
+        wgmma_fence();  // else compilers put it where not all warps may pass
+        Slices counts(p, begin);
+        for (int step = begin; step < end; ++step, turn.advance()) {
+            const int slices = counts.next();
+            mbarrier_wait(&ring().full[turn.stage], turn.parity);
+#pragma unroll
+            for (int i = 0; i < BLOCKS; ++i) {
+                const Operands a(pixels(turn.stage) + (warpgroup * BLOCKS + i) * 64 * STEP_BYTES);
+                const unsigned long long b = swizzled_descriptor(weights(turn.stage, 0));
+                multiply_chain<ProductOfParts>(chain, a, b, slices, warpgroup);
+#pragma unroll
+                for (int j = 0; j < COLUMNS / 2; ++j) sums[i][j] += chain[j];
+            }
+            release(turn.stage);
+        }
+    }
+    __device__ static void wait_for_turn(int warpgroup) {
+        named_barrier_wait(TURN_BARRIER + warpgroup, CONSUMERS * WARPGROUP);
+    }
+    __device__ static void give_turn(int warpgroup) {
+        named_barrier_arrive(TURN_BARRIER + warpgroup, CONSUMERS * WARPGROUP);
+    }
+
     // Gives a stage back, whose products the warp has.
     __device__ void release(int stage) const {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
@@ -461,7 +571,8 @@ struct Stores {
 };
 
 __device__ void Block::consume() const {
-    const int warpgroup = threadIdx.x / WARPGROUP;
+    const int warpgroup = __shfl_sync(~0u, threadIdx.x / WARPGROUP, 0);  // so that compilers see one for a warp
+    if (PARTS == 2 && warpgroup == 1) give_turn(0);  // the first one begins
     Turn<STAGES> turn;
     for (int number = blockIdx.x; number < int(p.tiles); number += gridDim.x) {
         const Tile tile(p, number);
@@ -471,7 +582,11 @@ __device__ void Block::consume() const {
         clear(totals);
 #pragma unroll 1
         for (int range = tile.range; range < tile.range + tile.ranges; ++range) {
-            multiply(sums, tile.begin(p, range), tile.begin(p, range + 1), warpgroup, turn);
+            const int begin = tile.begin(p, range), end = tile.begin(p, range + 1);
+            if constexpr (PARTS == 2)
+                multiply_parts<WgmmaOfRegisters<MATRIX_TF32, COLUMNS>>(sums, begin, end, warpgroup, turn);
+            else
+                multiply(sums, begin, end, warpgroup, turn);
             if constexpr (RANGES) {
                 if (tile.ranges == 1) break;
 #pragma unroll
@@ -490,6 +605,7 @@ __device__ void Block::consume() const {
         }
         stores.store(sums);
     }
+    if (PARTS == 2 && warpgroup == 0) wait_for_turn(0);  // the last turn is nobody's
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) im2col_conv(const __grid_constant__ Arguments p) {

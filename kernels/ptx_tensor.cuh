@@ -32,7 +32,8 @@ __device__ inline void tensor_copy(void* shared, const TensorMap* map, int x, in
 // map describes an array with a window around or in it, and steps. The first pixel is at (x, y, z) in the array's
 // coordinates. The next one is a step further along x, or, at the end of the window, at its begin and a step further
 // along y, and so on up to the next sample. What is copied lies so many `offsets` from the pixel, at a tap; what lies
-// outside of the array is zero. Pixels are rows of 128 bytes with the 128-byte swizzle.
+// outside of the array is zero. Floats become the nearest TF32 numbers on their way, if the map does not say that they
+// are kept. Pixels are rows of 128 bytes with the 128-byte swizzle.
 template <int SPATIAL>
 __device__ inline void im2col_copy(void* shared, const TensorMap* map, int channel, const int (&at)[3], int sample,
                                    const int (&offsets)[3], mbarrier* barrier) {
@@ -75,3 +76,4 @@ __device__ inline unsigned long long swizzled_descriptor(const void* start) {
         WGMMA_U(27), WGMMA_U(28), WGMMA_U(29), WGMMA_U(30), WGMMA_U(31)
 WGMMA_TYPES(160, 20, "80", "81", "82")
 WGMMA_TYPES(256, 32, "128", "129", "130")
+WGMMA_OF_REGISTERS(MATRIX_TF32, 128, "m64n128k8.f32.tf32.tf32", "", 16, "64", "65", "66", "67", "68", "69")

@@ -361,10 +361,10 @@ def pixels_from(
         if sample < samples and all(0 <= x < n for x, n in zip(at, window.sizes, strict=True)):
             line = a[(sample, *at[::-1])][channel:width][: own.channels]
             row[: len(line)] = line
-    return as_copied(rows)
+    return rows if own.exact else as_copied(rows)
 
 
-def pixels(axes: int, dtype: type) -> Callable[[np.random.Generator], Case]:
+def pixels(axes: int, dtype: type, exact: bool = False) -> Callable[[np.random.Generator], Case]:
     """The array has other elements beyond its ends along each axis, which no copy may bring.
 
     Copies go over the ends of lines and samples, and of the last sample; they begin anywhere, and
@@ -377,7 +377,7 @@ def pixels(axes: int, dtype: type) -> Callable[[np.random.Generator], Case]:
         a = rng.integers(1, np.iinfo(dtype).max, shape, dtype)
         own = Pixels(
             a.itemsize, (90, *window.sizes, samples), a.strides[-2::-1], window.lower,
-            window.upper, window.steps, 128 // a.itemsize, 40,
+            window.upper, window.steps, 128 // a.itemsize, 40, exact,
         )  # fmt: skip
         every, places, expected = window.pixels(samples), [], []
         for copy, channel in enumerate((0, 16, 8, 64, 0, 88, 32, 96)):
@@ -575,6 +575,7 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_float16_256": warpgroup_matrix("float16", 256),
     "warpgroup_bfloat16_256": warpgroup_matrix("bfloat16", 256),
     "warpgroup_rows_tf32": warpgroup_matrix("tf32", 64),
+    "warpgroup_rows_tf32_128": warpgroup_matrix("tf32", 128),
     "warpgroup_rows_tf32_48": warpgroup_matrix("tf32", 48),
     "warpgroup_rows_tf32_32": warpgroup_matrix("tf32", 32),
     "warpgroup_rows_float16": warpgroup_matrix("float16", 48),
@@ -585,9 +586,9 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "boxes_of_words": boxes(np.uint32),
     "boxes_of_halves": boxes(np.uint16),
     **{
-        f"pixels_{axes}_of_{name}": pixels(axes, dtype)
+        f"pixels_{axes}_of_{name}": pixels(axes, dtype, name == "floats")
         for axes in WINDOWS
-        for name, dtype in (("words", np.uint32), ("halves", np.uint16))
+        for name, dtype in (("words", np.uint32), ("floats", np.uint32), ("halves", np.uint16))
     },
     "warpgroup_boxes_tf32": warpgroup_boxes("tf32", 64),
     "warpgroup_boxes_float16": warpgroup_boxes("float16", 128),

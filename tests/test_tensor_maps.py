@@ -114,17 +114,21 @@ def test_boxes(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-def test_pixels(driver: Driver, axes: int) -> None:
+@pytest.mark.parametrize(
+    ("itemsize", "exact", "kind"), [(4, False, 11), (4, True, 2), (2, False, 1), (2, True, 1)]
+)
+def test_pixels(driver: Driver, axes: int, itemsize: int, exact: bool, kind: int) -> None:
     strides = (640, 6400, 64000, 640000)
     pixels = Pixels(
-        *(4, (160, *(10, 11, 12)[:axes], 7), (*strides[:axes], strides[3])),
+        *(itemsize, (160, *(10, 11, 12)[:axes], 7), (*strides[:axes], strides[3])),
         *((-3, -2, -1)[:axes], (1, -4, 0)[:axes], (2, 1, 3)[:axes], 32, 128),
+        exact=exact,
     )
     assert encode(ADDRESS, pixels) == MAP
     told = driver.told
     assert told.pop("to") % 64 == 0
     assert told == {
-        "kind": 11,
+        "kind": kind,
         "address": ADDRESS,
         "sizes": pixels.sizes,
         "strides": pixels.strides,

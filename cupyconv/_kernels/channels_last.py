@@ -12,7 +12,7 @@ import numpy as np
 
 from .._arrays import Array
 from .._shape_rules import Shape
-from .launches import BITS, ELEMENTS, MAX_GRID, Instance, Launch
+from .launches import BITS, ELEMENTS, MAX_GRID, WGMMA, Instance, Launch
 from .members import CALL, Members, Template
 from .memory import lie_without_gaps
 
@@ -39,11 +39,14 @@ class Transposition:
         Elements from one to the next in the array, in the same order.
     row : int
         Channels of a group in the copy.
+    split : bool
+        Whether the two groups are the high and the low parts of the same floats, as TF32 numbers.
     """
 
     sizes: Shape
     strides: Shape
     row: int
+    split: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -52,18 +55,22 @@ class Transposition:
         return samples, blocks, math.prod(places), groups, self.row
 
 
-def _instance(itemsize: int) -> Instance:
-    return Instance(SOURCES[0], "channels_last", (("BITS", ELEMENTS[BITS[itemsize]]),))
+def _instance(itemsize: int, parts: int = 1) -> Instance:
+    defines = ("BITS", ELEMENTS[BITS[itemsize]]), ("PARTS", str(parts))
+    return Instance(SOURCES[0], "channels_last", defines)
 
 
 def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that calls can ask for on a target."""
     yield from map(_instance, _SIZES)
+    if target in WGMMA:
+        yield _instance(4, 2)
 
 
 def launch(copies: Sequence[Transposition], itemsize: int) -> Launch:
     """Return the launch that makes one copy or two."""
-    return Launch(_instance(itemsize), min(_all_tiles(copies, itemsize), MAX_GRID), THREADS)
+    instance = _instance(itemsize, 1 + any(copy.split for copy in copies))
+    return Launch(instance, min(_all_tiles(copies, itemsize), MAX_GRID), THREADS)
 
 
 def _all_tiles(copies: Sequence[Transposition], itemsize: int) -> int:
@@ -134,6 +141,7 @@ def _members(copy: Transposition, itemsize: int) -> Members:
         "row": copy.row,
         "along_channels": int(channel == 1),
         "aligned": int(along_one and all(stride * itemsize % CHUNK == 0 for stride in far)),
+        "split": int(copy.split),
         "width": _width(copy, itemsize),
         "channel_tiles": channel_tiles,
         "place_tiles": place_tiles,

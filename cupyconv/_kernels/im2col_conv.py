@@ -5,7 +5,8 @@ read is copied first, with the same bits in the sums:
 
 - an input whose channels do not lie innermost, or whose other strides or address are not multiples
   of 16 bytes; in several groups also one whose groups are not multiples of 32 bytes;
-- a weight that does not lie as output channels, taps and input channels in memory.
+- a weight that does not lie as output channels, taps and input channels in memory; for float32
+  accuracy all weights, as two TF32 numbers each.
 
 The order of a sum follows from the geometry of a sample and from the number of multiprocessors.
 """
@@ -49,6 +50,7 @@ from .members import CALL, Member, Members, Template, divisor, parameter
 from .memory import lie_without_gaps
 from .modes import TEAM, Mode, unscaled_mode
 from .question import LARGE, MANY_AXES, Question, Refusal, TiledPlan, fits_32_bits, not_multiplied
+from .workspace import most_workspace
 
 if TYPE_CHECKING:
     from .._device import Device
@@ -61,10 +63,13 @@ THREADS = 3 * TEAM  # two warpgroups multiply, a thread of the third has operand
 MOST_STAGES = 8
 MOST_PHASES = 8
 _BARRIERS = 16  # bytes of a stage's two
-# Pixels and output channels of a tile; and the most of both for which there are registers for
-# totals of ranges.
-_TILES = ((128, 256), (256, 160), (256, 128), (256, 64), (128, 128), (128, 64))
-_WITH_TOTALS = 128, 128
+# By the parts of a number: pixels and output channels of a tile; and the most of both for which
+# there are registers for totals of ranges.
+_TILES = {
+    1: ((128, 256), (256, 160), (256, 128), (256, 64), (128, 128), (128, 64)),
+    2: ((128, 128), (256, 64), (128, 64)),
+}
+_WITH_TOTALS = {1: (128, 128), 2: (128, 64)}
 # A sum has at most this many split-K ranges, each of at least this many K steps.
 _MOST_SPLITS, _LEAST_STEPS = 16, 8
 _MOST_PARTIAL, _MOST_COPY = 32 << 20, 64 << 20  # bytes
@@ -115,10 +120,13 @@ class Im2colPlan(TiledPlan[Layout]):
 
     Attributes
     ----------
+    parts : int
+        Tensor Core numbers of a number; weights of two parts are copied however they lie.
     packed, copies, partial : int
         Bytes of the weights with their channels last, of a chunk's input, and of partial sums.
     """
 
+    parts: int
     packed: int
     copies: int
     partial: int
@@ -132,19 +140,20 @@ class Im2colPlan(TiledPlan[Layout]):
     def in_place(self) -> Im2colPlan:
         """The plan as it is timed for arrays whose channels lie innermost."""
         cycles = self.layout.cycles - self.layout.arranging
-        return replace(self, layout=replace(self.layout, cycles=cycles), packed=0, copies=0)
+        packed = self.packed if self.parts > 1 else 0
+        return replace(self, layout=replace(self.layout, cycles=cycles), packed=packed, copies=0)
 
 
 PLAN = Im2colPlan
 
 
-def _stage(pixels: int, columns: int) -> int:
+def _stage(parts: int, pixels: int, columns: int) -> int:
     """Return the bytes of a stage."""
-    return (pixels + columns) * STEP_BYTES
+    return (pixels + parts * columns) * STEP_BYTES
 
 
-def _stages(pixels: int, columns: int) -> int:
-    return min(room(columns) // _stage(pixels, columns), MOST_STAGES)
+def _stages(parts: int, pixels: int, columns: int) -> int:
+    return min(room(columns) // _stage(parts, pixels, columns), MOST_STAGES)
 
 
 def patch(columns: int) -> int:
@@ -162,8 +171,9 @@ def _patches(columns: int) -> int:
     return 8 * 4 * (16 + 1) * patch(columns)
 
 
-def _instance(dtype: str, pixels: int, columns: int) -> Instance:
-    defines = ("ELEMENT", ELEMENTS[dtype]), ("PIXELS", str(pixels)), ("COLUMNS", str(columns))
+def _instance(dtype: str, parts: int, pixels: int, columns: int) -> Instance:
+    numbers = {"PARTS": parts, "PIXELS": pixels, "COLUMNS": columns}
+    defines = (("ELEMENT", ELEMENTS[dtype]), *((name, str(n)) for name, n in numbers.items()))
     return Instance(SOURCES[0], "im2col_conv", defines)
 
 
@@ -171,15 +181,18 @@ def instances(target: str) -> Iterator[Instance]:
     """Yield all instances that plans can ask for on a target."""
     if target in WGMMA:
         for dtype in SINGLES:
-            yield from (_instance(dtype, *tile) for tile in _TILES)
+            yield from (_instance(dtype, 1, *tile) for tile in _TILES[1])
+        yield from (_instance("float32", 2, *tile) for tile in _TILES[2])
 
 
 def plan(question: Question) -> Im2colPlan | Refusal:
     """Return the plan of a convolution, or why there is none."""
     geometry, processor = question.geometry, question.processor
     mode = unscaled_mode(question.dtype.name, question.precision)
-    if mode is None or mode.parts > 1:
-        return "it is for 16-bit numbers and TF32" if mode else not_multiplied(question.dtype)
+    if mode is None:
+        return not_multiplied(question.dtype)
+    if mode.parts > 1 and not question.forced:
+        return "it was not timed in float32"
     if not processor.has_wgmma:
         return f"{processor.target} lacks wgmma"
     axes = axes_of(geometry)
@@ -187,8 +200,10 @@ def plan(question: Question) -> Im2colPlan | Refusal:
         return MANY_AXES
     if not geometry.channels:
         return "it has no input channels"
-    # Channels of all groups, up to the end of a tile or a K step, are coordinates of 32 bits.
-    across = geometry.groups * max(row_of(geometry, mode.itemsize), geometry.rows)
+    # Channels of all groups, or of both parts, up to the end of a tile or a K step, are coordinates
+    # of 32 bits.
+    row = mode.parts * row_of(geometry, mode.itemsize)
+    across = geometry.groups * max(row, geometry.rows)
     if not fits_32_bits(geometry) or across >= INT32_LIMIT - 256:
         return LARGE
     if math.prod(axis.phases for axis in axes) > MOST_PHASES:
@@ -198,8 +213,10 @@ def plan(question: Question) -> Im2colPlan | Refusal:
     inputs = math.prod(axis.size_in for axis in axes) * geometry.groups * geometry.channels
     if _sample_bytes(geometry, mode) > max(_MOST_COPY, 4 * inputs):
         return "a copy of a sample would take too much memory"
+    if _packed(geometry, mode) > most_workspace(question):
+        return "its weights would take too much memory"
     layout = min(_layouts(question, mode, axes), key=lambda layout: layout.cycles)
-    tile = layout.pixels, layout.columns
+    tile = mode.parts, layout.pixels, layout.columns
     tiles = _tiles(axes, max(1, geometry.batch), layout.pixels) * geometry.groups
     tiles *= layout.column_tiles * layout.splits
     if tiles >= INT32_LIMIT // layout.pixels:
@@ -214,6 +231,7 @@ def plan(question: Question) -> Im2colPlan | Refusal:
             early=True,
         ),
         layout,
+        mode.parts,
         _packed(geometry, mode),
         _sample_bytes(geometry, mode) * max(layout.samples),
         _partial(geometry, layout.splits) * max(layout.samples) * layout.apart,
@@ -235,7 +253,8 @@ def pixels_of(windows: Sequence[Window]) -> int:
 
 def _packed(geometry: ConvGeometry, mode: Mode) -> int:
     taps = math.prod(axis.kernel for axis in geometry.axes)
-    return geometry.groups * geometry.rows * taps * row_of(geometry, mode.itemsize) * mode.itemsize
+    row = mode.parts * row_of(geometry, mode.itemsize)
+    return geometry.groups * geometry.rows * taps * row * mode.itemsize
 
 
 def _sample_bytes(geometry: ConvGeometry, mode: Mode) -> int:
@@ -253,17 +272,17 @@ def _partial(geometry: ConvGeometry, splits: int) -> int:
     return 4 * _outputs(geometry) * splits
 
 
-# Bytes of operands that reach a multiprocessor in a cycle; steps in whose time a tile begins and
-# ends; bytes of partial sums that a multiprocessor writes and reads in a cycle, of copies, and of
-# results in C order; results that are stored one by one, for each phase along x; and cycles of the
-# launch of copies.
+# Bytes of operands that reach a multiprocessor in a cycle; steps in the time of whose operands a
+# tile begins and ends; bytes of partial sums that a multiprocessor writes and reads in a cycle, of
+# copies, and of results in C order; results that are stored one by one, for each phase along x; and
+# cycles of the launch of copies.
 _BROUGHT, _ENDS, _ADDED, _COPIED, _STORED, _SCATTERED, _LAUNCH = 38, 6, 8, 7, 18, 3, 6000
 
 
-def _splits(question: Question, axes: Sequence[AxisTaps], steps: int) -> int:
+def _splits(question: Question, mode: Mode, axes: Sequence[AxisTaps], steps: int) -> int:
     """Return the ranges of sums of so many steps, which do not depend on the batch."""
     geometry, multiprocessors = question.geometry, question.processor.multiprocessors
-    pixels, columns = _WITH_TOTALS
+    pixels, columns = _WITH_TOTALS[mode.parts]
     tiles = geometry.groups * -(-geometry.rows // columns) * _tiles(axes, 1, pixels)
     splits = min(_MOST_SPLITS, steps // _LEAST_STEPS, multiprocessors // tiles)
     return max(1, min(splits, _MOST_PARTIAL // _partial(geometry, 1)))
@@ -275,31 +294,38 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
     step, phases = STEP_BYTES // mode.itemsize, phases_of(axes)
     blocks = -(-geometry.channels // step)
     counts = [math.prod(window.taps for window in windows) * blocks for windows in phases]
-    splits = _splits(question, axes, max(counts))
+    splits = _splits(question, mode, axes, max(counts))
     steps, batch = sum(counts) / len(counts), max(1, geometry.batch)
-    copied = _packed(geometry, mode) + batch * _sample_bytes(geometry, mode)
+    copied = batch * _sample_bytes(geometry, mode)
     places = math.prod(axis.size_out for axis in axes)
     in_units = len(phases) == 1 and places % 4 == 0  # as `_together` finds them in C order
     stored = mode.itemsize / _STORED if in_units else axes[-1].phases / _SCATTERED
     stored *= batch * _outputs(geometry)
-    arranging = _LAUNCH + (copied / _COPIED + stored) / multiprocessors
+    arranging = (copied / _COPIED + stored) / multiprocessors
+    packing = _LAUNCH + _packed(geometry, mode) / (_COPIED * multiprocessors)
+    if mode.parts == 1:  # else weights are copied however they lie
+        arranging, packing = arranging + packing, 0
     for apart in (False, True)[: 1 + (splits > 1)]:
         partial = _partial(geometry, splits) if apart else 0
         # The input may be a padded copy already, or the result be padded.
         parts = chunks(batch, max(1, _sample_bytes(geometry, mode), partial), copies=2)
         samples = tuple(part.stop - part.start for part in parts)
-        for pixels, columns in _TILES:
-            if splits > 1 and pixels * columns > math.prod(_WITH_TOTALS):
+        if _packed(geometry, mode) + partial * max(samples) > most_workspace(question):
+            continue
+        for pixels, columns in _TILES[mode.parts]:
+            if splits > 1 and pixels * columns > math.prod(_WITH_TOTALS[mode.parts]):
                 continue
             column_tiles, parts_of_tile = -(-geometry.rows // columns), 1
             tiles = sum(_tiles(axes, count, pixels) for count in samples)
             tiles *= geometry.groups * column_tiles
             if apart:
                 tiles, parts_of_tile = tiles * splits, splits
-            of_step = max(pixels * columns * step / mode.rate, _stage(pixels, columns) / _BROUGHT)
-            busy = -(-tiles // multiprocessors) * (steps / parts_of_tile + _ENDS) * of_step
+            brought = _stage(mode.parts, pixels, columns) / _BROUGHT
+            of_step = max(pixels * columns * step * mode.products / mode.rate, brought)
+            of_tile = steps / parts_of_tile * of_step + _ENDS * brought
+            busy = -(-tiles // multiprocessors) * of_tile
             added = 2 * partial * batch / (_ADDED * multiprocessors)
-            cycles = busy + added + arranging
+            cycles = busy + added + arranging + packing
             yield Layout(
                 *(pixels, columns, column_tiles, splits, apart, samples, cycles, arranging)
             )
@@ -317,7 +343,8 @@ def bind(
 ) -> Convolution:
     """Return the convolution of a plan for all arrays of such strides."""
     geometry, layout, item = question.geometry, plan.layout, question.dtype.itemsize
-    weights = _Source(weights_of(geometry, strides, item, layout.columns), device)
+    operand = weights_of(geometry, strides, item, layout.columns, plan.parts)
+    weights = _Source(operand, device)
     # Chunks of as many samples have the same launches.
     counts = {*layout.samples, max(1, geometry.batch)}
     prepared = {n: _Chunk(n, plan, question, strides, bias, weights, device) for n in counts}
@@ -371,7 +398,8 @@ class _Chunk:
     ) -> None:
         geometry, layout, dtype = question.geometry, plan.layout, question.dtype
         self.device, splits = device, layout.splits
-        operand = inputs_of(samples, geometry, strides, dtype.itemsize, layout.pixels)
+        exact, pixels = plan.parts > 1, layout.pixels
+        operand = inputs_of(samples, geometry, strides, dtype.itemsize, pixels, exact)
         self.inputs, self.weights = _Source(operand, device), weights
         # By whether weights and input are copied.
         copies = {(True, True): [weights, self.inputs], (True, False): [weights]}
@@ -493,6 +521,7 @@ def _arguments(
         "partial": CALL,
         "bias": parameter(bias),
         "input_group": CALL,
+        "low_part": row_of(geometry, item),
         "array": CALL,
         "kernels": CALL,
         "phase": [*members, *[none] * (MOST_PHASES - len(members))],

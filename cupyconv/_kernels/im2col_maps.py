@@ -128,9 +128,17 @@ def _whole(strides: Sequence[int], itemsize: int) -> bool:
 
 
 def inputs_of(
-    samples: int, geometry: ConvGeometry, strides: ConvStrides, itemsize: int, pixels: int
+    samples: int,
+    geometry: ConvGeometry,
+    strides: ConvStrides,
+    itemsize: int,
+    pixels: int,
+    exact: bool,
 ) -> Operand:
-    """Return the maps of so many samples of an input, one for each phase, for pixels of a tile."""
+    """Return the maps of so many samples of an input, one for each phase, for pixels of a tile.
+
+    Floats are brought as they are where the kernel needs them `exact`.
+    """
     of_sample, of_group, channel = strides.input
     groups, channels, row = geometry.groups, geometry.channels, row_of(geometry, itemsize)
     axes = axes_of(geometry)
@@ -149,6 +157,7 @@ def inputs_of(
                 tuple(axis.step for axis in reversed(axes)),
                 STEP_BYTES // itemsize,
                 pixels,
+                exact,
             )
             for windows in phases_of(axes)
         )
@@ -176,9 +185,12 @@ def inputs_of(
 
 
 def weights_of(
-    geometry: ConvGeometry, strides: ConvStrides, itemsize: int, columns: int
+    geometry: ConvGeometry, strides: ConvStrides, itemsize: int, columns: int, parts: int
 ) -> Operand:
-    """Return the map of a weight by channel, tap, and output channel of all groups."""
+    """Return the map of a weight by channel, tap, and output channel of all groups.
+
+    Two `parts` are those of a copy: a tap's channels have the high ones first, then the low ones.
+    """
     of_group, of_row, channel = strides.weight
     taps = [axis.kernel for axis in axes_of(geometry)]
     of_axes = along(geometry, strides.weight_axes)
@@ -202,24 +214,27 @@ def weights_of(
     pitch = int(apart[0]) if apart else row
     along_rows = of_row if rows > 1 else pitch * count
     readable = (
-        (channel == 1 or geometry.channels == 1)
+        parts == 1
+        and (channel == 1 or geometry.channels == 1)
         and uniform
         and (geometry.groups == 1 or of_group == geometry.rows * of_row)
         and _whole((pitch, along_rows), itemsize)
     )
     # Along what lies together, as far as there are axes for it.
-    sizes: tuple[int, ...] = geometry.groups, geometry.rows, 1, geometry.channels, *_three(taps)
+    across, width = (parts, geometry.channels), parts * row
+    sizes: tuple[int, ...] = geometry.groups, geometry.rows, *across, *_three(taps)
     steps: tuple[int, ...] = of_group, of_row, 0, channel, *along_three_axes(of_axes)
-    of_copy = boxes(row, row, row * count)
+    of_copy = boxes(width, width, width * count)
     if uniform and abs(of_row) < abs(pitch):
-        sizes = count, geometry.groups, 1, geometry.channels, 1, 1, geometry.rows
+        sizes = count, geometry.groups, *across, 1, 1, geometry.rows
         steps = pitch, of_group, 0, channel, 0, 0, of_row
-        of_copy = boxes(row, row * rows, row)
+        of_copy = boxes(width, width * rows, width)
     elif uniform:
-        sizes = geometry.groups, 1, 1, geometry.channels, 1, geometry.rows, count
+        sizes = geometry.groups, 1, *across, 1, geometry.rows, count
         steps = of_group, 0, 0, channel, 0, of_row, pitch
     own = boxes(geometry.channels, pitch, along_rows) if readable else ()
-    return Operand(own, of_copy, Transposition(sizes, steps, row), (geometry.channels, row))
+    copy = Transposition(sizes, steps, row, split=parts > 1)
+    return Operand(own, of_copy, copy, (geometry.channels, row))
 
 
 def _three(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -246,7 +246,7 @@ class EmulatedDevice:
             ]
             missing = 3 - axes
             words = [
-                *(IS_WINDOW | axes << 24 | array.itemsize << 28, address),
+                *(IS_WINDOW | axes << 24 | array.itemsize << 28 | array.exact << 32, address),
                 *(*sizes[:-1], *[1] * missing, sizes[-1]),
                 *(*strides[:-1], *[0] * missing, strides[-1]),
                 *(*windows, *[0] * missing, array.channels | array.pixels << 16),

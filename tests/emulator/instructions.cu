@@ -298,6 +298,7 @@ __device__ void rows_of_registers(const Arguments& p) {
     store_matrix<COLUMNS>(p.out, d);
 }
 KERNEL(warpgroup_rows_tf32) { rows_of_registers<MATRIX_TF32, 64>(p); }
+KERNEL(warpgroup_rows_tf32_128) { rows_of_registers<MATRIX_TF32, 128>(p); }
 KERNEL(warpgroup_rows_tf32_48) { rows_of_registers<MATRIX_TF32, 48>(p); }
 KERNEL(warpgroup_rows_tf32_32) { rows_of_registers<MATRIX_TF32, 32>(p); }
 KERNEL(warpgroup_rows_float16) { rows_of_registers<MATRIX_FLOAT16, 48>(p); }

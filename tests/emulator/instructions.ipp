@@ -249,13 +249,15 @@ struct Window {
     int itemsize, axes, sizes[5];  // channels, x, y, z, samples
     int64_t strides[5];            // bytes
     int lower[3], upper[3], steps[3], channels, pixels;
+    bool rounds;                   // floats to TF32 numbers
 };
 constexpr uint64_t IS_WINDOW = 0x7e5043;
 
 Window window_of(const unsigned long long* words, int axes) {
     if ((words[0] & 0xffffff) != IS_WINDOW || int(words[0] >> 24 & 15) != axes)
         fail("%s copies pixels of something that is no tensor map of %d axes", place(), axes);
-    Window w = {words[1], int(words[0] >> 28 & 15), axes, {}, {}, {}, {}, {}, 0, 0};
+    Window w = {words[1], int(words[0] >> 28 & 15), axes, {}, {}, {}, {}, {}, 0, 0, false};
+    w.rounds = w.itemsize == 4 && !(words[0] >> 32);
     for (int i = 0; i < 5; ++i) w.sizes[i] = int(words[2 + i]);
     w.strides[0] = w.itemsize;
     for (int i = 0; i < 4; ++i) w.strides[1 + i] = int64_t(words[7 + i]);
@@ -289,7 +291,7 @@ std::vector<BoxRow> pixels_of(const Window& w, uintptr_t shared, int channel, co
             offset += own * w.strides[1 + i];
         }
         rows.push_back({shared + rows.size() * 128, inside ? w.address + offset : 0, 128, 0,
-                        inside ? used * w.itemsize : 0, w.itemsize == 4});
+                        inside ? used * w.itemsize : 0, w.rounds});
         int i = 0;
         for (; i < w.axes; ++i) {
             at[i] += w.steps[i];

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from test_gradient_products import aligned, assert_is_found
+from test_hopper_gradient import nearest_tf32
 
 import test_convolution
 import test_promises
@@ -65,8 +66,8 @@ BACKENDS = forced_backends("im2col", wgmma=True)
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 PRODUCTS, COPIES = map(instances_of, ("im2col_conv.cu", "channels_last.cu"))
 Mode = tuple[np.dtype[Any], str]
-SINGLE, HALF = MODES[1], MODES[2]
-every_mode = pytest.mark.parametrize("mode", MODES[1:], ids=["tf32", "float16", "bfloat16"])
+FULL, SINGLE, HALF = MODES[:3]
+every_mode = pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
 
 
 def case_of(mode: Mode, function: str, *shapes: Any, **options: Any) -> Convolution:
@@ -76,7 +77,7 @@ def case_of(mode: Mode, function: str, *shapes: Any, **options: Any) -> Convolut
 # Several tiles and ranges of a sum; few samples, whose ranges are tiles of their own, and many.
 PROMISED = [
     case_of(mode, function, *shapes, bias=True, **options)
-    for mode in MODES[1:]
+    for mode in MODES
     for function, shapes, options in (
         ("conv2d", ((3, 70, 7, 11), (72, 70, 3, 3)), {"padding": 1}),
         ("conv_transpose2d", ((3, 36, 4, 7), (36, 66, 3, 4)), {"stride": 2, "groups": 2}),
@@ -136,9 +137,11 @@ def test_limits_of_stages() -> None:
     assert [im2col_conv.room(columns) for columns in (64, 160)] == [192 * 1024, 208 * 1024]
     assert "float sums[16][PATCH], bias[PATCH];" in text
     assert "enum Together { NOTHING, OF_CHANNELS, OF_PIXELS };" in text
-    assert "STAGE_BYTES = PIXEL_BYTES + COLUMNS * STEP_BYTES;" in text
-    pixels, columns = im2col_conv._WITH_TOTALS
-    assert f"RANGES = PIXELS * COLUMNS <= {pixels} * {columns};" in text
+    assert "WEIGHT_BYTES = COLUMNS * STEP_BYTES;" in text
+    assert "STAGE_BYTES = PIXEL_BYTES + PARTS * WEIGHT_BYTES;" in text
+    assert "RANGES = PARTS * PIXELS * COLUMNS <= 128 * 128;" in text
+    for parts, tile in im2col_conv._WITH_TOTALS.items():
+        assert parts * math.prod(tile) == 128 * 128
     copies = _compile.source("channels_last.cu")
     assert f"THREADS = {channels_last.THREADS}, CHUNKS = {channels_last.TILE};" in copies
     assert f"ELEMENTS = {channels_last.CHUNK} / sizeof(Bits);" in copies
@@ -146,17 +149,18 @@ def test_limits_of_stages() -> None:
 
 # Plans ---------------------------------------------------------------------------------------
 
-NO_FLOAT32, NO_CHANNELS = "it is for 16-bit numbers and TF32", "it has no input channels"
+NO_FLOAT32, NO_CHANNELS = "it was not timed in float32", "it has no input channels"
 MANY_PHASES = "its outputs have more than 8 phases"
 FAR = "its taps or steps reach further than the copy engine's"
 MUCH_MEMORY = "a copy of a sample would take too much memory"
+MANY_WEIGHTS = "its weights would take too much memory"
 # By the number of axes: corners of windows are below the first and at least minus that; offsets
 # of taps are at most the second (cuTensorMapEncodeIm2col of the CUDA driver API, and PTX).
 REACH = {1: (2**15, 2**16 - 1), 2: (2**7, 2**8 - 1), 3: (2**4, 2**5 - 1)}
 
 
 def question_of(geometry: ConvGeometry, mode: Mode, processor: Processor = HOPPER) -> Question:
-    return Question(geometry, *mode, processor)
+    return Question(geometry, *mode, processor, forced=True)
 
 
 def axes_of(geometry: ConvGeometry) -> list[AxisTaps]:
@@ -184,16 +188,29 @@ def copied(geometry: ConvGeometry, itemsize: int) -> int:
     return itemsize * geometry.groups * row * math.prod(axis.size_in for axis in geometry.axes)
 
 
+def parts_of(mode: Mode) -> int:
+    """The Tensor Core numbers for each number."""
+    return 2 if mode == FULL else 1
+
+
+def packed(geometry: ConvGeometry, mode: Mode) -> int:
+    """The bytes of a copy of the weights, in such rows for each part."""
+    itemsize, kernel = mode[0].itemsize, math.prod(axis.kernel for axis in geometry.axes)
+    whole = (16 if geometry.groups == 1 else 32) // itemsize
+    row = -(-geometry.channels // whole) * whole * parts_of(mode)
+    return itemsize * geometry.groups * geometry.rows * kernel * row
+
+
 def reasons(geometry: ConvGeometry, mode: Mode) -> set[str]:
     """What must be said against a plan; one of it is."""
     axes, itemsize = axes_of(geometry), mode[0].itemsize
     inputs = geometry.groups * geometry.channels * math.prod(axis.size_in for axis in axes)
     facts = {
-        NO_FLOAT32: mode == MODES[0],
         MANY_AXES: len(axes) > 3,
         NO_CHANNELS: geometry.channels == 0,
         MANY_PHASES: math.prod(axis.phases for axis in axes) > 8,
         MUCH_MEMORY: copied(geometry, itemsize) > max(2**26, 4 * inputs),
+        MANY_WEIGHTS: packed(geometry, mode) > most_workspace(question_of(geometry, mode)),
     }
     return {reason for reason, holds in facts.items() if holds}
 
@@ -243,7 +260,8 @@ def test_im2col_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int) 
     assert not reasons(geometry, mode) and not far
     checked(partial(im2col_conv.plan, question), processor, "im2col")
     layout, launch = plan.layout, plan.launch
-    assert launch.instance == im2col_conv._instance(mode[0].name, layout.pixels, layout.columns)
+    parts, tile = parts_of(mode), (layout.pixels, layout.columns)
+    assert launch.instance == im2col_conv._instance(mode[0].name, parts, *tile)
     # Each tile has pixels of one phase, and channels of one group.
     assert (layout.column_tiles - 1) * layout.columns < geometry.rows or geometry.rows == 0
     assert geometry.rows <= layout.column_tiles * layout.columns
@@ -267,14 +285,12 @@ def test_im2col_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int) 
     taps = math.prod(axis.most_taps for axis in axes)
     assert layout.splits == 1 or taps * blocks // layout.splits >= 8
     assert not layout.apart or layout.splits > 1
-    assert layout.splits == 1 or layout.pixels * layout.columns <= 128 * 128
+    assert layout.splits == 1 or parts * math.prod(tile) <= 128 * 128
     # Memory.
-    longest, kernel = max(layout.samples), math.prod(axis.kernel for axis in axes)
+    longest = max(layout.samples)
     inputs = geometry.groups * geometry.channels * math.prod(axis.size_in for axis in axes)
     results = geometry.groups * geometry.rows * sum(outputs)
-    whole = (16 if geometry.groups == 1 else 32) // itemsize
-    row = -(-geometry.channels // whole) * whole
-    assert plan.packed == itemsize * geometry.groups * geometry.rows * kernel * row
+    assert plan.packed == packed(geometry, mode)
     assert plan.copies == longest * copied(geometry, itemsize)
     many = longest <= -(-batch // 64)
     assert plan.copies <= max(2**26, 4 * inputs * longest) or many
@@ -283,13 +299,13 @@ def test_im2col_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int) 
     assert plan.workspace == plan.packed + plan.copies + plan.partial
     assert plan.packed + plan.partial <= most_workspace(question)
     # Each stage holds a step of both operands, and has two mbarriers.
-    stage = (layout.pixels + layout.columns) * 128
+    stage = (layout.pixels + parts * layout.columns) * 128
     patch = 32 if layout.columns == 160 else 64
     stages, patches = min((224 - patch // 2) * 1024 // stage, 8), 8 * 17 * patch * 4
     assert stages >= 4 and launch.shared == stages * (stage + 16) + patches
     assert launch.shared <= SHARED["sm_90a"]
     # What a kernel counts in 32 bits.
-    assert geometry.groups * max(row, geometry.rows) + 256 <= MOST
+    assert geometry.groups * max(geometry.channels + 16, geometry.rows) + 256 <= MOST
     assert taps * blocks <= MOST and batch <= MOST
     # The order of a sum does not depend on the batch.
     for other in (1, 7 * batch + 1):
@@ -379,17 +395,34 @@ def test_refusals(geometry: ConvGeometry, reason: str | None) -> None:
         assert isinstance(taken, DirectPlan if reason else Im2colPlan)
 
 
+@pytest.mark.parametrize(
+    ("geometry", "reason"),
+    [
+        (conv((2, 8, 9, 9), (5, 8, 3, 3)), None),
+        (conv((2, 3, 99), (5, 3, 3), stride=9), FAR),
+        (conv((1, 2**30, 1), (2, 2**29, 1), groups=2), LARGE),  # with both parts of a weight
+        (conv((2, 1024, 9, 9), (1024, 1024, 3, 3)), None),
+        (conv((2, 2048, 9, 9), (2048, 2048, 3, 3)), MANY_WEIGHTS),
+    ],
+    ids=str,
+)
+def test_refusals_of_float32(geometry: ConvGeometry, reason: str | None) -> None:
+    question = question_of(geometry, FULL)
+    plan = im2col_conv.plan(question)
+    assert plan == reason if reason else isinstance(plan, Im2colPlan), plan
+    assert im2col_conv.plan(replace(question, forced=False)) == NO_FLOAT32
+    assert not isinstance(plan_of(geometry, *FULL), Im2colPlan)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_dtypes(dtype: np.dtype[Any]) -> None:
     """What Tensor Cores do not multiply is refused, and all GPUs without wgmma are."""
     geometry = conv((32, 64, 56, 56), (64, 64, 3, 3), padding=1)
     for target, precision in itertools.product(TARGETS, ("float32", "tf32")):
-        question = Question(geometry, dtype, precision, Processor(target, 132))
+        question = question_of(geometry, (dtype, precision), Processor(target, 132))
         found = im2col_conv.plan(question)
         if dtype not in dict(MODES):
             assert found == f"Tensor Cores do not multiply {dtype}"
-        elif dtype == np.float32 and precision == "float32":
-            assert found == NO_FLOAT32
         elif target != "sm_90a":
             assert found == f"{target} lacks wgmma"
         else:
@@ -408,7 +441,17 @@ def test_shared_memory(mode: Mode) -> None:
         assert isinstance(plan, Im2colPlan)
         seen.add(plan.layout.columns)
         assert_shared_memory(plan, "sm_90a", *plan.launches)
-    assert seen == {64, 128, 256}
+    assert seen == ({64, 128} if mode == FULL else {64, 128, 256})
+
+
+@every_mode
+def test_plans_in_place(mode: Mode) -> None:
+    """What is copied for arrays in C order is not counted, but for weights of two parts."""
+    plan = im2col_conv.plan(question_of(conv((1, 512, 7, 7), (512, 512, 3, 3), padding=1), mode))
+    assert isinstance(plan, Im2colPlan) and plan.partial
+    assert plan.in_place.workspace == (plan.packed if mode == FULL else 0) + plan.partial
+    saved = plan.cycles - plan.in_place.cycles
+    assert saved > 0 and (saved > im2col_conv._LAUNCH) == (mode != FULL)
 
 
 def test_where_it_is_chosen() -> None:
@@ -690,20 +733,40 @@ def copies_of(backend: Recorder) -> int:
         ("groups of phases", "channels last", "channels last", 1),  # input channels come first
     ],
 )
-@pytest.mark.parametrize("mode", MODES[1:], ids=["tf32", "float16", "bfloat16"])
+@every_mode
 def test_arrays_that_are_read_in_place(
     kind: str, of_input: str, of_weight: str, copies: int, mode: Mode
 ) -> None:
-    """Those whose channels lie innermost, in whole chunks of 16 bytes."""
+    """Those whose channels lie innermost, in whole chunks of 16 bytes.
+
+    For float32 accuracy the weights are copied in any case, with both of their parts.
+    """
     backend, case = Recorder("im2col"), case_like(kind, mode)
     arranged = case.with_arrays(
         input=ARRANGED[of_input](case["input"], 1),
         weight=ARRANGED[of_weight](case["weight"], input_channels(case)),
     )
     backend.path.device.multiprocessors = 1  # no ranges, and so no chunks
+    taken = noted_workspaces(backend)
     found = backend.compute(arranged)
-    assert copies_of(backend) == copies
+    (plan,) = backend.plans
+    assert copies_of(backend) == (1 if mode == FULL else copies)
+    if copies == 0:
+        assert taken == ([plan.packed] if mode == FULL else [])
     assert_same_bits(backend.compute(case), found)
+
+
+def noted_workspaces(backend: Recorder) -> list[int]:
+    """The bytes of the workspaces that its calls take from now on."""
+    taken, workspace = [], backend.path.device.workspace
+
+    def noted(shape: Any, dtype: np.dtype[Any]) -> Array:
+        memory = workspace(shape, dtype)
+        taken.append(memory.nbytes)
+        return memory
+
+    backend.path.device.workspace = noted  # type: ignore[method-assign]
+    return taken
 
 
 def odd_strides_of_one(a: Array) -> Array:
@@ -832,7 +895,7 @@ def test_the_largest_numbers(backend: NumpyBackend, mode: Mode) -> None:
 # samples.
 BATCHES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "long ranges": ((600, 3, 4), (9, 600, 3, 3), {"padding": 1}),
-    "ranges": ((130, 5, 7), (72, 130, 3, 3), {"padding": 1}),
+    "ranges": ((130, 5, 7), (60, 130, 3, 3), {"padding": 1}),
     "one range": ((16, 5, 7), (72, 16, 3, 3), {"padding": 1}),
     "groups": ((96, 6, 6), (18, 48, 3, 3), {"groups": 2}),
 }
@@ -860,7 +923,7 @@ def test_ranges_are_apart_in_few_samples(batch: int, apart: bool) -> None:
     """The test above runs both ways on the emulator."""
     sample, weight, options = BATCHES["ranges"]
     geometry = conv((batch, *sample), weight, **options)
-    for mode in MODES[1:]:
+    for mode in MODES:
         plan = im2col_conv.plan(question_of(geometry, mode, EmulatedDevice().processor()))
         assert isinstance(plan, Im2colPlan)
         assert (plan.layout.splits, plan.layout.apart) == (2, apart)
@@ -943,8 +1006,9 @@ def test_workspace_is_what_is_taken(mode: Mode, batch: int, kind: str, steer: St
 
 
 def mode_of(instance: Instance) -> Mode:
-    dtype = dtype_of(dict(instance.defines)["ELEMENT"])
-    return dtype, "tf32" if dtype == np.float32 else "float32"
+    defines = dict(instance.defines)
+    dtype = dtype_of(defines["ELEMENT"])
+    return dtype, "tf32" if dtype == np.float32 and defines["PARTS"] == "1" else "float32"
 
 
 # By the number of axes: calls of so many rows and channels of a group, with as many pixels as two
@@ -982,9 +1046,9 @@ def test_products_instance(instance: Instance, kind: str, axes: int, steer: Stee
     Sums have more steps than there are stages, and a last one that is not whole.
     """
     defines, mode = dict(instance.defines), mode_of(instance)
-    width, columns = int(defines["PIXELS"]), int(defines["COLUMNS"])
-    steer.replace(im2col_conv, _TILES=((width, columns),))
-    if width * columns > 128 * 128:
+    parts, width, columns = (int(defines[name]) for name in ("PARTS", "PIXELS", "COLUMNS"))
+    steer.replace(im2col_conv, _TILES={parts: ((width, columns),)})
+    if parts * width * columns > 128 * 128:
         steer.replace(im2col_conv, _splits=lambda *rest: 1)
     step = 128 // mode[0].itemsize
     call = DIVIDED[kind][axes](columns + 9, 2 * step + step // 4 + 1)
@@ -995,7 +1059,7 @@ def test_products_instance(instance: Instance, kind: str, axes: int, steer: Stee
     (plan,) = backend.plans
     assert plan.launch.instance == instance
     assert plan.layout.column_tiles == 2
-    stages = min(192 * 1024 // ((width + columns) * 128), 8)
+    stages = min(192 * 1024 // ((width + parts * columns) * 128), 8)
     describe = conv_transpose if case.transposed else conv
     geometry = describe(*shapes, groups=2, **options)
     phases = math.prod(axis.phases for axis in geometry.axes)
@@ -1012,6 +1076,10 @@ def by_definition(array: Array, copy: Transposition) -> Array:
     rows = np.moveaxis(array, (2, 3), (-2, -1)).reshape(samples, blocks, -1, groups, channels)
     result = np.zeros(copy.shape, array.dtype)
     result[..., :channels] = rows
+    if copy.split:
+        numbers = result.view(np.float32)
+        numbers[..., 0, :] = nearest_tf32(numbers[..., 0, :])
+        numbers[..., 1, :] -= numbers[..., 0, :]
     return result
 
 
@@ -1055,19 +1123,26 @@ def test_copies_instance(instance: Instance, shape: tuple[int, ...], backend: Nu
     """Every bit that is copied, in several tiles of channels and of places, and zeros after them.
 
     Arrays lie in C order, with their channels innermost, in descending order, or repeat values.
+    Parts of floats are groups, of an array that has one.
     """
     defines, rng = dict(instance.defines), np.random.default_rng()
+    split = defines["PARTS"] == "2"
+    if split:
+        shape = *shape[:2], 1, *shape[3:]
     dtype = np.dtype(np.uint16 if "short" in defines["BITS"] else np.uint32)
     array = rng.integers(1, np.iinfo(dtype).max, shape, dtype)
+    if split:
+        array = rng.standard_normal(shape, np.float32).view(dtype)
     row = -(-shape[3] // 8) * 8
     for view in (
         array, last(array, 3), array[:, ::-1, ::-1, :, ::-1, :, ::-1],
         array[:, :, :, ::-1], np.broadcast_to(array[:1, :, :, :1], shape),
     ):  # fmt: skip
-        strides = tuple(stride // dtype.itemsize for stride in view.strides)
-        copy = Transposition(shape, strides, row)
+        groups = np.broadcast_to(view, (*shape[:2], 2, *shape[3:])) if split else view
+        strides = tuple(stride // dtype.itemsize for stride in groups.strides)
+        copy = Transposition(groups.shape, strides, row, split)
         assert channels_last.launch([copy], dtype.itemsize).instance == instance
-        assert_same_bits(on_device(view, copy, backend), by_definition(view, copy))
+        assert_same_bits(on_device(groups, copy, backend), by_definition(groups, copy))
 
 
 # Mistakes ------------------------------------------------------------------------------------
@@ -1168,6 +1243,21 @@ MISTAKES: dict[str, Mistake] = {
     "units of the pixels of a phase": (
         "_together", " and all(axis.phases == 1 for axis in geometry.axes)", "",
         case_of(HALF, "conv_transpose1d", (3, 8, 8), (8, 9, 2), stride=2),
+    ),
+    "floats that are rounded on their way": (
+        "inputs_of", "exact,", "False,", case_like("one side", FULL),
+    ),
+    "weights in place where they have parts": (
+        "weights_of", "parts == 1\n        and", "True\n        and",
+        in_ways(case_like("one side", FULL), "channels last"),
+    ),
+    "parts of weights that are not divided": (
+        "weights_of", "split=parts > 1", "split=False", case_like("one side", FULL),
+    ),
+    "rows of one part": ("weights_of", "parts * row", "row", case_like("one side", FULL)),
+    "low parts where the high ones are": (
+        "_arguments", '"low_part": row_of(geometry, item)', '"low_part": 0',
+        case_like("one side", FULL),
     ),
     "units of a whole last step": (
         "_arguments", "-(-last // slices)", "max(1, last // slices)", case_like("one tap", HALF),

@@ -123,8 +123,14 @@ CASES = {
     "tf32 together": convolution(
         "conv1d", (2, 40, 90), (48, 20, 3), bias=True, padding=1, precision="tf32", groups=2
     ),
+    "float32": convolution(
+        "conv2d", (2, 37, 7, 19), (20, 37, 3, 3), bias=True, padding=1, style="uneven"
+    ),
+    "float32 in two blocks": convolution("conv2d", (3, 44, 11, 13), (72, 44, 2, 3), padding=1),
+    "float32, ranges": convolution("conv2d", (20, 80, 3, 4), (24, 80, 3, 3), padding=1),
 }  # fmt: skip
-for name in ("groups", "three axes", "phases of two taps", "ranges", "ranges in a block", "tf32"):
+INFINITE = "groups", "three axes", "phases of two taps", "ranges", "ranges in a block", "tf32"
+for name in (*INFINITE, "float32"):
     CASES[f"infinite, {name}"] = infinite(CASES[name])
 
 ARRANGED = {
@@ -212,7 +218,7 @@ MUTANTS = {
     ),
     "the map of the first phase": Mutant("&p.input[tile.phase]", "&p.input[0]", case="phases"),
     "the weights of the first block": Mutant(
-        "&p.weight, block * STEP,", "&p.weight, 0,", case="ranges in a block",
+        "int(p.low_part) + block * STEP, of", "int(p.low_part), of", case="ranges in a block",
     ),
     "the weights of the first group": Mutant(
         "tile.group * int(p.rows) + tile.column, full", "tile.column, full", case="groups",
@@ -253,11 +259,12 @@ MUTANTS = {
         "mbarrier_wait(&ring().full[stage], turn.parity);", "", case="groups",
     ),
     "a stage that is given back before it is read": Mutant(
-        "            wgmma_wait<1>();\n            if (before >= 0) release(before);\n",
-        "            release(stage);\n            wgmma_wait<1>();\n", case="ranges in a block",
+        "multiply_slices(sums, a, b, slices);\n            if (before >= 0) release(before);",
+        "release(stage);\n            multiply_slices(sums, a, b, slices);",
+        case="ranges in a block",
     ),
     "products that are under way as a stage is given back": Mutant(
-        "            wgmma_wait<1>();\n            if (before", "            if (before",
+        "wgmma_commit();\n        wgmma_wait<1>();", "wgmma_commit();",
         case="ranges in a block",
     ),
     "the last stage of a sum is kept": Mutant(
@@ -265,10 +272,11 @@ MUTANTS = {
         "        wgmma_wait<0>();\n", case="tiles",
     ),
     "sums that are stored before the last products": Mutant(
-        "        wgmma_wait<0>();\n", "", case="groups",
+        "        }\n        wgmma_wait<0>();\n", "        }\n", case="groups",
     ),
     "products without a fence": Mutant(
-        "            wgmma_fence();\n            // That", "            // That", case="groups",
+        "        wgmma_fence();\n#pragma unroll\n        for (int slice",
+        "#pragma unroll\n        for (int slice", case="groups",
     ),
     "one warp alone gives stages back": Mutant(
         "if (threadIdx.x % 32 == 0) mbarrier_arrive", "if (threadIdx.x % 128 == 0) mbarrier_arrive",
@@ -289,21 +297,75 @@ MUTANTS = {
         "last ? int(p.last_slices) : SLICES", "int(p.last_slices)", case="ranges in a block",
     ),
     "a range that begins with the first channels as it counts units": Mutant(
-        "block = begin % int(p.blocks);", "block = 0;", case="ranges",
+        "block(step % int(p.blocks))", "block(0)", case="ranges",
     ),
     "the first unit of pixels for all": Mutant(
-        "a + i * 64 * STEP_BYTES + slice * SLICE_BYTES",
-        "a + i * 64 * STEP_BYTES",
+        "moved(a, i * 64 * STEP_BYTES + slice * SLICE_BYTES)",
+        "moved(a, i * 64 * STEP_BYTES)",
         case="groups",
     ),
     "the first unit of weights for all": Mutant(
-        "swizzled_descriptor(b + slice * SLICE_BYTES)", "swizzled_descriptor(b)", case="groups",
+        "moved(b, slice * SLICE_BYTES)", "b", case="groups",
     ),
     "the pixels of the first warpgroup": Mutant(
-        " + warpgroup * PIXEL_BYTES / CONSUMERS;",
-        ";",
+        " + warpgroup * PIXEL_BYTES / CONSUMERS);",
+        ");",
         case="groups",
     ),
+    # Parts of floats.
+    "the high parts of weights alone": Mutant(
+        "part * int(p.low_part) + block * STEP", "block * STEP", case="float32",
+    ),
+    "the weights of the high part": Mutant(
+        "(product == 1) * WEIGHT_BYTES + slice", "slice", case="float32",
+    ),
+    "the pixels of the high part": Mutant(
+        "a.part[product == 0][slice]", "a.part[0][slice]", case="float32",
+    ),
+    "products of low parts": Mutant(
+        "(product == 1) * WEIGHT_BYTES", "(product < 2) * WEIGHT_BYTES", case="float32",
+    ),
+    "a chain that goes on": Mutant("product + slice > 0);", "true);", case="float32"),
+    "the last chain alone": Mutant(
+        "sums[i][j] += chain[j];", "sums[i][j] = chain[j];", case="float32",
+    ),
+    "the pixels of the first block": Mutant(
+        "(warpgroup * BLOCKS + i) * 64 * STEP_BYTES);", "warpgroup * BLOCKS * 64 * STEP_BYTES);",
+        case="float32",
+    ),
+    "the pixels of the first warpgroup in all": Mutant(
+        "(warpgroup * BLOCKS + i) * 64 * STEP_BYTES);", "i * 64 * STEP_BYTES);", case="float32",
+    ),
+    "pixels without the swizzle": Mutant("i / 2 ^ pixel % 8;", "i / 2;", case="float32"),
+    "channels of half an instruction": Mutant(
+        "own = tf32_part(bits[i / 8][i / 2 % 4], i % 2);",
+        "own = tf32_part(bits[i / 8][i / 2 % 2], i % 2);", case="float32",
+    ),
+    "parts in another order": Mutant("part[i % 2][i / 8]", "part[1 - i % 2][i / 8]",
+        case="float32",
+    ),
+    "parts of a stage that is not full": Mutant(
+        "mbarrier_wait(&ring().full[turn.stage], turn.parity);", "", case="float32",
+    ),
+    "parts without a fence": Mutant(
+        "wait_for_turn(warpgroup);\n        wgmma_fence();", "wait_for_turn(warpgroup);",
+        case="float32 in two blocks",
+    ),
+    "chains that are added before they are complete": Mutant(
+        "wgmma_commit();\n        wgmma_wait<0>();", "wgmma_commit();", case="float32",
+    ),
+    "a stage of parts that is given back before it is read": Mutant(
+        "                multiply_chain<", "                release(turn.stage);\n"
+        "                multiply_chain<", case="float32, ranges",
+    ),
+    "a turn for oneself": Mutant("give_turn(1 - warpgroup);", "give_turn(warpgroup);",
+        case="float32",
+    ),
+    "no first turn": Mutant("if (PARTS == 2 && warpgroup == 1) give_turn(0);", "", case="float32"),
+    "numbers of copies for their parts": Mutant(
+        "if (p.split) low = tf32_part(low, group);", "", case="float32", file=COPIES,
+    ),
+    "parts of inputs": Mutant("if (p.split) low", "low", case="float32", file=COPIES),
     # Ranges.
     "the last range alone": Mutant(
         "totals[block][i] += sums[block][i];",

@@ -53,11 +53,13 @@ struct Arguments {
     const Element* weight;
     Element* out;
     Parameter bias;
-    int64 channels, rows;  // output channels, and how many of them read one input channel
     int64 input_batch, out_batch;
-    int64 weight_first, weight_group, weight_row;  // offset of the first tap of the first channel, and strides
-    Axis axis[2];                                  // y and x
-    int64 lines;                                   // of a strip
+    int64 rows;                      // output channels that read one input channel
+    int64 weight_group, weight_row;  // strides
+    int64 weight_first;              // offset of the first tap of the first channel
+    Axis axis[2];                    // y and x
+    int64 channels;                  // output channels
+    int64 lines;                     // of a strip
     int64 strips, strips_of_line, strips_of_sample, channel_tiles;
     int64 per_line, per_sample, per_channel_tiles;  // long reciprocals of the last three numbers
 };

@@ -21,8 +21,8 @@
 // through shared memory, so that stores run along the channels.
 //
 // A zero of the right operand times an infinite input is NaN where no product belongs, so outputs that are not finite
-// are computed exactly once more, from the array. So are all outputs of a channel with a weight that is not finite,
-// without absent inputs, whose products would be NaN.
+// are computed exactly once more, from the array. All outputs of a channel with a weight that is not finite are among
+// them, as each of its weights is multiplied for each output; absent inputs are left out then.
 //
 // Macros (set by cupyconv/_kernels/depthwise_last_mma.py):
 //     ELEMENT    type of input, weight and output elements: float16 or bfloat16
@@ -272,14 +272,13 @@ struct Consumer {
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     pairs[i] = pair_of(sums[2 * i][2 * s + e], sums[2 * i + 1][2 * s + e], Element());
-                    const bool whole = special[2 * i] | special[2 * i + 1];
-                    if (Pairs::special(pairs[i]) || whole) repair(pairs[i], 2 * i, s, line, pixel);
+                    if (Pairs::special(pairs[i])) repair(pairs[i], 2 * i, s, line, pixel);
                 }
                 own(block.memory.outputs[s], pixel) = {pairs[0], pairs[1]};
             }
     }
 
-    // Computes exactly those outputs of channels `c` and `c + 1` that are not finite, or whose weights are not.
+    // Computes exactly those outputs of channels `c` and `c + 1` that are not finite.
     __device__ __forceinline__ void repair(unsigned& pair, int c, int s, int line, int pixel) const {
         const Arguments& p = block.p;
         const Strip& strip = block.memory.strips[s];
@@ -288,7 +287,7 @@ struct Consumer {
         for (int i = 0; i < 2; ++i) {
             const int number = warp() * WARP_CHANNELS + c + i, channel = block.first + number;
             const bool found = Pairs::special(pair) >> (15 + 16 * i) & 1u;
-            if (channel >= int(p.channels) || !(found || special[c + i])) continue;
+            if (!found || channel >= int(p.channels)) continue;
             const Element* const input = p.input + strip.sample * p.input_batch + channel;
             const float sum = compute_exactly(p, input, block.memory.taps[number], bias[c + i], strip.y + line,
                                               strip.x + pixel, special[c + i]);

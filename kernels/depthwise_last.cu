@@ -106,28 +106,7 @@ struct Worker {
     __device__ bool has_line(int line) const {
         return unsigned(strip.first_line + line) < unsigned(p.axis[0].size_in);
     }
-    // Adds the products of line `s` of a turn's inputs, and loads the line of the next turn in their place if there is
-    // `more`: the register of an input is free as soon as it is multiplied. The first open line of outputs reads the
-    // last taps. EVERY says that all columns of inputs exist.
-    template <bool EVERY>
-    __device__ __forceinline__ void add(Sums& sums, const Weights& weights, Element (&values)[READ], int s, bool more,
-                                        const Element* next) const {
-        const int apart = int(p.axis[1].input);
-#pragma unroll
-        for (int i = 0; i < READ; ++i) {
-            if (!EVERY && !(present >> i & 1u)) continue;
-            const Accumulator value = widen<Accumulator>(values[i]);
-            if (more) values[i] = next[i * apart];
-#pragma unroll
-            for (int o = 0; o < OPEN; ++o)
-#pragma unroll
-                for (int c = 0; c < COLUMNS; ++c) {
-                    const int y = (OPEN - 1 - o) * STEP + s, x = i - c * STEP;
-                    if (y < HEIGHT && x >= 0 && x < HEIGHT)
-                        sums[o][c] = multiply_add(weights[y][x], value, sums[o][c]);
-                }
-        }
-    }
+    // Loads a line of inputs. EVERY says that all columns exist.
     template <bool EVERY>
     __device__ __forceinline__ void load(Element (&values)[READ], const Element* from) const {
         const int apart = int(p.axis[1].input);
@@ -136,29 +115,47 @@ struct Worker {
             if (EVERY || (present >> i & 1u)) values[i] = from[i * apart];
     }
 
+    // Adds the products of line `s` of a turn's inputs. The first open line of outputs reads the last taps.
+    template <bool EVERY>
+    __device__ __forceinline__ void add(Sums& sums, const Weights& weights, const Accumulator (&values)[READ],
+                                        int s) const {
+#pragma unroll
+        for (int i = 0; i < READ; ++i) {
+            if (!EVERY && !(present >> i & 1u)) continue;
+#pragma unroll
+            for (int o = 0; o < OPEN; ++o)
+#pragma unroll
+                for (int c = 0; c < COLUMNS; ++c) {
+                    const int y = (OPEN - 1 - o) * STEP + s, x = i - c * STEP;
+                    if (y < HEIGHT && x >= 0 && x < HEIGHT)
+                        sums[o][c] = multiply_add(weights[y][x], values[i], sums[o][c]);
+                }
+        }
+    }
+
     template <bool EVERY>
     __device__ __forceinline__ void convolve(const Weights& weights, Accumulator bias) const {
         const int across = int(p.axis[1].out), turns = strip.lines + OPEN - 1;
-        Sums sums;
-#pragma unroll
-        for (int o = 0; o < OPEN; ++o)
-#pragma unroll
-            for (int c = 0; c < COLUMNS; ++c) sums[o][c] = bias;
-        Element values[STEP][READ] = {};
-        const Element* next = input;
+        Sums sums = {};
+        Element next[STEP][READ] = {};
+        const Element* from = input;
         Element* to = out;
-        // Turn -1 only loads.
+        // Turn -1 only loads, and ends with the bias in the last open line.
 #pragma unroll 1
         for (int turn = -1; turn < turns; ++turn) {
+            const int line = turn * STEP;
+            // The thread waits for all inputs of this turn before it loads any of the next one: loads share the few
+            // counters by which a warp waits for them.
+            Accumulator values[STEP][READ];
 #pragma unroll
-            for (int s = 0; s < STEP; ++s, next += p.axis[0].input) {
-                const int line = turn * STEP + s;
-                const bool more = turn + 1 < turns && has_line(line + STEP);
-                if (turn >= 0 && has_line(line))
-                    add<EVERY>(sums, weights, values[s], s, more, next);
-                else if (more)
-                    load<EVERY>(values[s], next);
-            }
+            for (int i = 0; i < STEP * READ; ++i)
+                values[i / READ][i % READ] = widen<Accumulator>(next[i / READ][i % READ]);
+#pragma unroll
+            for (int s = 0; s < STEP; ++s, from += p.axis[0].input)
+                if (turn + 1 < turns && has_line(line + STEP + s)) load<EVERY>(next[s], from);
+#pragma unroll
+            for (int s = 0; s < STEP; ++s)
+                if (turn >= 0 && has_line(line + s)) add<EVERY>(sums, weights, values[s], s);
             // The first open line of outputs is complete. In the first turns it lies before the strip.
             if (turn >= OPEN - 1) {
 #pragma unroll
@@ -166,7 +163,6 @@ struct Worker {
                     if (c < strip.columns) to[c * across] = narrow<Element>(sums[0][c]);
                 to += p.axis[0].out;
             }
-            if (turn < 0) continue;
 #pragma unroll
             for (int c = 0; c < COLUMNS; ++c) {
 #pragma unroll

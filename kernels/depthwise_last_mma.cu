@@ -287,7 +287,7 @@ struct Consumer {
         for (int i = 0; i < 2; ++i) {
             const int number = warp() * WARP_CHANNELS + c + i, channel = block.first + number;
             const bool found = Pairs::special(pair) >> (15 + 16 * i) & 1u;
-            if (!found || channel >= int(p.channels)) continue;
+            if (!found) continue;  // as are the zeros of channels that do not exist
             const Element* const input = p.input + strip.sample * p.input_batch + channel;
             const float sum = compute_exactly(p, input, block.memory.taps[number], bias[c + i], strip.y + line,
                                               strip.x + pixel, special[c + i]);
@@ -310,7 +310,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const int turns = int(p.lines) + HEIGHT - 1;
 #pragma unroll
     for (int line = 0; line < STAGES - 1; ++line) {
-        if (line < turns) block.stage(line);
+        block.stage(line);  // there are HEIGHT lines at least
         copy_async_commit();
     }
     block.load_taps();

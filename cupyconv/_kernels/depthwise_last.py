@@ -36,7 +36,7 @@ THREADS = LANES * WARPS
 _COLUMNS = 8  # outputs of a strip along x, for a step of one
 # Blocks of a multiprocessor, by height and step of the kernel: as many as registers leave room for
 # where none is spilled.
-_RESIDENT = {(3, 1): 6, (3, 2): 8, (5, 1): 4, (5, 2): 5, (7, 1): 3, (7, 2): 4}
+_RESIDENT = {(3, 1): 5, (3, 2): 6, (5, 1): 4, (5, 2): 4, (7, 1): 3, (7, 2): 3}
 
 
 class DepthwiseLastPlan(TiledPlan[Layout]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from backends import EmulatorBackend
-from bounds import assert_convolution
+from bounds import assert_convolution, assert_same_bits
 from mutants import Mutant, Suite, depthwise, infinite
 from strategies import Convolution, poison
 
@@ -18,11 +18,12 @@ def innermost(a: np.ndarray) -> np.ndarray:
 
 
 def check(backend: EmulatorBackend, case: Convolution) -> None:
-    """Compare with the definition, where input and output have their channels innermost."""
+    """Compare with the definition, and bits with arrays in C order, which another kernel takes."""
     out = innermost(poison(np.empty(case.defined.value.shape, case.dtype)))
     arranged = case.with_arrays(input=innermost(case["input"]))
     backend.call(case.function, **arranged.arrays, **case.options, out=out)
     assert_convolution(out, case.defined, case.dtype, case.precision)
+    assert_same_bits(out, EmulatorBackend(backend.kernel).compute(case))
 
 
 # Several tiles of channels, and strips along both axes, the last of each a part of one.
@@ -34,21 +35,19 @@ CASES = {
     "halves": depthwise("conv2d", (1, 40, 9, 25), (7, 7), 1, "float16", padding=3),
     "far": depthwise("conv2d", (1, 20, 3, 5), (3, 3), padding=((2, 0), (0, 2))),
 }
+CASES["no bias"] = CASES["far"].with_arrays(bias=None)
 CASES["infinite"] = infinite(CASES["strips"])
 
 MUTANTS = {
     "transposed taps": Mutant("weights[y][x], value", "weights[x][y], value", case="strips"),
     "lines that do not exist": Mutant(
-        "if (turn >= 0 && has_line(line))", "if (turn >= 0)", case="strips"
-    ),
-    "lines before the first one": Mutant(
-        "if (turn >= 0 && has_line(line))", "if (has_line(line))", case="infinite"
+        "if (turn >= 0 && has_line(line + s))", "if (turn >= 0)", case="infinite"
     ),
     "columns that do not exist": Mutant(
-        "if (!EVERY && !(present >> i & 1u)) continue;", "", case="strips"
+        "if (EVERY || (present >> i & 1u)) values[i]", "values[i]", case="strips"
     ),
     "loads beyond the array": Mutant(
-        "turn + 1 < turns && has_line(line + STEP);", "turn + 1 < turns;", case="strips"
+        "if (turn + 1 < turns && has_line(line + STEP + s))", "if (turn + 1 < turns)", case="strips"
     ),
     "a bias of the first channels": Mutant(
         "load_parameter<Accumulator>(p.bias, channel)", "load_parameter<Accumulator>(p.bias, lane)",

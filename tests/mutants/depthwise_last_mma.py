@@ -17,13 +17,20 @@ CASES = {
     "no chunks": depthwise("conv2d", (3, 20, 3, 50), (3, 4), 1, "float16", padding=(1, 2)),
     "flipped": depthwise("conv_transpose2d", (1, 33, 4, 50), (5, 3), 1, "bfloat16", padding=1),
     "tall": depthwise("conv2d", (1, 24, 12, 49), (7, 7), 1, "float16", padding=3),
-    "two blocks": depthwise("conv2d", (1, 16, 4, 50), (3, 2), 1, "bfloat16"),
+    "two blocks": depthwise("conv2d", (5, 16, 4, 50), (3, 2), 1, "bfloat16"),
 }
 CASES["infinite"] = infinite(CASES["chunks"])
 CASES["an infinite half"] = infinite_input(CASES["chunks"])
 CASES["an infinite bfloat16"] = infinite_input(CASES["flipped"])
-# Channels whose weights are finite keep absent inputs as zeros.
+CASES["no bias"] = CASES["two blocks"].with_arrays(bias=None)
 CASES["large"] = CASES["chunks"].with_arrays(weight=CASES["chunks"]["weight"] * np.float16(20000))
+# Sums that are zero, whose signs absent inputs change, beside infinite inputs.
+CASES["zeros"] = infinite_input(
+    CASES["chunks"].with_arrays(
+        input=np.zeros_like(CASES["chunks"]["input"]),
+        bias=np.full_like(CASES["chunks"]["bias"], -0.0),
+    )
+)
 
 MUTANTS = {
     "a third block that is left out": Mutant(
@@ -63,7 +70,7 @@ MUTANTS = {
     "the same strip twice": Mutant(
         "tile * STRIPS + threadIdx.x", "tile * STRIPS", case="chunks"
     ),
-    "strips that do not exist": Mutant("!exists ? 0 : left", "left", case="flipped"),
+    "strips that do not exist": Mutant("!exists ? 0 : left", "left", case="two blocks"),
     "columns beyond the output": Mutant("pixel >= strip.columns || ", "", case="chunks"),
     "weights of odd places alone": Mutant(
         "line[MARGIN + tap] = line[MARGIN + tap + DIAGONAL - 1] = weight;",

@@ -207,6 +207,16 @@ def test_whose_places_they_take(dtype: str, width: int, plan: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_other_variants_of_the_depthwise_kernel_stay(dtype: str) -> None:
+    """FMA instructions stand for absent inputs by zeros, where the gather kernel leaves them out."""
+    geometry = conv((64, 128, 28, 28), (128, 1, 3, 3), padding=1, groups=128)
+    question = Question(geometry, np.dtype(dtype), "float32", HOPPER)
+    with choice.forced("depthwise"):
+        chosen = choice.plan_conv(geometry, question.dtype, "float32", HOPPER)
+    assert choice.settled(chosen, question, innermost(geometry)) is chosen
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_names_are_those_of_the_struct(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Template] = []
     init = Template.__init__

@@ -1,8 +1,8 @@
 // Convolutions of one input channel for each group on one plane, of arrays whose channels lie innermost.
 //
-//     out[n, o, y, x] = bias[o] + sum over taps of in[n, o / rows, y * STEP + low + tap, x * STEP + low + tap] * w[o, tap]
+//     out[n, o, y, x] = bias[o] + sum over taps i, j of in[n, o / rows, at(y, i), at(x, j)] * w[o, i, j]
 //
-// where taps whose input lies outside of the array contribute nothing, whatever the weight. Neighbouring threads have
+// where at(y, i) = y * STEP + low + i, and taps whose input lies outside of the array contribute nothing, whatever the weight. Neighbouring threads have
 // neighbouring output channels, so loads and stores of a warp run along the channels and need no shared memory.
 //
 // A thread has a strip of outputs of one channel: COLUMNS neighbours in up to `lines` lines. It walks down the lines

@@ -1,6 +1,6 @@
 // Depthwise convolutions of 16-bit planes whose channels lie innermost, on Tensor Cores.
 //
-//     out[n, c, y, x] = bias[c] + sum over taps of in[n, c, y + low + tap, x + low + tap] * w[c, tap]
+//     out[n, c, y, x] = bias[c] + sum over taps i, j of in[n, c, y + low + i, x + low + j] * w[c, i, j]
 //
 // where taps whose input lies outside of the array contribute nothing, whatever the weight. A sum has the order, and
 // so the bits, of depthwise_mma.cuh, which computes the same geometries for all other layouts: line by line of its
@@ -73,18 +73,25 @@ struct Arguments {
 
 // ---- strips ----
 
-// The first output of a strip, and how many lines and columns it has.
-struct __align__(8) Strip {
-    int sample, y, x, lines, columns;
+// Where a strip's first output lies and the first block of inputs that it reads, which may begin before the array, with
+// the coordinates of these inputs; and how many lines and columns of outputs the strip has.
+struct Strip {
+    const Element* input;
+    Element* out;
+    int y, x, lines, columns;
 
     __device__ Strip(const Arguments& p, int number) {
+        const Axis &ay = p.axis[0], &ax = p.axis[1];
         const bool exists = number < int(p.strips);
-        sample = long_quotient(number, p.per_sample);
+        const int sample = long_quotient(number, p.per_sample);
         number -= sample * int(p.strips_of_sample);
         const int row = long_quotient(number, p.per_line);
-        y = row * int(p.lines), x = (number - row * int(p.strips_of_line)) * WIDTH;
-        const int left = int(p.axis[0].size_out) - y;
-        lines = !exists ? 0 : left < int(p.lines) ? left : int(p.lines), columns = int(p.axis[1].size_out) - x;
+        const int out_y = row * int(p.lines), out_x = (number - row * int(p.strips_of_line)) * WIDTH;
+        const int left = int(ay.size_out) - out_y;
+        lines = !exists ? 0 : left < int(p.lines) ? left : int(p.lines), columns = int(ax.size_out) - out_x;
+        y = out_y + int(ay.low), x = out_x + int(ax.low - p.skew);
+        input = p.input + (sample * p.input_batch + y * ay.input + x * ax.input);
+        out = p.out + (sample * p.out_batch + out_y * ay.out + out_x * ax.out);
     }
 };
 
@@ -97,8 +104,8 @@ struct Shared {
     Strip strips[STRIPS];
 };
 
-// Where a chunk of a pixel lies. Chunks that neighbouring threads read in a line, of every second pixel, are spread over
-// the banks: all banks have 8 chunks.
+// Where a chunk of a pixel lies. The chunks of every second pixel, which neighbouring threads read, are spread over the
+// banks: all banks have 8 chunks.
 __device__ __forceinline__ int swizzled(int pixel, int chunk) {
     const int place = pixel * CHUNKS + chunk;
     return place ^ place / 8 % 8;
@@ -106,18 +113,18 @@ __device__ __forceinline__ int swizzled(int pixel, int chunk) {
 
 // ---- exact recomputation ----
 
-// Returns the output at y and x by multiply-adds. Absent inputs are zero, or are left out if the sum is MASKED.
-__device__ __noinline__ float compute_exactly(const Arguments& p, const Element* input, const Element (*taps)[2 * DIAGONAL],
-                                              float bias, int y, int x, bool masked) {
+// Returns an output of a strip by multiply-adds. Absent inputs are zero, or are left out if the sum is MASKED.
+__device__ __noinline__ float compute_exactly(const Arguments& p, const Strip& strip, int channel, int line, int pixel,
+                                              const Element (*taps)[2 * DIAGONAL], float bias, bool masked) {
     float sum = bias;
     for (int i = 0; i < HEIGHT; ++i)
         for (int j = 0; j < int(p.width); ++j) {
-            const int at_y = y + int(p.axis[0].low) + i, at_x = x + int(p.axis[1].low) + j;
-            const bool exists = (unsigned(at_y) < unsigned(p.axis[0].size_in)) &
-                                (unsigned(at_x) < unsigned(p.axis[1].size_in));
+            const int y = line + i, x = pixel + int(p.skew) + j;
+            const bool exists = (unsigned(strip.y + y) < unsigned(p.axis[0].size_in)) &
+                                (unsigned(strip.x + x) < unsigned(p.axis[1].size_in));
             if (!exists && masked) continue;
             float value = 0;
-            if (exists) value = widen<float>(input[at_y * p.axis[0].input + at_x * p.axis[1].input]);
+            if (exists) value = widen<float>(strip.input[y * p.axis[0].input + x * p.axis[1].input + channel]);
             sum = multiply_add(widen<float>(taps[i][MARGIN + j]), value, sum);
         }
     return sum;
@@ -151,15 +158,15 @@ struct Block {
     // Copies line number `line` of the inputs of all strips, with zeros where the array has none.
     __device__ __forceinline__ void stage(int line) const {
         const bool aligned = p.chunks[0] && (unsigned long long)p.input % 16 == 0;
+        const int64 line_offset = line * p.axis[0].input;
         for (int i = threadIdx.x; i < STRIPS * PIXELS * CHUNKS; i += THREADS) {
             const int s = i / (PIXELS * CHUNKS), pixel = i / CHUNKS % PIXELS, chunk = i % CHUNKS;
             const Strip& strip = memory.strips[s];
-            const int y = strip.y + int(p.axis[0].low) + line, channel = first + chunk * CHUNK;
-            const int x = strip.x + int(p.axis[1].low - p.skew) + pixel;
-            const bool exists = (strip.lines > 0) & (unsigned(y) < unsigned(p.axis[0].size_in)) &
-                                (unsigned(x) < unsigned(p.axis[1].size_in)) & (channel < int(p.channels));
-            const Element* const from =
-                p.input + strip.sample * p.input_batch + y * p.axis[0].input + x * p.axis[1].input + channel;
+            const int channel = first + chunk * CHUNK;
+            const bool exists = (strip.lines > 0) & (unsigned(strip.y + line) < unsigned(p.axis[0].size_in)) &
+                                (unsigned(strip.x + pixel) < unsigned(p.axis[1].size_in)) &
+                                (channel < int(p.channels));
+            const Element* const from = strip.input + line_offset + (pixel * p.axis[1].input + channel);
             Bits128& to = memory.inputs[line % STAGES][s][swizzled(pixel, chunk)];
             if (aligned) {
                 copy_async<16>(&to, exists ? from : p.input, exists ? 16 : 0);
@@ -179,13 +186,13 @@ struct Block {
     // Stores a line of the outputs of all strips from shared memory.
     __device__ __forceinline__ void store(int line) const {
         const bool aligned = p.chunks[1] && (unsigned long long)p.out % 16 == 0;
+        const int64 line_offset = line * p.axis[0].out;
         for (int i = threadIdx.x; i < STRIPS * WIDTH * CHUNKS; i += THREADS) {
             const int s = i / (WIDTH * CHUNKS), pixel = i / CHUNKS % WIDTH, chunk = i % CHUNKS;
             const Strip& strip = memory.strips[s];
             const int channel = first + chunk * CHUNK;
             if (line >= strip.lines || pixel >= strip.columns || channel >= int(p.channels)) continue;
-            Element* const to = p.out + strip.sample * p.out_batch + (strip.y + line) * p.axis[0].out +
-                                (strip.x + pixel) * p.axis[1].out + channel;
+            Element* const to = strip.out + line_offset + (pixel * p.axis[1].out + channel);
             const Bits128 bits = memory.outputs[s][swizzled(pixel, chunk)];
             if (aligned) {
                 *(Bits128*)to = bits;
@@ -263,34 +270,35 @@ struct Consumer {
 
     // Puts line number `line` of the outputs in shared memory.
     __device__ __forceinline__ void finish(const float (&sums)[WARP_CHANNELS][4], int line) const {
+        unsigned pairs[4][2], largest = 0;  // by strip and pixel, and by pairs of channels
 #pragma unroll
-        for (int s = 0; s < STRIPS; ++s)
+        for (int i = 0; i < 8; ++i) {
+            unsigned& pair = pairs[i / 2][i % 2];
+            pair = pair_of(sums[i % 2 * 2][i / 2], sums[i % 2 * 2 + 1][i / 2], Element());
+            largest = Pairs::larger_magnitudes(largest, pair);
+        }
+        if (Pairs::special(largest))
 #pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                const int pixel = 8 * g() + 2 * t() + e;
-                unsigned pairs[2];
+            for (int i = 0; i < 8; ++i) repair(pairs[i / 2][i % 2], i % 2 * 2, i / 4, line, pixel(i / 2 % 2));
 #pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    pairs[i] = pair_of(sums[2 * i][2 * s + e], sums[2 * i + 1][2 * s + e], Element());
-                    if (Pairs::special(pairs[i])) repair(pairs[i], 2 * i, s, line, pixel);
-                }
-                own(block.memory.outputs[s], pixel) = {pairs[0], pairs[1]};
-            }
+        for (int i = 0; i < 4; ++i)
+            own(block.memory.outputs[i / 2], pixel(i % 2)) = {pairs[i][0], pairs[i][1]};
     }
+
+    // The first or second of the lane's neighbouring outputs of a line.
+    __device__ static int pixel(int which) { return 8 * g() + 2 * t() + which; }
 
     // Computes exactly those outputs of channels `c` and `c + 1` that are not finite.
     __device__ __forceinline__ void repair(unsigned& pair, int c, int s, int line, int pixel) const {
-        const Arguments& p = block.p;
         const Strip& strip = block.memory.strips[s];
         if (line >= strip.lines || pixel >= strip.columns) return;
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const int number = warp() * WARP_CHANNELS + c + i, channel = block.first + number;
+            const int number = warp() * WARP_CHANNELS + c + i;
             const bool found = Pairs::special(pair) >> (15 + 16 * i) & 1u;
             if (!found) continue;  // as are the zeros of channels that do not exist
-            const Element* const input = p.input + strip.sample * p.input_batch + channel;
-            const float sum = compute_exactly(p, input, block.memory.taps[number], bias[c + i], strip.y + line,
-                                              strip.x + pixel, special[c + i]);
+            const float sum = compute_exactly(block.p, strip, block.first + number, line, pixel,
+                                              block.memory.taps[number], bias[c + i], special[c + i]);
             const unsigned exact = pair_of(sum, sum, Element());
             pair = i ? byte_select(pair, exact, 0x5410) : byte_select(pair, exact, 0x3254);
         }

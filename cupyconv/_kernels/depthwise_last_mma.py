@@ -34,7 +34,7 @@ UNIT = "memory"
 
 STAGES, STRIPS, WIDTH = 4, 2, 64  # lines in shared memory, strips of a tile, outputs of their lines
 _WARP_CHANNELS = 4
-_PIXELS, _LINE_OF_TAPS, _STRIP = WIDTH + 16, 160, 24  # inputs of a line; bytes
+_PIXELS, _LINE_OF_TAPS, _STRIP = WIDTH + 16, 160, 32  # inputs of a line; bytes
 # Warps of a block, by the height of the kernel, and blocks of a multiprocessor: as many as
 # registers leave room for where none is spilled.
 _WARPS = {3: 8, 5: 8, 7: 4}
@@ -76,9 +76,9 @@ def shared_bytes(height: int) -> int:
 
 def _tile(height: int) -> Tile:
     warps = _WARPS[height]
-    # Products with the loads of their right operands; the sums that move up by a line; and about a
-    # hundred instructions of a warp for the inputs and outputs of a line.
-    turn = 2 * 3 * height * _WARP_CHANNELS + 4 * _WARP_CHANNELS * height + 100
+    # Products with the loads of their right operands; sums that move up by a line; and copies and
+    # the epilogue, as counted in the text of the kernel.
+    turn = (2 * 3 + 4) * height * _WARP_CHANNELS + 200
     return Tile(warps * _WARP_CHANNELS, STRIPS, WIDTH, _RESIDENT[height], warps * turn)
 
 

@@ -208,7 +208,7 @@ def test_whose_places_they_take(dtype: str, width: int, plan: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_other_variants_of_the_depthwise_kernel_stay(dtype: str) -> None:
-    """FMA instructions stand for absent inputs by zeros, where the gather kernel leaves them out."""
+    """Its FMA instructions multiply zeros for absent inputs, which changes the sign of a zero."""
     geometry = conv((64, 128, 28, 28), (128, 1, 3, 3), padding=1, groups=128)
     question = Question(geometry, np.dtype(dtype), "float32", HOPPER)
     with choice.forced("depthwise"):

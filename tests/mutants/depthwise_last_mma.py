@@ -56,9 +56,9 @@ MUTANTS = {
         "memory.inputs[line % STAGES][s][swizzled",
         "memory.inputs[(line + 1) % STAGES][s][swizzled", case="tall",
     ),
-    "lines without skew": Mutant("int(p.axis[1].low - p.skew)", "int(p.axis[1].low)", "chunks"),
+    "lines without skew": Mutant("int(ax.low - p.skew)", "int(ax.low)", "chunks"),
     "zeros that count against an infinite input": Mutant(
-        "if (Pairs::special(pairs[i])) repair", "if (false) repair", case="an infinite half"
+        "if (Pairs::special(largest))", "if (false)", case="an infinite half"
     ),
     "padding that counts against an infinite weight": Mutant(
         "if (!exists && masked) continue;", "", case="infinite"

@@ -2,8 +2,9 @@
 //
 //     out[n, o, y, x] = bias[o] + sum over taps i, j of in[n, o / rows, at(y, i), at(x, j)] * w[o, i, j]
 //
-// where at(y, i) = y * STEP + low + i, and taps whose input lies outside of the array contribute nothing, whatever the weight. Neighbouring threads have
-// neighbouring output channels, so loads and stores of a warp run along the channels and need no shared memory.
+// where at(y, i) = y * STEP + low + i, and taps whose input lies outside of the array contribute nothing, whatever the
+// weight. Neighbouring threads have neighbouring output channels, so loads and stores of a warp run along the channels
+// and need no shared memory.
 //
 // A thread has a strip of outputs of one channel: COLUMNS neighbours in up to `lines` lines. It walks down the lines
 // of inputs with its weights in registers, and loads each input once. An input of a line is multiplied for all outputs

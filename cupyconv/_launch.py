@@ -214,8 +214,8 @@ class KernelPath:
         self, bias: Array | None, question: Question, strides: ConvStrides, times: int = 1
     ) -> Convolution:
         """Return the convolution by the kernel that is chosen for it, without copies."""
-        plan = self._plan_conv(question, strides)
-        self.device.load(choice.settled(plan, question, strides).launches)
+        plan = choice.settled(self._plan_conv(question, strides), question, strides)
+        self.device.load(plan.launches)
         return choice.kernel_of(plan).bind(plan, question, strides, bias, self.device)
 
     def _plan_conv(self, question: Question, strides: ConvStrides) -> Plan:

@@ -14,29 +14,8 @@
 // NaN where no product belongs, so outputs that are not finite are computed exactly once more. Rows with a weight that
 // is not finite are left to the general mainloop.
 #pragma once
+#include "depthwise_band.cuh"
 #include "depthwise_fma.cuh"
-
-// ---- pairs of 16-bit numbers ----
-
-template <typename Half>
-struct HalfPairs;
-template <>
-struct HalfPairs<float16> {
-    __device__ static void mma(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4]) {
-        mma_float16(d, a, b, c);
-    }
-    __device__ static unsigned larger_magnitudes(unsigned a, unsigned b) { return float16_magnitudes_or_nan(a, b); }
-    // A mask with the top bit of each half that is infinite or NaN: all bits of its exponent are set.
-    __device__ static unsigned special(unsigned pair) { return ((pair & 0x7fff7fffu) + 0x04000400u) & 0x80008000u; }
-};
-template <>
-struct HalfPairs<bfloat16> {
-    __device__ static void mma(float (&d)[4], const unsigned (&a)[2], unsigned b, const float (&c)[4]) {
-        mma_bfloat16(d, a, b, c);
-    }
-    __device__ static unsigned larger_magnitudes(unsigned a, unsigned b) { return bfloat16_magnitudes_or_nan(a, b); }
-    __device__ static unsigned special(unsigned pair) { return ((pair & 0x7fff7fffu) + 0x00800080u) & 0x80008000u; }
-};
 
 // ---- exact recomputation ----
 
@@ -165,10 +144,8 @@ struct TensorCoreMainloop {
         const Strip& strip = strips[line / STRIP_LINES < count ? line / STRIP_LINES : 0];
         const Element* plane =
             memory.inputs + (strip.input - skew + line % STRIP_LINES * pitch + lane / BAND_LINES * 8 + x);
-        // The weights of two neighbouring inputs in the lane's column of the right operand.
-        const int place = MARGIN + 2 * t - g - skew;
-        const Element* taps = diagonal + place + (place % 2) * (DIAGONAL - 1);
-        const bool three = skew + int(p.axis[2].taps.kernel) > 9;  // 8 outputs reach into a third block of 8 inputs
+        const Element* taps = diagonal + band_place(skew);
+        const bool three = reaches_third_block(skew, int(p.axis[2].taps.kernel));
         Sums sum;
         add_line<true>(sum, plane, taps, three, weight[int(p.taps)]);
         const int64 next_plane = p.axis[0].apart * p.axis[0].pitch;

@@ -284,8 +284,7 @@ struct WeightProducer {
             memory.weights[i] = value;
             if (TENSOR_CORES && tap < taps) {
                 const int lines = row_and_channel * SharedMemory::lines_of_taps(p) + line;
-                Element* const to = memory.diagonals + lines * 2 * DIAGONAL + MARGIN + x;
-                to[0] = to[DIAGONAL - 1] = narrow<Element>(value);
+                put_on_diagonal(memory.diagonals + lines * 2 * DIAGONAL, x, narrow<Element>(value));
             }
         }
         return special;

@@ -7,6 +7,7 @@
 //     depthwise_mma.cuh      mainloop on Tensor Cores, its epilogue, exact recomputation
 #pragma once
 #include "border_modes.cuh"
+#include "depthwise_band.cuh"
 #include "division.cuh"
 #include "taps.cuh"
 
@@ -159,8 +160,6 @@ struct __align__(16) Strip {
     int place[2];     // coordinates z and y of that input
 };
 
-// Zeros around the weights of one line of taps, for Tensor Cores: DIAGONAL elements, weights from MARGIN on.
-constexpr int MARGIN = 14, DIAGONAL = 40;
 // A band is what a warp computes together on Tensor Cores: BAND_LINES lines of BAND_WIDTH outputs.
 constexpr int BAND_LINES = 16, BAND_WIDTH = 64;
 constexpr int BAND_PITCH = BAND_WIDTH / 2 + 4;  // pairs; the padding spreads lines over the banks

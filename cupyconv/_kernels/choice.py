@@ -25,6 +25,8 @@ from . import (
     channels_last,
     depthwise_conv,
     depthwise_gradient,
+    depthwise_last,
+    depthwise_last_mma,
     direct_conv,
     fused,
     gather_conv,
@@ -49,8 +51,12 @@ from . import (
 )
 from .chips import CHIPS, Chip
 from .costs import COPY, COSTS, FFT, TRANSPOSED, elements, terms
+from .depthwise_conv import DepthwisePlan
+from .depthwise_last import DepthwiseLastPlan
+from .depthwise_last_mma import DepthwiseLastMmaPlan
 from .direct_conv import DirectPlan
 from .fused import FusedPlan
+from .gather_conv import GatherPlan
 from .im2col_conv import Im2colPlan
 from .launches import TARGETS, Instance, Processor
 from .matrix_conv import MatrixPlan
@@ -75,6 +81,8 @@ CONVOLUTIONS: tuple[Any, ...] = (
 )
 OTHERS: tuple[Any, ...] = (
     channels_last,
+    depthwise_last,
+    depthwise_last_mma,
     matrix_gradient,
     hopper_gradient,
     gradient_lines,
@@ -133,27 +141,37 @@ def kernel_of(plan: Plan) -> Kernel:
 
 
 _MODULES: dict[type, Any] = {
-    module.PLAN: module for module in (*CONVOLUTIONS, unfolded, row_blocks)
+    module.PLAN: module
+    for module in (*CONVOLUTIONS, depthwise_last, depthwise_last_mma, unfolded, row_blocks)
 }
 
 
 def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
-    """Return the plan for arrays of such strides: the FMA kernel joins axes that lie as one."""
+    """Return the plan for arrays of such strides, which adds up each sum in the same order.
+
+    The FMA kernel joins axes that lie as one. The channels-last depthwise kernels take the places
+    of the gather kernel and of the depthwise one on Tensor Cores.
+    """
     if isinstance(plan, plain_conv.PlainPlan):
         return plain_conv.on_long_lines(plan, question, strides)[0]
+    if isinstance(plan, GatherPlan):
+        return depthwise_last.plan(question, strides) or plan
+    if isinstance(plan, DepthwisePlan) and plan.layout.shape.tensor_cores:
+        return depthwise_last_mma.plan(question, strides) or plan
     return plan
 
 
 def relay(question: Question, strides: ConvStrides) -> Relay | None:
     """Return how a convolution of arrays with such strides is relayed, if it is.
 
-    That is where its kernel reads lines of places, as all but the direct and the im2col one do.
+    That is where its kernel reads lines of places, as all but four do.
     """
     found = relayed.relay(question, strides)
     if found is None:
         return None
     plan = plan_conv(question.geometry, question.dtype, question.precision, question.processor)
-    return None if isinstance(plan, (DirectPlan, Im2colPlan)) else found
+    in_place = DirectPlan, Im2colPlan, DepthwiseLastPlan, DepthwiseLastMmaPlan
+    return None if isinstance(settled(plan, question, strides), in_place) else found
 
 
 # Kernels for the gradient of a weight, by their names.
@@ -365,9 +383,7 @@ def time_of(kernel: str, plan: Plan, question: Question, chip: Chip | None = Non
 
 def cost_name(kernel: str, plan: Plan) -> str:
     """Return the name of a kernel in `COSTS`: variants have their own."""
-    on_tensor_cores = isinstance(plan, depthwise_conv.DepthwisePlan) and (
-        plan.layout.shape.tensor_cores
-    )
+    on_tensor_cores = isinstance(plan, DepthwisePlan) and (plan.layout.shape.tensor_cores)
     return f"{kernel} on Tensor Cores" if on_tensor_cores else kernel
 
 

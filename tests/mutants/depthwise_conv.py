@@ -8,7 +8,7 @@ from mutants import Mutant, Suite, depthwise, infinite
 from strategies import Convolution
 
 DEPTHWISE_CONV = "depthwise_conv.cu"
-ROLES = ("tile", "stage", "fma", "mma")
+ROLES = ("tile", "stage", "fma", "mma", "band")
 
 
 def infinite_input(case: Convolution) -> Convolution:

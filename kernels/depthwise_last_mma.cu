@@ -1,0 +1,352 @@
+// Depthwise convolutions of 16-bit planes whose channels lie innermost, on Tensor Cores.
+//
+//     out[n, c, y, x] = bias[c] + sum over taps i, j of in[n, c, y + low + i, x + low + j] * w[c, i, j]
+//
+// where taps whose input lies outside of the array contribute nothing, whatever the weight. A sum has the order, and
+// so the bits, of depthwise_mma.cuh, which computes the same geometries for all other layouts: line by line of its
+// taps, each line by two products or three with blocks of 8 inputs, from multiples of 8 on.
+//
+// A block of threads has STRIPS strips of WIDTH outputs in up to `lines` lines, in CHANNELS channels. It walks down the
+// lines of inputs, which lie in a ring of shared memory as they lie in the array. A warp has WARP_CHANNELS of the
+// channels. One row of its left operands are 8 neighbouring inputs of a channel; the rows are the blocks of 8 inputs
+// along a line of two strips:
+//
+//     line of strip 0     | block 0 | block 1 | ... | block 7 | 8 | 9 |      rows 0 ... 7 of the left operand
+//     line of strip 1     | block 0 | block 1 | ... | block 7 | 8 | 9 |      rows 8 ... 15
+//                           <-- first product -->
+//                                     <-- second product -->
+//
+// The right operand has the weights of a line of taps on its diagonals (depthwise_band.cuh). A line of inputs is
+// multiplied for all HEIGHT lines of outputs that read it; the first of these is complete then. Its outputs pass
+// through shared memory, so that stores run along the channels.
+//
+// A zero of the right operand times an infinite input is NaN where no product belongs, so outputs that are not finite
+// are computed exactly once more, from the array. All outputs of a channel with a weight that is not finite are among
+// them, as each of its weights is multiplied for each output; absent inputs are left out then.
+//
+// Macros (set by cupyconv/_kernels/depthwise_last_mma.py):
+//     ELEMENT    type of input, weight and output elements: float16 or bfloat16
+//     HEIGHT     lines of the kernel, which is up to 9 wide
+//     RESIDENT   blocks that a multiprocessor shall hold, which bounds the registers
+//
+// Launch: THREADS threads, a block for each tile: CHANNELS channels of STRIPS strips. Tiles run over the channels
+// fastest, because their inputs share lines of memory. Strips run over x, y and samples.
+
+#include "depthwise_band.cuh"
+#include "division.cuh"
+
+typedef ELEMENT Element;
+typedef HalfPairs<Element> Pairs;
+
+constexpr int WARPS = HEIGHT > 5 ? 4 : 8;  // a warp has HEIGHT open lines of sums, so fewer have room at a time
+constexpr int WARP_CHANNELS = 4;
+constexpr int WIDTH = 64;  // outputs of a line of a strip
+constexpr int STAGES = 4;  // lines of inputs in shared memory
+constexpr int THREADS = 32 * WARPS, CHANNELS = WARPS * WARP_CHANNELS, STRIPS = 2;
+constexpr int PIXELS = WIDTH + 16;           // inputs of a line of a strip: two blocks more than outputs
+constexpr int CHUNK = 8;                     // elements of a 16-byte chunk
+constexpr int CHUNKS = CHANNELS / CHUNK;     // of a pixel
+
+// Strides are in elements.
+struct Axis {
+    int64 size_in, size_out, low;
+    int64 input, weight, out;
+};
+
+struct Arguments {
+    const Element* input;
+    const Element* weight;
+    Element* out;
+    Parameter bias;
+    int64 input_batch, out_batch;
+    int64 width;           // of the kernel
+    int64 weight_channel;  // a stride
+    int64 skew;            // inputs from a multiple of 8 to the first input of an output
+    int64 weight_first;    // offset of the first tap of the first channel
+    Axis axis[2];          // y and x
+    int64 channels;
+    int64 lines;  // of a strip
+    int64 strips, strips_of_line, strips_of_sample, channel_tiles;
+    int64 per_line, per_sample, per_channel_tiles;  // long reciprocals of the last three numbers
+    int64 chunks[2];  // of inputs and of outputs: 1 if the chunks of all pixels are aligned where the first one is
+};
+
+// ---- strips ----
+
+// Where a strip's first output lies and the first block of inputs that it reads, which may begin before the array, with
+// the coordinates of these inputs; and how many lines and columns of outputs the strip has.
+struct Strip {
+    const Element* input;
+    Element* out;
+    int y, x, lines, columns;
+
+    __device__ Strip(const Arguments& p, int number) {
+        const Axis &ay = p.axis[0], &ax = p.axis[1];
+        const bool exists = number < int(p.strips);
+        const int sample = long_quotient(number, p.per_sample);
+        number -= sample * int(p.strips_of_sample);
+        const int row = long_quotient(number, p.per_line);
+        const int out_y = row * int(p.lines), out_x = (number - row * int(p.strips_of_line)) * WIDTH;
+        const int left = int(ay.size_out) - out_y;
+        lines = !exists ? 0 : left < int(p.lines) ? left : int(p.lines), columns = int(ax.size_out) - out_x;
+        y = out_y + int(ay.low), x = out_x + int(ax.low - p.skew);
+        input = p.input + (sample * p.input_batch + y * ay.input + x * ax.input);
+        out = p.out + (sample * p.out_batch + out_y * ay.out + out_x * ax.out);
+    }
+};
+
+// ---- shared memory ----
+
+struct Shared {
+    Bits128 inputs[STAGES][STRIPS][PIXELS * CHUNKS];
+    Bits128 outputs[STRIPS][WIDTH * CHUNKS];
+    Element taps[CHANNELS][HEIGHT][2 * DIAGONAL];
+    Strip strips[STRIPS];
+};
+
+// Where a chunk of a pixel lies. The chunks of every second pixel, which neighbouring threads read, are spread over the
+// banks: all banks have 8 chunks.
+__device__ __forceinline__ int swizzled(int pixel, int chunk) {
+    const int place = pixel * CHUNKS + chunk;
+    return place ^ place / 8 % 8;
+}
+
+// ---- exact recomputation ----
+
+// Returns an output of a strip by multiply-adds. Absent inputs are zero, or are left out if the sum is MASKED.
+__device__ __noinline__ float compute_exactly(const Arguments& p, const Strip& strip, int channel, int line, int pixel,
+                                              const Element (*taps)[2 * DIAGONAL], float bias, bool masked) {
+    float sum = bias;
+    for (int i = 0; i < HEIGHT; ++i)
+        for (int j = 0; j < int(p.width); ++j) {
+            const int y = line + i, x = pixel + int(p.skew) + j;
+            const bool exists = (unsigned(strip.y + y) < unsigned(p.axis[0].size_in)) &
+                                (unsigned(strip.x + x) < unsigned(p.axis[1].size_in));
+            if (!exists && masked) continue;
+            float value = 0;
+            if (exists) value = widen<float>(strip.input[y * p.axis[0].input + x * p.axis[1].input + channel]);
+            sum = multiply_add(widen<float>(taps[i][MARGIN + j]), value, sum);
+        }
+    return sum;
+}
+
+// ---- the block ----
+
+struct Block {
+    const Arguments& p;
+    Shared& memory;
+    const int first;  // channel
+
+    // -- producer --
+
+    __device__ void clear_taps() const {
+        Element* const taps = memory.taps[0][0];
+        for (int i = threadIdx.x; i < CHANNELS * HEIGHT * 2 * DIAGONAL; i += THREADS) taps[i] = Element();
+    }
+    __device__ void load_taps() const {
+        const int width = int(p.width), taps = HEIGHT * width;
+        for (int i = threadIdx.x; i < CHANNELS * taps; i += THREADS) {
+            const int channel = small_quotient(i, taps), tap = i - channel * taps;
+            const int y = small_quotient(tap, width), x = tap - y * width;
+            if (first + channel >= int(p.channels)) break;
+            put_on_diagonal(memory.taps[channel][y], x,
+                            p.weight[p.weight_first + (first + channel) * p.weight_channel + y * p.axis[0].weight +
+                                     x * p.axis[1].weight]);
+        }
+    }
+
+    // Copies line number `line` of the inputs of all strips, with zeros where the array has none.
+    __device__ __forceinline__ void stage(int line) const {
+        const bool aligned = p.chunks[0] && (unsigned long long)p.input % 16 == 0;
+        const int64 line_offset = line * p.axis[0].input;
+        for (int i = threadIdx.x; i < STRIPS * PIXELS * CHUNKS; i += THREADS) {
+            const int s = i / (PIXELS * CHUNKS), pixel = i / CHUNKS % PIXELS, chunk = i % CHUNKS;
+            const Strip& strip = memory.strips[s];
+            const int channel = first + chunk * CHUNK;
+            const bool exists = (strip.lines > 0) & (unsigned(strip.y + line) < unsigned(p.axis[0].size_in)) &
+                                (unsigned(strip.x + pixel) < unsigned(p.axis[1].size_in)) &
+                                (channel < int(p.channels));
+            const Element* const from = strip.input + line_offset + (pixel * p.axis[1].input + channel);
+            Bits128& to = memory.inputs[line % STAGES][s][swizzled(pixel, chunk)];
+            if (aligned) {
+                copy_async<16>(&to, exists ? from : p.input, exists ? 16 : 0);
+            } else {
+                Bits128 bits = {};
+#pragma unroll
+                for (int e = 0; e < CHUNK; ++e) {
+                    unsigned short own = 0;
+                    load_bits(own, (const unsigned short*)from + e, channel + e, exists ? int(p.channels) : 0);
+                    bits.words[e / 2] |= unsigned(own) << e % 2 * 16;
+                }
+                to = bits;
+            }
+        }
+    }
+
+    // Stores a line of the outputs of all strips from shared memory.
+    __device__ __forceinline__ void store(int line) const {
+        const bool aligned = p.chunks[1] && (unsigned long long)p.out % 16 == 0;
+        const int64 line_offset = line * p.axis[0].out;
+        for (int i = threadIdx.x; i < STRIPS * WIDTH * CHUNKS; i += THREADS) {
+            const int s = i / (WIDTH * CHUNKS), pixel = i / CHUNKS % WIDTH, chunk = i % CHUNKS;
+            const Strip& strip = memory.strips[s];
+            const int channel = first + chunk * CHUNK;
+            if (line >= strip.lines || pixel >= strip.columns || channel >= int(p.channels)) continue;
+            Element* const to = strip.out + line_offset + (pixel * p.axis[1].out + channel);
+            const Bits128 bits = memory.outputs[s][swizzled(pixel, chunk)];
+            if (aligned) {
+                *(Bits128*)to = bits;
+            } else {
+#pragma unroll
+                for (int e = 0; e < CHUNK; ++e)
+                    if (channel + e < int(p.channels))
+                        *(unsigned short*)(to + e) = (unsigned short)(bits.words[e / 2] >> e % 2 * 16);
+            }
+        }
+    }
+};
+
+// ---- a warp's mainloop ----
+
+struct Consumer {
+    typedef float Sums[HEIGHT][WARP_CHANNELS][4];
+
+    const Block& block;
+    float bias[WARP_CHANNELS];
+    bool special[WARP_CHANNELS];  // true if a weight of the channel is not finite
+
+    __device__ static int warp() { return threadIdx.x / 32; }
+    __device__ static int g() { return threadIdx.x % 32 / 4; }
+    __device__ static int t() { return threadIdx.x % 4; }
+
+    __device__ explicit Consumer(const Block& block) : block(block) {
+        const Arguments& p = block.p;
+#pragma unroll
+        for (int c = 0; c < WARP_CHANNELS; ++c) {
+            const int own = warp() * WARP_CHANNELS + c, channel = block.first + own;
+            const bool given = p.bias.data && channel < int(p.channels);
+            bias[c] = given ? load_parameter<float>(p.bias, channel) : 0;
+            const Element* const taps = block.memory.taps[own][0];
+            bool found = false;
+            for (int i = threadIdx.x % 32; i < HEIGHT * 2 * DIAGONAL; i += 32)
+                found |= is_special(widen<float>(taps[i]));
+            special[c] = __any_sync(~0u, found);
+        }
+    }
+
+    // The warp's channels of a pixel.
+    __device__ static Bits64& own(Bits128* line, int pixel) {
+        return ((Bits64*)&line[swizzled(pixel, warp() / 2)])[warp() % 2];
+    }
+
+    // Adds the products of a line of inputs. Of the open lines of outputs, the first one reads the last line of taps.
+    __device__ __forceinline__ void add(Sums& sums, int line) const {
+        const Arguments& p = block.p;
+        const Element* const taps = block.memory.taps[warp() * WARP_CHANNELS][0] + band_place(int(p.skew));
+        const bool three = reaches_third_block(int(p.skew), int(p.width));
+#pragma unroll
+        for (int part = 0; part < 3; ++part) {
+            if (part == 2 && !three) break;
+            unsigned blocks[WARP_CHANNELS][STRIPS];
+#pragma unroll
+            for (int s = 0; s < STRIPS; ++s) {
+                Bits128* const inputs = block.memory.inputs[line % STAGES][s];
+                const int pixel = 8 * (g() + part) + 2 * t();
+                const Bits64 left = own(inputs, pixel), right = own(inputs, pixel + 1);
+                blocks[0][s] = byte_select(left.first, right.first, 0x5410);
+                blocks[1][s] = byte_select(left.first, right.first, 0x7632);
+                blocks[2][s] = byte_select(left.second, right.second, 0x5410);
+                blocks[3][s] = byte_select(left.second, right.second, 0x7632);
+            }
+#pragma unroll
+            for (int c = 0; c < WARP_CHANNELS; ++c)
+#pragma unroll
+                for (int o = 0; o < HEIGHT; ++o) {
+                    const int offset = (c * HEIGHT + HEIGHT - 1 - o) * 2 * DIAGONAL + part * 8;
+                    Pairs::mma(sums[o][c], blocks[c], *(const unsigned*)(taps + offset), sums[o][c]);
+                }
+        }
+    }
+
+    // Puts line number `line` of the outputs in shared memory.
+    __device__ __forceinline__ void finish(const float (&sums)[WARP_CHANNELS][4], int line) const {
+        unsigned pairs[4][2], largest = 0;  // by strip and pixel, and by pairs of channels
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            unsigned& pair = pairs[i / 2][i % 2];
+            pair = pair_of(sums[i % 2 * 2][i / 2], sums[i % 2 * 2 + 1][i / 2], Element());
+            largest = Pairs::larger_magnitudes(largest, pair);
+        }
+        if (Pairs::special(largest))
+#pragma unroll
+            for (int i = 0; i < 8; ++i) repair(pairs[i / 2][i % 2], i % 2 * 2, i / 4, line, pixel(i / 2 % 2));
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            own(block.memory.outputs[i / 2], pixel(i % 2)) = {pairs[i][0], pairs[i][1]};
+    }
+
+    // The first or second of the lane's neighbouring outputs of a line.
+    __device__ static int pixel(int which) { return 8 * g() + 2 * t() + which; }
+
+    // Computes exactly those outputs of channels `c` and `c + 1` that are not finite.
+    __device__ __forceinline__ void repair(unsigned& pair, int c, int s, int line, int pixel) const {
+        const Strip& strip = block.memory.strips[s];
+        if (line >= strip.lines || pixel >= strip.columns) return;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            const int number = warp() * WARP_CHANNELS + c + i;
+            const bool found = Pairs::special(pair) >> (15 + 16 * i) & 1u;
+            if (!found) continue;  // as are the zeros of channels that do not exist
+            const float sum = compute_exactly(block.p, strip, block.first + number, line, pixel,
+                                              block.memory.taps[number], bias[c + i], special[c + i]);
+            const unsigned exact = pair_of(sum, sum, Element());
+            pair = i ? byte_select(pair, exact, 0x5410) : byte_select(pair, exact, 0x3254);
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+    depthwise_last_mma(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(bytes);
+    Shared& memory = *(Shared*)bytes;
+    const int tile = long_quotient(int(blockIdx.x), p.per_channel_tiles);
+    const int first = (int(blockIdx.x) - tile * int(p.channel_tiles)) * CHANNELS;
+    const Block block{p, memory, first};
+    if (threadIdx.x < STRIPS) memory.strips[threadIdx.x] = Strip(p, tile * STRIPS + threadIdx.x);
+    block.clear_taps();
+    __syncthreads();
+    const int turns = int(p.lines) + HEIGHT - 1;
+#pragma unroll
+    for (int line = 0; line < STAGES - 1; ++line) {
+        block.stage(line);  // there are HEIGHT lines at least
+        copy_async_commit();
+    }
+    block.load_taps();
+    __syncthreads();
+    const Consumer consumer(block);
+    Consumer::Sums sums;
+#pragma unroll
+    for (int o = 0; o < HEIGHT; ++o)
+#pragma unroll
+        for (int i = 0; i < 4 * WARP_CHANNELS; ++i) sums[o][i / 4][i % 4] = consumer.bias[i / 4];
+#pragma unroll 1
+    for (int turn = 0; turn < turns; ++turn) {
+        copy_async_wait<STAGES - 2>();
+        __syncthreads();  // the line is there, and the stage of the line before it is free
+        if (turn + STAGES - 1 < turns) block.stage(turn + STAGES - 1);
+        copy_async_commit();
+        consumer.add(sums, turn);
+        const int line = turn - (HEIGHT - 1);  // the first open line of outputs, which is complete
+        if (line >= 0) {
+            consumer.finish(sums[0], line);
+            __syncthreads();
+            block.store(line);
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * WARP_CHANNELS; ++i) {
+#pragma unroll
+            for (int o = 0; o < HEIGHT - 1; ++o) sums[o][i / 4][i % 4] = sums[o + 1][i / 4][i % 4];
+            sums[HEIGHT - 1][i / 4][i % 4] = consumer.bias[i / 4];
+        }
+    }
+}

@@ -19,10 +19,12 @@
 // Macros (set by cupyconv/_kernels/max_pool2d.py):
 //     ELEMENT   type of input and output; integers keep their sign
 //     LANES     threads that share a window: 32 or 1
+//     ACROSS    1 for windows of a pack of channels with LANES = 1: channels lie innermost in the input, in out or in both
 //
 // Launch: THREADS threads, any number of blocks, grid-strided. With LANES = 1 a thread computes UNROLL windows along
 // the longest axis, and neighbouring threads have neighbouring outputs; windows of 2 x 2 are read by two loads of two
-// elements each, if these are aligned.
+// elements each, if these are aligned. With ACROSS a thread has the UNROLL windows of PACK channels, which are 16 bytes,
+// and neighbouring threads have neighbouring packs or places.
 
 #include "view.cuh"
 
@@ -50,6 +52,8 @@ struct Arguments {
     int64 inside;         // 1 if all windows lie in the array
     int64 pairs;          // 1 if moreover all windows are 2 x 2 and their rows are aligned pairs
     int64 packs;          // 1 if neighbouring taps of a shared window are neighbours in memory
+    // Elements from one channel of a pack to the next in the input and in out, 0 if they are contiguous and aligned.
+    int64 gaps[2];
     Walk<4> outputs;
 };
 
@@ -100,7 +104,7 @@ struct Largest {
     // Taps are considered in order.
     __device__ void consider(Element other, int64 number = 0) {
         const Value compared = Compared<Element>::of(other);
-        if (compared > value || (compared != compared && value == value)) {
+        if (!(compared <= value) && value == value) {  // larger, or the first NaN
             element = other;
             value = compared;
             tap = number;
@@ -149,6 +153,60 @@ __device__ inline Element largest_of(const Window& window) {
             largest.consider(line[column * window.step[1]]);
     }
     return largest.element;
+}
+
+// ---- one thread for the windows of a pack of channels ----
+
+template <bool TOGETHER>
+__device__ inline Pack<PACK> load_channels(const Element* from, int64 gap) {
+    if constexpr (TOGETHER) return *(const Pack<PACK>*)from;
+    Pack<PACK> pack;
+#pragma unroll
+    for (int j = 0; j < PACK; ++j) pack.of[j] = from[j * gap];
+    return pack;
+}
+
+template <bool IN_TOGETHER, bool OUT_TOGETHER>
+__device__ inline void pool_channels(const Arguments& p, const Window& window, Element* out) {
+    const int64 width = window.columns.end - window.columns.first;
+    const int64 taps = (window.rows.end - window.rows.first) * width, to_line = window.step[0] - width * window.step[1];
+    const Element* from = window.input + window.rows.first * window.step[0] + window.columns.first * window.step[1];
+    Largest largest[PACK];
+    int64 column = 0;
+    for (int64 left = taps; left > 0; left -= UNROLL) {
+        Pack<PACK> packs[UNROLL];  // all loads are issued before the first result is used
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i) {
+            if (i >= left) break;
+            packs[i] = load_channels<IN_TOGETHER>(from, p.gaps[IN]);
+            from += window.step[1];
+            if (++column == width) column = 0, from += to_line;
+        }
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i) {
+            if (i >= left) break;
+#pragma unroll
+            for (int j = 0; j < PACK; ++j) largest[j].consider(packs[i].of[j]);
+        }
+    }
+    Pack<PACK> pack;
+#pragma unroll
+    for (int j = 0; j < PACK; ++j) pack.of[j] = largest[j].element;
+    if constexpr (OUT_TOGETHER) {
+        *(Pack<PACK>*)out = pack;
+    } else {
+#pragma unroll
+        for (int j = 0; j < PACK; ++j) out[j * p.gaps[RESULT]] = pack.of[j];
+    }
+}
+
+__device__ inline void pool_layouts(const Arguments& p, const Window& window, Element* out) {
+    if (p.gaps[RESULT])
+        pool_channels<true, false>(p, window, out);
+    else if (p.gaps[IN])
+        pool_channels<false, true>(p, window, out);
+    else
+        pool_channels<true, true>(p, window, out);
 }
 
 // ---- one warp for a window ----
@@ -220,6 +278,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) max_pool2d(const __grid_co
         const Steps<4> steps(outputs, worker);
         if constexpr (SHARED) {
             share(p, Window(p, steps, 0), p.out + steps.offset(outputs, 0, RESULT));
+        } else if constexpr (ACROSS) {
+#pragma unroll 1
+            for (int i = 0; i < UNROLL && steps.has(outputs, i); ++i)
+                pool_layouts(p, Window(p, steps, i), p.out + steps.offset(outputs, i, RESULT));
         } else if (p.pairs) {
             const int64 line = p.axis[0].dilation * p.input_axis[0];
             Pack<2> upper[UNROLL], lower[UNROLL];  // all loads are issued before the first result is used

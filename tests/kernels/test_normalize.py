@@ -16,7 +16,8 @@ from bounds import assert_same_bits
 from cupyconv import _geometry
 from cupyconv._geometry import group_norm
 from cupyconv._kernels import normalize, views
-from cupyconv._kernels.launches import SHARED, TARGETS, Instance, Launch, Processor
+from cupyconv._kernels.launches import SHARED, TARGETS, WARP, Instance, Launch, Processor
+from cupyconv._kernels.normalize import Across
 from planning import (
     ALL,
     Steering,
@@ -37,6 +38,7 @@ FUSED_DTYPES = [
 ]
 FUSED_ONLY = [i for i in INSTANCES if i in FUSED_DTYPES or i.function == "normalize_tanh"]
 NORMS = [i for i in INSTANCES if i not in FUSED_ONLY]
+NOWHERE = Across(statistics=False, normalize=False)
 
 
 def threads(instance: Instance) -> int:
@@ -52,7 +54,8 @@ SUBJECTS = (
         tested=[*NORMS, *FUSED_ONLY],
         limits={
             "MAX_AXES": views.MAX_AXES,
-            **{name: getattr(normalize, name) for name in ("MOST_THREADS", "MOST_CHANNELS")},
+            **{name: getattr(normalize, name) for name in ("MOST_THREADS", "WARPS")},
+            "LANES": WARP,
             **{name: getattr(views, name) for name in ("THREADS", "UNROLL")},
         },
     ),
@@ -68,13 +71,19 @@ def test_a_kernel_has_all_axes() -> None:
     groups=st.integers(1, 8),
     kind=st.sampled_from(["batch", "given", "tanh", "group"]),
     dtype=st.sampled_from([d for d in REALS if d.kind not in "iu"]),
+    innermost=st.booleans(),
     processor=processors,
 )
-@example((1, 1, 1), 1, "batch", np.dtype(np.float32), Processor("sm_90a", 132))
-@example((2**40, 1, 1), 1, "group", np.dtype(np.float32), Processor("sm_90a", 132))
-@example((1, 1, 2**40), 1, "group", np.dtype(np.float32), Processor("sm_90a", 132))
+@example((1, 1, 1), 1, "batch", np.dtype(np.float32), False, Processor("sm_90a", 132))
+@example((2**40, 1, 1), 1, "group", np.dtype(np.float32), False, Processor("sm_90a", 132))
+@example((1, 1, 2**40), 1, "group", np.dtype(np.float32), True, Processor("sm_90a", 132))
 def test_norm_plans(
-    shape: Shape, groups: int, kind: str, dtype: np.dtype[Any], processor: Processor
+    shape: Shape,
+    groups: int,
+    kind: str,
+    dtype: np.dtype[Any],
+    innermost: bool,
+    processor: Processor,
 ) -> None:
     if kind == "tanh":
         dtype = np.dtype(np.float32)
@@ -83,7 +92,9 @@ def test_norm_plans(
         geometry = _geometry.group_norm("f", shape, groups, {})
     else:
         geometry = _geometry.batch_norm("f", shape, {}, given=kind == "given")
-    across = kind == "batch" and shape[1] % (16 // dtype.itemsize) == 0
+    by_channel = normalize._lines(geometry) == geometry.channels
+    whole = shape[1] % (16 // dtype.itemsize) == 0
+    across = Across(statistics=innermost and by_channel and whole, normalize=innermost)
     arguments = dtype, dtype, kind == "given", kind == "tanh", across, processor
     plan = checked(partial(normalize.plan, geometry, *arguments), processor)
     for launch in plan.launches:
@@ -101,9 +112,9 @@ def test_norm_plans(
         assert {launch.block for launch in plan.launches} == {constant("normalize.cu", "THREADS")}
         assert (plan.segments > 0) == (plan.reads == 2) == (kind != "given")
         if plan.segments:  # follow from the size of a set alone
-            assert plan.segment % (plan.pack * plan.launches[0].block) == 0
-            assert (plan.segments - 1) * plan.segment < geometry.elements
-            assert geometry.elements <= plan.segments * plan.segment
+            line = geometry.elements // normalize._lines(geometry)
+            assert plan.segment % (plan.pack * WARP) == 0
+            assert (plan.segments - 1) * plan.segment < line <= plan.segments * plan.segment
         assert kind != "group" or used + normalize.SHARED_ASIDE > SHARED[processor.target]
     else:
         assert kind == "group"
@@ -116,7 +127,7 @@ def test_large_groups_have_a_third_of_a_multiprocessor() -> None:
     """Blocks that load, that compute and that store side by side."""
     geometry = _geometry.group_norm("f", (512, 128, 34, 34), 8, {})
     dtype, h200 = np.dtype(np.float32), Processor("sm_90a", 132)
-    launch = normalize.plan(geometry, dtype, dtype, False, False, False, h200).normalize
+    launch = normalize.plan(geometry, dtype, dtype, False, False, NOWHERE, h200).normalize
     assert 3 * (launch.shared + normalize.SHARED_ASIDE) <= SHARED["sm_90a"]
     assert launch.block == 256
 
@@ -127,7 +138,7 @@ def test_shared_memory_of_norms(target: str) -> None:
     processor, single = Processor(target, 132), np.dtype(np.float32)
     for elements in range(1000, 70_000, 199):
         geometry = group_norm("group_norm", (2, 1, elements), 1, {})
-        plan = normalize.plan(geometry, single, single, False, False, False, processor)
+        plan = normalize.plan(geometry, single, single, False, False, NOWHERE, processor)
         assert_shared_memory(plan, target, plan.normalize)
 
 
@@ -182,7 +193,8 @@ def test_norm_instance(instance: Instance, width: int) -> None:
 def test_groups_that_do_not_fit(width: int) -> None:
     launches = norms_on_all_layouts("group_norm", (4, 4, 25, width), np.float32, {}, num_groups=2)
     functions = {launch.instance.function for launch in launches}
-    assert functions == {"statistics", "combine", "normalize"}
+    across = {"statistics_across", "normalize_across"}
+    assert functions == {"statistics", "combine", "normalize", *across}
 
 
 @on_the_emulator("instance", cases=FUSED_ONLY)

@@ -10,6 +10,8 @@
 // Sets that fit in shared memory are normalised by one kernel, which reads the input once:
 //
 //     normalize_sets     one block for a set: loads it, finds mean and deviation, normalises and stores it
+//     normalize_bundles  one block for neighbouring sets that fill sectors: for channels that lie innermost in the input,
+//                        in out or in both
 //
 // Other sets are normalised by several kernels, which read the input twice (once where statistics are given). A set is
 // one line of values or several, and a line is cut into segments:
@@ -41,11 +43,12 @@
 //
 // Macros (set by cupyconv/_kernels/normalize.py):
 //     INPUT, OUTPUT   element types
-//     STATISTICS, STATISTICS_ACROSS, COMBINE, GIVEN, NORMALIZE, NORMALIZE_TANH, NORMALIZE_ACROSS or NORMALIZE_SETS
+//     STATISTICS, STATISTICS_ACROSS, COMBINE, GIVEN, NORMALIZE, NORMALIZE_TANH, NORMALIZE_ACROSS, NORMALIZE_SETS or
+//     NORMALIZE_BUNDLES
 //                     the one kernel that is compiled: to compile all takes several times as long
 //
-// Launch: THREADS threads; normalize_sets takes whole warps, up to MOST_THREADS, and shared memory for the
-// parameters and packs of a set. Blocks: one for each set for normalize_sets and combine, one for WARPS segments for
+// Launch: THREADS threads; normalize_sets and normalize_bundles take whole warps, up to MOST_THREADS, and shared memory for the
+// parameters, moments and packs of a bundle of sets. Blocks: one for a bundle for normalize_bundles, one for a set for normalize_sets and combine, one for WARPS segments for
 // statistics, one for WARPS * PACK segments for statistics_across, any number for the others. All kernels are
 // grid-strided.
 
@@ -56,6 +59,7 @@ constexpr int THREADS = 256;
 constexpr int LANES = 32;  // threads that share a segment
 constexpr int WARPS = THREADS / LANES;
 constexpr int MOST_THREADS = 384;
+constexpr int MOST_CHANNELS = 4;  // of a step of normalize_bundles, which has few registers for parameters
 constexpr int RESIDENT = 3;         // blocks that a multiprocessor shall hold of the kernels that walk through arrays
 constexpr int RESIDENT_ACROSS = 2;  // where a thread has the sums or parameters of PACK channels
 
@@ -63,6 +67,7 @@ typedef INPUT Input;
 typedef OUTPUT Output;
 
 constexpr int PACK = 16 / sizeof(Input);
+constexpr int CHANNELS = PACK < MOST_CHANNELS ? PACK : MOST_CHANNELS;
 
 template <typename Element, int WIDTH>
 struct __align__(WIDTH * sizeof(Element)) Pack {
@@ -90,6 +95,7 @@ struct Arguments {
     // norm. The strides of input and out are those from one sample, or line, to the next.
     int64 line, lines_per_sample;  // elements of one line
     int64 sample_strides[2], line_strides[2];
+    int64 bundle;    // sets that a block of normalize_bundles has; several ones are whole packs
     int64 in_order;  // 1 if a set is whole packs, aligned, in the order of the numbers
     // The values of a line. For normalize_sets they are walked in the order of the input. For other kernels
     // `starts` has all values in the order of their numbers, and `width` values are loaded at a time.
@@ -456,9 +462,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT_ACROSS)
 }
 #endif
 
-// Loads a set to shared memory, in the order of the numbers.
-template <int WIDTH>
-__device__ inline void load_set(const Arguments& p, const Input* input, Input* values) {
+// Loads sets to shared memory, in the order of the numbers. The neighbours of a step have neighbouring numbers, or they
+// lie ACROSS, in WIDTH channels.
+template <int WIDTH, bool ACROSS>
+__device__ inline void load_sets(const Arguments& p, const Input* input, Input* values) {
     for (int thread = threadIdx.x; thread < int(p.values.threads); thread += blockDim.x) {
         const Steps<2> steps(p.values, thread);
         Pack<Input, WIDTH> packs[UNROLL];
@@ -466,17 +473,17 @@ __device__ inline void load_set(const Arguments& p, const Input* input, Input* v
         for (int i = 0; i < UNROLL; ++i)
             if (steps.has(p.values, i))
                 packs[i] = *(const Pack<Input, WIDTH>*)(input + steps.offset(p.values, i, IN));
+        Input* to = values + int(steps.start.offset[NUMBER]);
 #pragma unroll
-        for (int i = 0; i < UNROLL; ++i)
-            if (steps.has(p.values, i)) {
-                Input* const to = values + steps.offset(p.values, i, NUMBER);
-                if (!p.value_gap) {
-                    *(Pack<Input, WIDTH>*)to = packs[i];
-                    continue;
-                }
+        for (int i = 0; i < UNROLL; ++i, to += int(p.values.stride[NUMBER])) {
+            if (!steps.has(p.values, i)) break;
+            if constexpr (!ACROSS) {
+                *(Pack<Input, WIDTH>*)to = packs[i];
+            } else {
 #pragma unroll
-                for (int j = 0; j < WIDTH; ++j) to[j * p.value_gap] = packs[i].of[j];
+                for (int j = 0; j < WIDTH; ++j) to[j * int(p.value_gap)] = packs[i].of[j];
             }
+        }
     }
 }
 
@@ -500,72 +507,107 @@ __device__ inline Sums load_in_order(const Input* input, Input* values, int coun
     return sums;
 }
 
-// Does the same for a set that lies in another order: the whole set is loaded to shared memory first.
-__device__ inline Sums load_and_sum(const Arguments& p, const Input* input, Input* values, int count) {
-    if (p.values.width == PACK)
-        load_set<PACK>(p, input, values);
+// Loads values that lie in another order to shared memory.
+template <bool ACROSS>
+__device__ inline void load_values(const Arguments& p, const Input* input, Input* values) {
+    if (ACROSS && p.value_gap && p.values.width == CHANNELS)
+        load_sets<CHANNELS, true>(p, input, values);
+    else if (ACROSS && p.value_gap)
+        load_sets<CHANNELS / 2, true>(p, input, values);
+    else if (p.values.width == PACK)
+        load_sets<PACK, false>(p, input, values);
     else if (p.values.width == PACK / 2)
-        load_set<PACK / 2>(p, input, values);
+        load_sets<PACK / 2, false>(p, input, values);
     else
-        load_set<1>(p, input, values);
-    __syncthreads();
+        load_sets<1, false>(p, input, values);
+}
+
+// The sums of a thread's share of a set in shared memory.
+__device__ inline Sums sum_set(const Input* values, int count) {
     Sums sums = {0, 0, 0};
     for (int first = threadIdx.x * PACK; first < count; first += blockDim.x * PACK)
         sums.add(*(const Pack<Input, PACK>*)(values + first), count - first, first == threadIdx.x * PACK);
     return sums;
 }
 
-// Stores the normalised values of a set; `parameters` has weight and bias of each channel of the set. The neighbours of
-// a step are of one channel, or of WIDTH.
+// What a block has in shared memory.
+struct SharedSets {
+    Pair* parameters;  // weight and bias of each channel
+    Pair* moments;     // mean and 1 / sqrt(var + eps) of each set
+    Input* values;
+
+    __device__ SharedSets(const Arguments& p, unsigned char* memory)
+        : parameters((Pair*)memory), moments(parameters + p.bundle * p.set_channels), values((Input*)(moments + p.bundle)) {}
+    __device__ Affine affine(const Arguments& p, int channel) const {
+        const Pair own = moments[p.bundle == 1 ? 0 : channel / int(p.set_channels)], parameter = parameters[channel];
+        return {own.of[0], own.of[1], parameter.of[0], parameter.of[1]};
+    }
+};
+
+// Stores the normalised values of sets. The neighbours of a step are of one channel, or they lie ACROSS.
 template <int WIDTH, bool ACROSS>
-__device__ inline void store_set(
-    const Arguments& p, const Input* values, double mean, double inverse, const Pair* parameters, Output* out) {
+__device__ inline void store_sets(const Arguments& p, const SharedSets& shared, Output* out) {
     constexpr int MAPS = ACROSS ? WIDTH : 1;
     for (int thread = threadIdx.x; thread < int(p.places.threads); thread += blockDim.x) {
         const Steps<4> steps(p.places, thread);
         Affine affine[MAPS];
 #pragma unroll
-        for (int j = 0; j < MAPS; ++j) {
-            const Pair parameter = parameters[steps.start.offset[CHANNEL] + j];
-            affine[j] = {mean, inverse, parameter.of[0], parameter.of[1]};
-        }
-        normalize_steps<false, WIDTH, !ACROSS, true>(p, steps, values, affine, out);
+        for (int j = 0; j < MAPS; ++j) affine[j] = shared.affine(p, int(steps.start.offset[CHANNEL]) + j);
+        normalize_steps<false, WIDTH, !ACROSS, true>(p, steps, shared.values, affine, out);
     }
 }
 
 template <bool ACROSS>
-__device__ inline void store_widths(
-    const Arguments& p, const Input* values, double mean, double inverse, const Pair* parameters, Output* out) {
-    if (p.places.width == PACK)
-        store_set<PACK, ACROSS>(p, values, mean, inverse, parameters, out);
+__device__ inline void store_values(const Arguments& p, const SharedSets& shared, Output* out) {
+    if (ACROSS && p.place_gaps[FROM] && p.places.width == CHANNELS)
+        store_sets<CHANNELS, true>(p, shared, out);
+    else if (ACROSS && p.place_gaps[FROM])
+        store_sets<CHANNELS / 2, true>(p, shared, out);
+    else if (p.places.width == PACK)
+        store_sets<PACK, false>(p, shared, out);
     else if (p.places.width == PACK / 2)
-        store_set<PACK / 2, ACROSS>(p, values, mean, inverse, parameters, out);
+        store_sets<PACK / 2, false>(p, shared, out);
     else
-        store_set<1, false>(p, values, mean, inverse, parameters, out);
+        store_sets<1, false>(p, shared, out);
+}
+
+template <bool ACROSS>
+__device__ inline void normalize_shared(const Arguments& p, unsigned char* memory) {
+    const SharedSets shared(p, memory);
+    const int count = int(p.elements), bundle = ACROSS ? int(p.bundle) : 1, channels = bundle * int(p.set_channels);
+    for (int64 set = blockIdx.x * int64(bundle); set < p.sets; set += gridDim.x * int64(bundle)) {
+        const Input* input = p.input + line_offset(p, set, IN);
+        const int64 channel = set % p.lines_per_sample * p.set_channels;
+        for (int c = threadIdx.x; c < channels; c += blockDim.x)
+            shared.parameters[c] = {weight_of(p, channel + c), bias_of(p, channel + c)};
+        const bool in_order = !ACROSS && p.in_order;
+        if (!in_order) {
+            load_values<ACROSS>(p, input, shared.values);
+            __syncthreads();
+        }
+        for (int own = 0; own < bundle; ++own) {
+            const Sums sums = in_order ? load_in_order(input, shared.values, count)
+                                       : sum_set(shared.values + own * count, count);
+            const Moments of_thread = sums.moments(share_of(threadIdx.x, blockDim.x, count));
+            const Moments all = merge_threads<block_sum>(of_thread, count);
+            if (threadIdx.x == 0) shared.moments[own] = {all.mean, inverse_deviation(p, all)};
+        }
+        __syncthreads();
+        store_values<ACROSS>(p, shared, p.out + line_offset(p, set, RESULT));
+        __syncthreads();  // before the next sets come
+    }
 }
 
 #ifdef NORMALIZE_SETS
 extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2) normalize_sets(const __grid_constant__ Arguments p) {
-    DYNAMIC_SHARED(shared);
-    Pair* const parameters = (Pair*)shared;
-    Input* const values = (Input*)(parameters + p.set_channels);
-    const int count = int(p.elements);
-    for (int64 set = blockIdx.x; set < p.sets; set += gridDim.x) {
-        const Input* input = p.input + line_offset(p, set, IN);
-        const int64 channel = set % p.lines_per_sample * p.set_channels;
-        for (int c = threadIdx.x; c < int(p.set_channels); c += blockDim.x)
-            parameters[c] = {weight_of(p, channel + c), bias_of(p, channel + c)};
-        const Sums sums = p.in_order ? load_in_order(input, values, count) : load_and_sum(p, input, values, count);
-        const Moments own = sums.moments(share_of(threadIdx.x, blockDim.x, count));
-        const Moments all = merge_threads<block_sum>(own, count);  // its barriers follow the last load of the set
+    DYNAMIC_SHARED(memory);
+    normalize_shared<false>(p, memory);
+}
+#endif
 
-        const double inverse = inverse_deviation(p, all);
-        Output* const out = p.out + line_offset(p, set, RESULT);
-        if (p.place_gaps[FROM])
-            store_widths<true>(p, values, all.mean, inverse, parameters, out);
-        else
-            store_widths<false>(p, values, all.mean, inverse, parameters, out);
-        __syncthreads();  // before the next set comes
-    }
+#ifdef NORMALIZE_BUNDLES
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 2) normalize_bundles(const __grid_constant__ Arguments p) {
+    DYNAMIC_SHARED(memory);
+    normalize_shared<true>(p, memory);
 }
 #endif

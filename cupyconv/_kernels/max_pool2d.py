@@ -18,7 +18,7 @@ import numpy as np
 from .._arrays import Array
 from .._geometry import PoolAxis, PoolGeometry
 from .._packing import strides_of
-from .launches import ELEMENTS, FLOATS, MAX_GRID, SIGNED, WARP, Instance, Launch, Processor
+from .launches import ELEMENTS, FLOATS, MAX_GRID, SECTOR, SIGNED, WARP, Instance, Launch, Processor
 from .members import CALL, Members, Template, struct
 from .views import (
     LINE,
@@ -302,7 +302,8 @@ def _walk_across(
         *([*sizes[:axis], *sizes[axis + 1 :]] for sizes in (shape, *strides)),
     )
     channels = Axis(shape[axis], tuple(steps[axis] for steps in strides))
-    walk, _ = walk_across(places, len(places) - 1, channels, pack, all(together))
+    first = shape[axis] if all(together) else SECTOR // data.itemsize
+    walk, _ = walk_across(places, len(places) - 1, channels, pack, first)
     of_data, of_out = (
         0 if whole else steps[axis] for whole, steps in zip(together, strides, strict=False)
     )

@@ -22,7 +22,17 @@ import numpy as np
 from .._arrays import Array
 from .._geometry import NormGeometry
 from .._packing import lie_together, strides_of
-from .launches import ELEMENTS, FLOATS, INT32_LIMIT, MAX_GRID, WARP, Instance, Launch, Processor
+from .launches import (
+    ELEMENTS,
+    FLOATS,
+    INT32_LIMIT,
+    MAX_GRID,
+    SECTOR,
+    WARP,
+    Instance,
+    Launch,
+    Processor,
+)
 from .members import CALL, PARAMETER, Members, Template, float64_word, parameter_words
 from .views import (
     LINE,
@@ -54,8 +64,9 @@ _OF_STATISTICS = ("combine", "given")
 _OF_INPUTS = ("statistics", "statistics_across")
 
 MOST_THREADS = 384  # of a block of `normalize_sets`
+MOST_CHANNELS = 4  # of a step of `normalize_bundles`
 WARPS = THREADS // WARP  # of a block of `statistics`, each with a segment
-PARAMETERS = 16  # bytes of each channel of a set in a block of `normalize_sets`
+PARAMETERS = 16  # bytes of each channel, and of each set, in a block of `normalize_sets`
 SHARED_ASIDE = 2048  # bytes of shared memory beside the parameters and values of such a block
 _MANY_RESIDENT = 3  # blocks of `normalize_sets` that fill a multiprocessor with fewer threads
 _BLOCKS = 12  # of `normalize` for each multiprocessor, which holds 3 of them at a time
@@ -72,6 +83,9 @@ class Across(NamedTuple):
 
     statistics: bool  # in the input, whose lines are channels
     normalize: bool  # in the input or in the result
+    bundle: (
+        int  # neighbouring sets whose channels fill a sector in the input or in the result, or 0
+    )
 
 
 @dataclass(frozen=True)
@@ -91,6 +105,8 @@ class NormPlan:
         Elements of a segment of a line, and their number; 0 where there are none.
     rounds : int
         Most rounds of a thread of `normalize_across`; 0 if another kernel normalises.
+    bundle : int
+        Sets of a block where it has whole sets, else 0.
     """
 
     statistics: tuple[Launch, ...]
@@ -99,6 +115,7 @@ class NormPlan:
     segment: int = 0
     segments: int = 0
     rounds: int = 0
+    bundle: int = 0
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -138,6 +155,7 @@ def instances(target: str) -> Iterator[Instance]:
         yield _instance(function, *dtypes)
     for name in FLOATS:
         yield _instance("normalize_across", name, name)
+        yield _instance("normalize_bundles", name, name)
     for name in ("float32", "float64"):
         yield _instance("normalize_tanh", name, name)
 
@@ -169,14 +187,22 @@ def plan(
         return Launch(instance, max(1, min(blocks, MAX_GRID)), threads, shared)
 
     packs = -(-elements // pack)
-    shared = packs * PACK + geometry.channels * PARAMETERS
+    shared = packs * PACK + (geometry.channels + 1) * PARAMETERS
     resident = processor.shared // (shared + SHARED_ASIDE)
     if geometry.sets_per_sample and resident and not tanh:
         # As many threads as fill a multiprocessor, but for the smallest sets.
         threads = MOST_THREADS if resident < _MANY_RESIDENT else THREADS
         while threads > WARP and threads >= 2 * packs:
             threads //= 2
-        return NormPlan((), launch("normalize_sets", geometry.sets, threads, shared), pack)
+        if not across.bundle or input_dtype != output_dtype:
+            normalize = launch("normalize_sets", geometry.sets, threads, shared)
+            return NormPlan((), normalize, pack, bundle=1)
+        # One block shall load while another one computes.
+        fit = 2 * (across.bundle * shared + SHARED_ASIDE) <= processor.shared
+        bundle = across.bundle if fit else 1
+        blocks = geometry.sets // bundle
+        normalize = launch("normalize_bundles", blocks, threads, bundle * shared)
+        return NormPlan((), normalize, pack, bundle=bundle)
 
     rounds, size = 0, math.prod(geometry.shape)
     if across.normalize and not tanh and input_dtype == output_dtype:
@@ -215,7 +241,25 @@ def lies_across(geometry: NormGeometry, data: Placed, out: Placed) -> Across:
         normalize=max(widths) > 1
         and channels < INT32_LIMIT
         and (widths[0] > 1 or data.strides[1] != 0),
+        bundle=_bundle(geometry, data, out) if geometry.sets_per_sample else 0,
     )
+
+
+def _bundle(geometry: NormGeometry, data: Placed, out: Placed) -> int:
+    """Return how many neighbouring sets fill a sector, 0 if channels lie innermost nowhere."""
+    sector, pack = SECTOR // data.itemsize, PACK // data.itemsize
+    bundles = [n for n in range(1, sector + 1) if geometry.sets_per_sample % n == 0]
+    if geometry.elements % pack:  # packs of the next set would not be aligned in shared memory
+        bundles = [1]
+    bundle = next((n for n in bundles if n * geometry.channels >= sector), bundles[-1])
+    widths = [_channels_together(geometry, bundle, array) for array in (data, out)]
+    return bundle if max(widths) > 1 else 0
+
+
+def _channels_together(geometry: NormGeometry, bundle: int, array: Placed) -> int:
+    """Return how many channels of a bundle of sets a thread of `normalize_bundles` moves."""
+    most = min(MOST_CHANNELS, PACK // array.itemsize)
+    return channels_together(bundle * geometry.channels, array, most)
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -283,7 +327,8 @@ def _template(geometry: NormGeometry, plan: NormPlan, data: Placed, out: Placed)
         "lines_per_sample": per_sample or geometry.sets,
         "sample_strides": [array.strides[0] if per_sample else 0 for array in (data, out)],
         "line_strides": [array.strides[1] * width for array in (data, out)],
-        **(_alone(geometry, plan.pack, data, out) if alone else _walks(geometry, plan, data, out)),
+        "bundle": plan.bundle,
+        **(_alone if alone else _walks)(geometry, plan, data, out),
     }
     return Template(SOURCES[0], members)
 
@@ -358,7 +403,7 @@ def _places_across(
         max(still, key=lambda i: places[i].size) if together else still[-1],
         Axis(channels, (data.strides[1], out.strides[1], 1, 0)),
         min(widths) if together else max(widths),
-        together,
+        channels if together else SECTOR // data.itemsize,
         plan.rounds,
     )
     gaps = [
@@ -368,35 +413,33 @@ def _places_across(
     return walk, rounds, (gaps[0], gaps[1])
 
 
-def _alone(geometry: NormGeometry, pack: int, data: Placed, out: Placed) -> Members:
-    """Return the last members of ``struct Arguments`` where a block has a set in shared memory."""
-    _, _, *space = geometry.shape
+def _alone(geometry: NormGeometry, plan: NormPlan, data: Placed, out: Placed) -> Members:
+    """Return the last members of ``struct Arguments`` where a block has sets in shared memory."""
+    channels = plan.bundle * geometry.channels
+    shape: tuple[int, ...] = (channels, *geometry.shape[2:])
+    space, numbers, line = shape[1:], c_strides(shape), LINE // data.itemsize
     none = (0,) * len(space)
-    shape: tuple[int, ...] = (geometry.channels, *space)
-    numbers, line = c_strides(shape), LINE // data.itemsize
-    starts = [
-        (array.past, array.strides[0], array.strides[1] * geometry.channels)
-        for array in (data, out)
-    ]
-    loaded, stored = (channels_together(geometry.channels, array, pack) for array in (data, out))
-    loaded = loaded if numbers[0] > 1 else 1  # else channels are in the order of the numbers
+    starts = [(array.past, array.strides[0], array.strides[1] * channels) for array in (data, out)]
+    loaded, stored = 1, 1
+    if plan.normalize.instance.function == "normalize_bundles":
+        loaded, stored = (_channels_together(geometry, plan.bundle, a) for a in (data, out))
+    in_order = False
     if loaded > 1:
         values = axes_in_memory_order(0, space, data.strides[2:], numbers[1:])
-        channel = Axis(geometry.channels, (1, numbers[0]))
-        load, _ = walk_across(values, len(values) - 1, channel, loaded, together=False)
-        in_order = False
+        channel = Axis(channels, (1, numbers[0]))
+        load, _ = walk_across(values, len(values) - 1, channel, loaded, SECTOR // data.itemsize)
     else:
         values = axes_in_memory_order(0, shape, data.strides[1:], numbers)
-        width = _width(pack, values, [starts[0], (0,)])
+        width = _width(plan.pack, values, [starts[0], (0,)])
         load = walk_in_runs(values, width, line // width)
-        in_order = width == pack and [axis.strides for axis in values] == [(1, 1)]
+        in_order = width == plan.pack and [axis.strides for axis in values] == [(1, 1)]
     if stored > 1:
         places = axes_in_memory_order(1, space, numbers[1:], out.strides[2:], none, none)
-        channel = Axis(geometry.channels, (numbers[0], 1, 1, 0))
-        store, _ = walk_across(places, len(places) - 1, channel, stored, together=False)
+        channel = Axis(channels, (numbers[0], 1, 1, 0))
+        store, _ = walk_across(places, len(places) - 1, channel, stored, SECTOR // data.itemsize)
     else:
         places = axes_in_memory_order(1, shape, numbers, out.strides[1:], (1, *none), (0, *none))
-        width = _width_of_places(pack, places, [(0,), starts[1]])
+        width = _width_of_places(plan.pack, places, [(0,), starts[1]])
         store = walk_in_runs(places, width, line // width, still=2)
     return {
         "in_order": in_order,

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .._packing import long_reciprocal, zero_padded
-from .launches import SECTOR
 from .members import Members
 
 THREADS = 256  # of a block
@@ -127,17 +126,17 @@ def walk_in_runs(axes: Sequence[Axis], width: int, line: int, still: int = 0) ->
 
 
 def walk_across(
-    places: Sequence[Axis], run: int, channels: Axis, width: int, together: bool, rounds: int = 1
+    places: Sequence[Axis], run: int, channels: Axis, width: int, first: int, rounds: int = 1
 ) -> tuple[Members, int]:
     """Return a ``struct Walk`` in steps of `width` channels, and its rounds, at most `rounds`.
 
     A thread runs along the axis `run` of the `places`, in rounds of `UNROLL` steps. Neighbouring
-    threads have channels of a place, then `SHARERS` places of the run, and then more channels.
-    Where channels lie `together` in all arrays they all come first, else those of one sector, so
-    that the threads of a warp have whole sectors along channels and along places.
+    threads have the `first` channels of a place, then `SHARERS` places of the run, and then more
+    channels. Where an array has no channels innermost, the first ones are those of a sector: the
+    threads of a warp have whole sectors along channels and along places.
     """
     packs = Axis(channels.size // width, tuple(width * stride for stride in channels.strides))
-    inner = packs.size if together else math.gcd(packs.size, SECTOR // PACK)
+    inner = math.gcd(packs.size, max(1, first // width))
     size, strides = places[run]
     lanes = min(size, SHARERS)
     tiles = -(-size // (lanes * UNROLL * rounds))

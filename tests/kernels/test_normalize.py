@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache, partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from cupyconv._kernels.launches import SHARED, TARGETS, WARP, Instance, Launch, 
 from cupyconv._kernels.normalize import Across
 from planning import (
     ALL,
+    MOST,
     Steering,
     assert_shared_memory,
     checked,
@@ -38,11 +40,12 @@ FUSED_DTYPES = [
 ]
 FUSED_ONLY = [i for i in INSTANCES if i in FUSED_DTYPES or i.function == "normalize_tanh"]
 NORMS = [i for i in INSTANCES if i not in FUSED_ONLY]
-NOWHERE = Across(statistics=False, normalize=False)
+OF_SETS = "normalize_sets", "normalize_bundles"
+NOWHERE = Across(statistics=False, normalize=False, bundle=0)
 
 
 def threads(instance: Instance) -> int:
-    most = "MOST_THREADS" if instance.function == "normalize_sets" else "THREADS"
+    most = "MOST_THREADS" if instance.function in OF_SETS else "THREADS"
     return constant("normalize.cu", most)
 
 
@@ -50,11 +53,14 @@ SUBJECTS = (
     Subject(
         normalize,
         threads=threads,
-        any_warps=("normalize_sets",),
+        any_warps=OF_SETS,
         tested=[*NORMS, *FUSED_ONLY],
         limits={
             "MAX_AXES": views.MAX_AXES,
-            **{name: getattr(normalize, name) for name in ("MOST_THREADS", "WARPS")},
+            **{
+                name: getattr(normalize, name)
+                for name in ("MOST_THREADS", "MOST_CHANNELS", "WARPS")
+            },
             "LANES": WARP,
             **{name: getattr(views, name) for name in ("THREADS", "UNROLL")},
         },
@@ -94,7 +100,7 @@ def test_norm_plans(
         geometry = _geometry.batch_norm("f", shape, {}, given=kind == "given")
     by_channel = normalize._lines(geometry) == geometry.channels
     whole = shape[1] % (16 // dtype.itemsize) == 0
-    across = Across(statistics=innermost and by_channel and whole, normalize=innermost)
+    across = Across(innermost and by_channel and whole, innermost, math.gcd(groups, 4) * innermost)
     arguments = dtype, dtype, kind == "given", kind == "tanh", across, processor
     plan = checked(partial(normalize.plan, geometry, *arguments), processor)
     for launch in plan.launches:
@@ -106,7 +112,7 @@ def test_norm_plans(
         assert (single.segment, single.segments) == (plan.segment, plan.segments)
         assert single.normalize.block == plan.normalize.block
         assert len(single.statistics) == len(plan.statistics)
-    parameters = geometry.channels * normalize.PARAMETERS
+    parameters = (geometry.channels + 1) * normalize.PARAMETERS
     used = geometry.elements * dtype.itemsize + parameters
     if plan.statistics:
         assert {launch.block for launch in plan.launches} == {constant("normalize.cu", "THREADS")}
@@ -119,7 +125,9 @@ def test_norm_plans(
     else:
         assert kind == "group"
         assert plan.reads == 1
-        assert used <= plan.normalize.shared < used + 16
+        assert plan.bundle in (1, across.bundle)
+        assert plan.normalize.grid == min(geometry.sets // plan.bundle, MOST)
+        assert used <= plan.normalize.shared / plan.bundle < used + 16
         assert plan.normalize.shared + normalize.SHARED_ASIDE <= SHARED[processor.target]
 
 
@@ -183,9 +191,22 @@ def norm_launches(kind: str, dtype: Any, width: int) -> list[Launch]:
 @pytest.mark.parametrize("width", [48, 47])
 def test_norm_instance(instance: Instance, width: int) -> None:
     """Instances that one call has together are tested by it."""
-    kind = {"normalize_sets": "sets", "given": "given"}.get(instance.function, "batch")
+    kind = {**dict.fromkeys(OF_SETS, "sets"), "given": "given"}.get(instance.function, "batch")
     dtype = dtype_of(dict(instance.defines)["INPUT"])
     assert instance in [launch.instance for launch in norm_launches(kind, dtype, width)]
+
+
+@on_the_emulator("groups", cases=[2, 8, 16, 48])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_bundles_of_groups(groups: int, dtype: Any) -> None:
+    """One channel or several in a group; a step has channels of several groups."""
+    weight = values(np.random.default_rng(1), (48,), np.float64)
+    arrays = {"weight": weight, "bias": weight[::-1]}
+    launches = norms_on_all_layouts("group_norm", (2, 48, 5, 8), dtype, arrays, num_groups=groups)
+    sets = {launch.grid for launch in launches if launch.instance.function == "normalize_bundles"}
+    sector, channels = 32 // np.dtype(dtype).itemsize, 48 // groups
+    bundle = next(n for n in range(1, 48) if groups % n == 0 and n * channels >= sector)
+    assert sets == {2 * groups // bundle}
 
 
 @on_the_emulator("width", cases=[48, 47])

@@ -19,12 +19,12 @@
 // Macros (set by cupyconv/_kernels/max_pool2d.py):
 //     ELEMENT   type of input and output; integers keep their sign
 //     LANES     threads that share a window: 32 or 1
-//     ACROSS    1 for windows of a pack of channels with LANES = 1: channels lie innermost in the input, in out or in both
+//     ACROSS    1 if a thread has the windows of a pack of channels, which lie innermost in the input, in out or in both
 //
 // Launch: THREADS threads, any number of blocks, grid-strided. With LANES = 1 a thread computes UNROLL windows along
 // the longest axis, and neighbouring threads have neighbouring outputs; windows of 2 x 2 are read by two loads of two
-// elements each, if these are aligned. With ACROSS a thread has the UNROLL windows of PACK channels, which are 16 bytes,
-// and neighbouring threads have neighbouring packs or places.
+// elements each, if these are aligned. With ACROSS, for LANES = 1, a thread has UNROLL windows of each of PACK channels,
+// which are 16 bytes, and neighbouring threads have neighbouring packs or places.
 
 #include "view.cuh"
 

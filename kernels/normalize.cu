@@ -10,8 +10,8 @@
 // Sets that fit in shared memory are normalised by one kernel, which reads the input once:
 //
 //     normalize_sets     one block for a set: loads it, finds mean and deviation, normalises and stores it
-//     normalize_bundles  one block for neighbouring sets that fill sectors: for channels that lie innermost in the input,
-//                        in out or in both
+//     normalize_bundles  one block for neighbouring sets that fill sectors: for channels that lie innermost in the
+//                        input, in out or in both
 //
 // Other sets are normalised by several kernels, which read the input twice (once where statistics are given). A set is
 // one line of values or several, and a line is cut into segments:
@@ -47,10 +47,10 @@
 //     NORMALIZE_BUNDLES
 //                     the one kernel that is compiled: to compile all takes several times as long
 //
-// Launch: THREADS threads; normalize_sets and normalize_bundles take whole warps, up to MOST_THREADS, and shared memory for the
-// parameters, moments and packs of a bundle of sets. Blocks: one for a bundle for normalize_bundles, one for a set for normalize_sets and combine, one for WARPS segments for
-// statistics, one for WARPS * PACK segments for statistics_across, any number for the others. All kernels are
-// grid-strided.
+// Launch: THREADS threads; normalize_sets and normalize_bundles take whole warps, up to MOST_THREADS, and shared memory
+// for the parameters, moments and packs of their sets. Blocks: one for each set for normalize_sets and combine, one for
+// a bundle of sets for normalize_bundles, one for WARPS segments for statistics, one for WARPS * PACK segments for
+// statistics_across, any number for the others. All kernels are grid-strided.
 
 #include "moments.cuh"
 #include "view.cuh"
@@ -105,8 +105,8 @@ struct Arguments {
     // is the first set of the sample, and a thread takes `rounds` times UNROLL steps.
     Walk<4> places;
     int64 rounds;
-    // Elements from one neighbour of a step to the next, 0 if neighbours are contiguous and aligned: in shared memory for
-    // values, and for places in the source and in the result.
+    // Elements from one neighbour of a step to the next, 0 if neighbours are contiguous and aligned: in shared memory
+    // for values, and for places in the source and in the result.
     int64 value_gap, place_gaps[2];
 };
 
@@ -375,8 +375,10 @@ __device__ inline void normalize_steps(
     Pack<Input, WIDTH> packs[UNROLL];  // all loads are issued before the first result is used
 #pragma unroll
     for (int i = 0; i < UNROLL; ++i)
-        if (steps.has(p.places, i))
-            packs[i] = load_neighbours<WIDTH, FROM_TOGETHER>(from + steps.offset(p.places, i, FROM), p.place_gaps[FROM]);
+        if (steps.has(p.places, i)) {
+            const Input* const at = from + steps.offset(p.places, i, FROM);
+            packs[i] = load_neighbours<WIDTH, FROM_TOGETHER>(at, p.place_gaps[FROM]);
+        }
 #pragma unroll
     for (int i = 0; i < UNROLL; ++i) {
         Pack<Output, WIDTH> results;
@@ -537,7 +539,9 @@ struct SharedSets {
     Input* values;
 
     __device__ SharedSets(const Arguments& p, unsigned char* memory)
-        : parameters((Pair*)memory), moments(parameters + p.bundle * p.set_channels), values((Input*)(moments + p.bundle)) {}
+        : parameters((Pair*)memory),
+          moments(parameters + p.bundle * p.set_channels),
+          values((Input*)(moments + p.bundle)) {}
     __device__ Affine affine(const Arguments& p, int channel) const {
         const Pair own = moments[p.bundle == 1 ? 0 : channel / int(p.set_channels)], parameter = parameters[channel];
         return {own.of[0], own.of[1], parameter.of[0], parameter.of[1]};

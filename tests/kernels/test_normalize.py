@@ -57,10 +57,7 @@ SUBJECTS = (
         tested=[*NORMS, *FUSED_ONLY],
         limits={
             "MAX_AXES": views.MAX_AXES,
-            **{
-                name: getattr(normalize, name)
-                for name in ("MOST_THREADS", "MOST_CHANNELS", "WARPS")
-            },
+            **{name: getattr(normalize, name) for name in ("MOST_THREADS", "MOST_CHANNELS")},
             "LANES": WARP,
             **{name: getattr(views, name) for name in ("THREADS", "UNROLL")},
         },

@@ -88,6 +88,9 @@ CASES = {
     "channels last": test_pooling.pool(
         channels_last(np.random.default_rng(0).standard_normal((2, 8, 5, 7))), 3, 2, 1
     ),
+    "channels last, few taps": test_pooling.pool(
+        channels_last(-1 - np.random.default_rng(0).random((2, 8, 5, 7))), (1, 2)
+    ),
     "few pairs": test_pooling.pool(NUMBERS[:1, :1, :4, :6], 2),
     **{f"large {number}": case for number, case in enumerate(LARGE)},
     **{f"NaN {number}": case for number, case in enumerate(NAN)},

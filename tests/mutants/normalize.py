@@ -113,7 +113,7 @@ CASES = {
         {"num_groups": 4},
     ),
     "large layout": Case(
-        "batch_norm", {"input": np.moveaxis(values(2, 2100, 8).astype(np.float32), 2, 1)}, {}
+        "batch_norm", {"input": np.moveaxis(values(2, 2100, 32).astype(np.float32), 2, 1)}, {}
     ),
 }
 

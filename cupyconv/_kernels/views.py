@@ -131,16 +131,17 @@ def walk_across(
     """Return a ``struct Walk`` in steps of `width` channels, and its rounds, at most `rounds`.
 
     A thread runs along the axis `run` of the `places`, in rounds of `UNROLL` steps. Neighbouring
-    threads have the `first` channels of a place, then `SHARERS` places of the run, and then more
-    channels. Where an array has no channels innermost, the first ones are those of a sector: the
-    threads of a warp have whole sectors along channels and along places.
+    threads have the `first` channels of a place, then up to `SHARERS` places of the run, and then
+    more channels. Where an array has no channels innermost, the first ones are those of a sector:
+    the threads of a warp have whole sectors along channels and along places.
     """
     packs = Axis(channels.size // width, tuple(width * stride for stride in channels.strides))
     inner = math.gcd(packs.size, max(1, first // width))
     size, strides = places[run]
-    lanes = min(size, SHARERS)
-    tiles = -(-size // (lanes * UNROLL * rounds))
-    rounds = -(-size // (lanes * UNROLL * tiles))
+    tiles = -(-size // (SHARERS * UNROLL * rounds))
+    steps_of_thread = -(-size // (SHARERS * tiles))
+    lanes = -(-size // (steps_of_thread * tiles))
+    rounds = -(-steps_of_thread // UNROLL)
     span = lanes * UNROLL * rounds
     # One more array holds the number of a thread's first step on the run.
     starts = [

@@ -112,6 +112,46 @@ struct Largest {
     }
 };
 
+// The elements of a pack, or the words that hold them.
+union PackWords {
+    Pack<PACK> pack;
+    Bits128 bits;
+};
+
+// The first of the largest elements so far, or the first NaN, for each element of a pack.
+template <typename T>
+struct LargestPack {
+    Largest largest[PACK];
+
+    __device__ void consider(const Bits128& bits) {
+        PackWords others;
+        others.bits = bits;
+#pragma unroll
+        for (int j = 0; j < PACK; ++j) largest[j].consider(others.pack.of[j]);
+    }
+    __device__ Bits128 elements() const {
+        PackWords all;
+#pragma unroll
+        for (int j = 0; j < PACK; ++j) all.pack.of[j] = largest[j].element;
+        return all.bits;
+    }
+};
+// Instructions compare two of these at a time.
+template <>
+struct LargestPack<float16> {
+    Bits128 largest = {{0xfc00fc00, 0xfc00fc00, 0xfc00fc00, 0xfc00fc00}};
+
+    __device__ void consider(const Bits128& others) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const unsigned own = largest.words[i], other = others.words[i];
+            const unsigned taken = float16_greater_or_nan(other, own) & ~float16_greater_or_nan(own, own);
+            largest.words[i] = (other & taken) | (own & ~taken);
+        }
+    }
+    __device__ Bits128 elements() const { return largest; }
+};
+
 // The taps of a window that lie in the array, along one axis.
 struct Taps {
     int64 first, end;
@@ -158,12 +198,12 @@ __device__ inline Element largest_of(const Window& window) {
 // ---- one thread for the windows of a pack of channels ----
 
 template <bool TOGETHER>
-__device__ inline Pack<PACK> load_channels(const Element* from, int64 gap) {
-    if constexpr (TOGETHER) return *(const Pack<PACK>*)from;
-    Pack<PACK> pack;
+__device__ inline Bits128 load_channels(const Element* from, int64 gap) {
+    if constexpr (TOGETHER) return *(const Bits128*)from;
+    PackWords loaded;
 #pragma unroll
-    for (int j = 0; j < PACK; ++j) pack.of[j] = from[j * gap];
-    return pack;
+    for (int j = 0; j < PACK; ++j) loaded.pack.of[j] = from[j * gap];
+    return loaded.bits;
 }
 
 template <bool IN_TOGETHER, bool OUT_TOGETHER>
@@ -171,10 +211,10 @@ __device__ inline void pool_channels(const Arguments& p, const Window& window, E
     const int64 width = window.columns.end - window.columns.first;
     const int64 taps = (window.rows.end - window.rows.first) * width, to_line = window.step[0] - width * window.step[1];
     const Element* from = window.input + window.rows.first * window.step[0] + window.columns.first * window.step[1];
-    Largest largest[PACK];
+    LargestPack<Element> largest;
     int64 column = 0;
     for (int64 left = taps; left > 0; left -= UNROLL) {
-        Pack<PACK> packs[UNROLL];  // all loads are issued before the first result is used
+        Bits128 packs[UNROLL];  // all loads are issued before the first result is used
 #pragma unroll
         for (int i = 0; i < UNROLL; ++i) {
             if (i >= left) break;
@@ -185,18 +225,16 @@ __device__ inline void pool_channels(const Arguments& p, const Window& window, E
 #pragma unroll
         for (int i = 0; i < UNROLL; ++i) {
             if (i >= left) break;
-#pragma unroll
-            for (int j = 0; j < PACK; ++j) largest[j].consider(packs[i].of[j]);
+            largest.consider(packs[i]);
         }
     }
-    Pack<PACK> pack;
-#pragma unroll
-    for (int j = 0; j < PACK; ++j) pack.of[j] = largest[j].element;
+    PackWords result;
+    result.bits = largest.elements();
     if constexpr (OUT_TOGETHER) {
-        *(Pack<PACK>*)out = pack;
+        *(Bits128*)out = result.bits;
     } else {
 #pragma unroll
-        for (int j = 0; j < PACK; ++j) out[j * p.gaps[RESULT]] = pack.of[j];
+        for (int j = 0; j < PACK; ++j) out[j * p.gaps[RESULT]] = result.pack.of[j];
     }
 }
 

@@ -39,7 +39,14 @@ MUTANTS = {
     ),
     "half of a pair": Mutant("                largest.consider(lower[i].of[1]);\n", ""),
     "one channel for all of a pack": Mutant(
-        "pack.of[j] = largest[j].element;", "pack.of[j] = largest[0].element;", "channels last",
+        "of[j] = largest[j].element;", "of[j] = largest[0].element;", "channels last",
+    ),
+    "the last NaN of two halves stays": Mutant(
+        " & ~float16_greater_or_nan(own, own)", "", "channels last, halves",
+    ),
+    "the last of two equal halves": Mutant(
+        "float16_greater_or_nan(other, own)", "~float16_greater_or_nan(own, other)",
+        "channels last, halves",
     ),
     "one line of a window": Mutant(
         "column = 0, from += to_line;", "column = 0;", "channels last",
@@ -90,6 +97,13 @@ CASES = {
     ),
     "channels last, few taps": test_pooling.pool(
         channels_last(-1 - np.random.default_rng(0).random((2, 8, 5, 7))), (1, 2)
+    ),
+    "channels last, halves": test_pooling.pool(
+        channels_last(
+            np.random.default_rng(0).choice([-1, -0.0, 0.0, np.nan, -np.nan], (2, 16, 5, 7))
+        ),
+        2,
+        dtype=np.float16,
     ),
     "few pairs": test_pooling.pool(NUMBERS[:1, :1, :4, :6], 2),
     **{f"large {number}": case for number, case in enumerate(LARGE)},

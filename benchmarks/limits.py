@@ -100,7 +100,7 @@ def measure(stopwatch: Stopwatch, seed: int, torch: Torch | None) -> Ceilings:
     else:
         with contextlib.suppress(ImportError, RuntimeError):
             rates, source = _matrix_rates(stopwatch, seed, _cublas_product), "cuBLAS"
-    return Ceilings(_copy_rate(stopwatch, seed), rates, source, _multiplies_scaled())
+    return Ceilings(copy_rate(stopwatch, seed), rates, source, _multiplies_scaled())
 
 
 def _multiplies_scaled() -> bool:
@@ -110,7 +110,7 @@ def _multiplies_scaled() -> bool:
     return bool(cupy.cuda.Device().compute_capability == "90")
 
 
-def _copy_rate(stopwatch: Stopwatch, seed: int) -> float:
+def copy_rate(stopwatch: Stopwatch, seed: int) -> float:
     import cupy
 
     from .data import uniform

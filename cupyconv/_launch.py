@@ -34,7 +34,7 @@ from ._kernels.max_pool2d import PoolPlan
 from ._kernels.normalize import NormPlan
 from ._kernels.question import Plan, Question, Refusal
 from ._kernels.relayed import Relay
-from ._kernels.views import placed
+from ._kernels.views import Placed, placed
 from ._packing import strides_of
 from ._placement import Placement
 from ._strides import ConvStrides, arranged, conv_strides
@@ -294,8 +294,7 @@ class KernelPath:
     def _plan_norm(
         self, geometry: NormGeometry, data: Array, out: Array, *, given: bool, tanh: bool
     ) -> NormPlan:
-        place = placed(self.device.address(data), strides_of(data), data.dtype.itemsize)
-        across = normalize.lies_across(geometry, place)
+        across = normalize.lies_across(geometry, self._placed(data), self._placed(out))
         processor = self.device.processor()
         return normalize.plan(geometry, data.dtype, out.dtype, given, tanh, across, processor)
 
@@ -310,9 +309,13 @@ class KernelPath:
     ) -> None:
         normalize.run(plan, geometry, data, parameters, eps, out, self.device)
 
+    def _placed(self, array: Array) -> Placed:
+        return placed(self.device.address(array), strides_of(array), array.dtype.itemsize)
+
     def max_pool2d(self, geometry: PoolGeometry, data: Array, out: Array) -> None:
         """Write the maximum of each window to `out`; a NaN in a window is its maximum."""
-        plan = max_pool2d.plan(geometry, out.dtype, self.device.processor())
+        across = max_pool2d.lies_across(geometry, self._placed(data), self._placed(out))
+        plan = max_pool2d.plan(geometry, out.dtype, self.device.processor(), across)
         self._max_pool2d(plan, geometry, data, out)
 
     def _max_pool2d(self, plan: PoolPlan, geometry: PoolGeometry, data: Array, out: Array) -> None:

@@ -19,10 +19,12 @@
 // Macros (set by cupyconv/_kernels/max_pool2d.py):
 //     ELEMENT   type of input and output; integers keep their sign
 //     LANES     threads that share a window: 32 or 1
+//     ACROSS    1 if a thread has the windows of a pack of channels, which lie innermost in the input, in out or in both
 //
 // Launch: THREADS threads, any number of blocks, grid-strided. With LANES = 1 a thread computes UNROLL windows along
 // the longest axis, and neighbouring threads have neighbouring outputs; windows of 2 x 2 are read by two loads of two
-// elements each, if these are aligned.
+// elements each, if these are aligned. With ACROSS, for LANES = 1, a thread has UNROLL windows of each of PACK channels,
+// which are 16 bytes, and neighbouring threads have neighbouring packs or places.
 
 #include "view.cuh"
 
@@ -50,6 +52,8 @@ struct Arguments {
     int64 inside;         // 1 if all windows lie in the array
     int64 pairs;          // 1 if moreover all windows are 2 x 2 and their rows are aligned pairs
     int64 packs;          // 1 if neighbouring taps of a shared window are neighbours in memory
+    // Elements from one channel of a pack to the next in the input and in out, 0 if they are contiguous and aligned.
+    int64 gaps[2];
     Walk<4> outputs;
 };
 
@@ -100,12 +104,52 @@ struct Largest {
     // Taps are considered in order.
     __device__ void consider(Element other, int64 number = 0) {
         const Value compared = Compared<Element>::of(other);
-        if (compared > value || (compared != compared && value == value)) {
+        if (!(compared <= value) && value == value) {  // larger, or the first NaN
             element = other;
             value = compared;
             tap = number;
         }
     }
+};
+
+// The elements of a pack, or the words that hold them.
+union PackWords {
+    Pack<PACK> pack;
+    Bits128 bits;
+};
+
+// The first of the largest elements so far, or the first NaN, for each element of a pack.
+template <typename T>
+struct LargestPack {
+    Largest largest[PACK];
+
+    __device__ void consider(const Bits128& bits) {
+        PackWords others;
+        others.bits = bits;
+#pragma unroll
+        for (int j = 0; j < PACK; ++j) largest[j].consider(others.pack.of[j]);
+    }
+    __device__ Bits128 elements() const {
+        PackWords all;
+#pragma unroll
+        for (int j = 0; j < PACK; ++j) all.pack.of[j] = largest[j].element;
+        return all.bits;
+    }
+};
+// Instructions compare two of these at a time.
+template <>
+struct LargestPack<float16> {
+    Bits128 largest = {{0xfc00fc00, 0xfc00fc00, 0xfc00fc00, 0xfc00fc00}};
+
+    __device__ void consider(const Bits128& others) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const unsigned own = largest.words[i], other = others.words[i];
+            const unsigned taken = float16_greater_or_nan(other, own) & ~float16_greater_or_nan(own, own);
+            largest.words[i] = (other & taken) | (own & ~taken);
+        }
+    }
+    __device__ Bits128 elements() const { return largest; }
 };
 
 // The taps of a window that lie in the array, along one axis.
@@ -149,6 +193,58 @@ __device__ inline Element largest_of(const Window& window) {
             largest.consider(line[column * window.step[1]]);
     }
     return largest.element;
+}
+
+// ---- one thread for the windows of a pack of channels ----
+
+template <bool TOGETHER>
+__device__ inline Bits128 load_channels(const Element* from, int64 gap) {
+    if constexpr (TOGETHER) return *(const Bits128*)from;
+    PackWords loaded;
+#pragma unroll
+    for (int j = 0; j < PACK; ++j) loaded.pack.of[j] = from[j * gap];
+    return loaded.bits;
+}
+
+template <bool IN_TOGETHER, bool OUT_TOGETHER>
+__device__ inline void pool_channels(const Arguments& p, const Window& window, Element* out) {
+    const int64 width = window.columns.end - window.columns.first;
+    const int64 taps = (window.rows.end - window.rows.first) * width, to_line = window.step[0] - width * window.step[1];
+    const Element* from = window.input + window.rows.first * window.step[0] + window.columns.first * window.step[1];
+    LargestPack<Element> largest;
+    int64 column = 0;
+    for (int64 left = taps; left > 0; left -= UNROLL) {
+        Bits128 packs[UNROLL];  // all loads are issued before the first result is used
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i) {
+            if (i >= left) break;
+            packs[i] = load_channels<IN_TOGETHER>(from, p.gaps[IN]);
+            from += window.step[1];
+            if (++column == width) column = 0, from += to_line;
+        }
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i) {
+            if (i >= left) break;
+            largest.consider(packs[i]);
+        }
+    }
+    PackWords result;
+    result.bits = largest.elements();
+    if constexpr (OUT_TOGETHER) {
+        *(Bits128*)out = result.bits;
+    } else {
+#pragma unroll
+        for (int j = 0; j < PACK; ++j) out[j * p.gaps[RESULT]] = result.pack.of[j];
+    }
+}
+
+__device__ inline void pool_layouts(const Arguments& p, const Window& window, Element* out) {
+    if (p.gaps[RESULT])
+        pool_channels<true, false>(p, window, out);
+    else if (p.gaps[IN])
+        pool_channels<false, true>(p, window, out);
+    else
+        pool_channels<true, true>(p, window, out);
 }
 
 // ---- one warp for a window ----
@@ -220,6 +316,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) max_pool2d(const __grid_co
         const Steps<4> steps(outputs, worker);
         if constexpr (SHARED) {
             share(p, Window(p, steps, 0), p.out + steps.offset(outputs, 0, RESULT));
+        } else if constexpr (ACROSS) {
+#pragma unroll 1
+            for (int i = 0; i < UNROLL && steps.has(outputs, i); ++i)
+                pool_layouts(p, Window(p, steps, i), p.out + steps.offset(outputs, i, RESULT));
         } else if (p.pairs) {
             const int64 line = p.axis[0].dilation * p.input_axis[0];
             Pack<2> upper[UNROLL], lower[UNROLL];  // all loads are issued before the first result is used

@@ -16,12 +16,13 @@ __device__ inline Moments merge(const Moments& a, const Moments& b) {
     return {count, a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.count * share};
 }
 
-// The moments of all `count` values of a block, returned to each thread: first the mean, then the deviations
-// of the threads' means from it. No product is fused with an addition of the tree, because all threads
+// The moments of all `count` values of a warp or a block, whose sums SUM returns to each thread: first the mean, then
+// the deviations of the threads' means from it. No product is fused with an addition of the tree, because all threads
 // must get the same mean.
-__device__ inline Moments merge_block(const Moments& own, double count) {
-    const double mean = block_sum(__dmul_rn(own.count, own.mean)) / count, apart = own.mean - mean;
-    return {count, mean, block_sum(own.count == 0 ? 0 : fma(own.count * apart, apart, own.m2))};
+template <double SUM(double)>
+__device__ inline Moments merge_threads(const Moments& own, double count) {
+    const double mean = SUM(__dmul_rn(own.count, own.mean)) / count, apart = own.mean - mean;
+    return {count, mean, SUM(own.count == 0 ? 0 : fma(own.count * apart, apart, own.m2))};
 }
 
 // Moments in 16 bytes. A deviation fits in float where its square may not.

@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
             Moments moments = {0, 0, 0};
             for (int64 part = threadIdx.x; part < p.parts; part += THREADS)
                 moments = merge(moments, moments_of(p.partial[part * p.channels + c]));
-            const Moments all = merge_block(moments, block_sum(moments.count));
+            const Moments all = merge_threads<block_sum>(moments, block_sum(moments.count));
             mean = all.mean, var = all.m2 / all.count;
         } else {
             mean = load_parameter<double>(p.mean, c), var = load_parameter<double>(p.var, c);

@@ -102,6 +102,17 @@ __device__ inline unsigned bfloat16_magnitudes_or_nan(unsigned a, unsigned b) {
 #endif
 }
 
+// All bits of a half are set where the float16 number of `a` is greater than that of `b`, or one of them is NaN.
+__device__ inline unsigned float16_greater_or_nan(unsigned a, unsigned b) {
+#ifdef __CUDACC__
+    unsigned masks;
+    asm("set.gtu.u32.f16x2 %0, %1, %2;" : "=r"(masks) : "r"(a), "r"(b));
+    return masks;
+#else
+    return emulator::greater_or_nan(a, b);
+#endif
+}
+
 // Converts a 16-bit float to a 32-bit one, exactly.
 __device__ inline float float_from_float16(unsigned short bits) {
 #ifdef __CUDACC__

@@ -93,4 +93,10 @@ struct Steps {
     __device__ int64 offset(const Walk<ARRAYS>& walk, int i, int array) const {
         return start.offset[array] + i * walk.stride[array];
     }
+    // Goes on to the next UNROLL steps.
+    __device__ void go(const Walk<ARRAYS>& walk) {
+#pragma unroll
+        for (int array = 0; array < ARRAYS; ++array) start.offset[array] += UNROLL * walk.stride[array];
+        left -= UNROLL * walk.lanes;
+    }
 };

@@ -107,11 +107,16 @@ def on_the_emulator(*argnames: str, cases: Sequence[Any]) -> Any:
     return marked
 
 
+def channels_last(x: Any, axis: int = 1) -> Any:
+    """The same values with the channels, or another axis, innermost in memory."""
+    return np.moveaxis(np.moveaxis(x, axis, -1).copy(), -1, axis)
+
+
 def layouts(x: Any) -> Iterator[Any]:
     """The same values in packs and halves of them, across channels or samples, and one by one."""
     yield x
     for axis in (0, 1):
-        yield np.moveaxis(np.moveaxis(x, axis, -1).copy(), -1, axis)
+        yield channels_last(x, axis)
     yield x[:, :, ::-1, ::-1].copy()[:, :, ::-1, ::-1]
     longer = np.empty((*x.shape[:-1], x.shape[-1] + 16), x.dtype)
     for start in (16, max(2, 8 // x.itemsize), 1):  # rows that lie apart

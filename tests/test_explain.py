@@ -448,7 +448,7 @@ def test_workspace_is_the_most_at_a_time() -> None:
     assert composed.workspace == values
     # Two numbers for each channel's statistics, for its parameters and for each of its segments.
     norm = explain(cupyconv.batch_norm, (8, 5, 5000), target="sm_90a")
-    assert norm.workspace == 16 * 5 * (1 + 1 + 3)
+    assert norm.workspace == 16 * 5 * (1 + 1 + 20)
     assert explain(cupyconv.group_norm, (8, 5, 5000), 5, target="sm_90a").workspace == 0
 
 

@@ -501,11 +501,14 @@ def pair_conversions(rng: np.random.Generator) -> Case:
 
     Then the larger of two, where any NaN becomes 0x7fffffff; and the larger and smaller magnitudes
     of the same bits as 16-bit floats, where a NaN is what there is no number beside; and for each
-    kind of these the larger magnitudes, where any NaN becomes 0x7fff.
+    kind of these the larger magnitudes, where any NaN becomes 0x7fff; at last masks, which are set
+    unless the first one is at most as large as the second.
     """
     b = rng.integers(2**32, size=65536, dtype=np.uint32)
     b[::4] = b[::4] & np.uint32(0xFFFF0000) | np.uint32(0x8000)
     b[1::4] = b[1::4] & np.uint32(0xFFFFE000) | np.uint32(0x1000)
+    b[2::16] = b[3::16]
+    b[6::16], b[7::16] = 0x80000000, 0x00008000  # zeros of both signs
     value = b.view(np.float32)
     columns, magnitudes = [], []
     for dtype in (np.float16, ml_dtypes.bfloat16):
@@ -525,8 +528,10 @@ def pair_conversions(rng: np.random.Generator) -> Case:
         sizes = np.maximum(sizes[:-1], sizes[1:])
         sizes[sizes > infinite] = 0x7FFF
         magnitudes.append(sizes.view(np.uint32)[:, 0])
-    expected = np.stack([*columns, bits[:-1], larger_bits, *magnitudes], axis=1).reshape(-1)
-    return Case(256, b, b, np.empty(8 * 65535, np.uint32), expected, 0)
+    numbers = b.view(np.float16).reshape(-1, 2)
+    masks = np.where(numbers[:-1] <= numbers[1:], 0, 0xFFFF).astype(np.uint16).view(np.uint32)[:, 0]
+    expected = np.stack([*columns, bits[:-1], larger_bits, *magnitudes, masks], axis=1).reshape(-1)
+    return Case(256, b, b, np.empty(9 * 65535, np.uint32), expected, 0)
 
 
 def bytes_and_pairs(rng: np.random.Generator) -> Case:

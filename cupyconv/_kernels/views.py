@@ -18,6 +18,7 @@ PACK = 16  # bytes that a thread loads by one instruction
 UNROLL = 4  # steps of a thread on one walk
 MAX_AXES = 28  # of a view: the batch, groups, their channels, spatial axes, and lanes
 LINE = 128  # bytes of a cache line, which neighbouring threads move together
+SHARERS = 16  # threads that have neighbouring places: a sector of 16-bit elements
 
 
 class Axis(NamedTuple):
@@ -121,13 +122,61 @@ def walk_in_runs(axes: Sequence[Axis], width: int, line: int, still: int = 0) ->
         Axis(tiles, (*(UNROLL * step for step in steps), lanes * UNROLL)),
         Axis(lanes, (*strides, 1)),
     ]
+    return _walk(width, size, lanes, steps, starts)
+
+
+def walk_across(
+    places: Sequence[Axis], run: int, channels: Axis, width: int, first: int, rounds: int = 1
+) -> tuple[Members, int]:
+    """Return a ``struct Walk`` in steps of `width` channels, and its rounds, at most `rounds`.
+
+    A thread runs along the axis `run` of the `places`, in rounds of `UNROLL` steps. Neighbouring
+    threads have the `first` channels of a place, then up to `SHARERS` places of the run, and then
+    more channels. Where an array has no channels innermost, the first ones are those of a sector:
+    the threads of a warp have whole sectors along channels and along places.
+    """
+    packs = Axis(channels.size // width, tuple(width * stride for stride in channels.strides))
+    inner = math.gcd(packs.size, max(1, first // width))
+    size, strides = places[run]
+    tiles = -(-size // (SHARERS * UNROLL * rounds))
+    steps_of_thread = -(-size // (SHARERS * tiles))
+    lanes = -(-size // (steps_of_thread * tiles))
+    rounds = -(-steps_of_thread // UNROLL)
+    span = lanes * UNROLL * rounds
+    # One more array holds the number of a thread's first step on the run.
+    starts = [
+        *(Axis(axis.size, (*axis.strides, 0)) for i, axis in enumerate(places) if i != run),
+        Axis(tiles, (*(span * stride for stride in strides), span)),
+        Axis(packs.size // inner, (*(inner * stride for stride in packs.strides), 0)),
+        Axis(lanes, (*strides, 1)),
+        Axis(inner, (*packs.strides, 0)),
+    ]
+    steps = tuple(lanes * stride for stride in strides)
+    return _walk(width, size, lanes, steps, starts), rounds
+
+
+def _walk(
+    width: int, run: int, lanes: int, steps: Sequence[int], starts: Sequence[Axis]
+) -> Members:
+    """Return a ``struct Walk`` whose threads start at `starts`, in this order."""
     strides_of_arrays = zip(*(axis.strides for axis in starts), strict=True)
     starting = merged_axes([axis.size for axis in starts], *strides_of_arrays)
     return {
         "width": width,
         "threads": math.prod(axis.size for axis in starting),
-        "run": size,
+        "run": run,
         "lanes": lanes,
         "stride": steps,
         "starts": view(starting),
     }
+
+
+def channels_together(channels: int, data: Placed, pack: int, axis: int = 1) -> int:
+    """Return how many neighbouring channels one instruction moves: a pack, half of one, or 1.
+
+    They are contiguous and aligned at each place of an array whose `axis` has the channels; a pack
+    of them does not go from one group of `channels` to the next.
+    """
+    others = data.strides[:axis] + data.strides[axis + 1 :]
+    width = math.gcd(pack, channels, data.past, *others) if data.strides[axis] == 1 else 1
+    return width if width in (pack, pack // 2) else 1

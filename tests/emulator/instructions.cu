@@ -449,18 +449,19 @@ KERNEL(tf32_conversions) {
 
 // 256 threads: neighbouring 32-bit floats of b to pairs of either kind of 16-bit floats, the first one alone
 // to bfloat16, and the larger one; and of the same bits as pairs of 16-bit floats the larger and smaller
-// magnitudes, and for either kind of them the larger ones or NaN.
+// magnitudes, and for either kind of them the larger ones or NaN; and where the first one is greater or NaN.
 KERNEL(pair_conversions) {
     for (int i = threadIdx.x; i < 65535; i += 256) {
         const float first = __uint_as_float(p.b[i]), second = __uint_as_float(p.b[i + 1]);
-        p.out[8 * i] = float16_pair(first, second);
-        p.out[8 * i + 1] = bfloat16_pair(first, second);
-        p.out[8 * i + 2] = bfloat16_from_float(first);
-        p.out[8 * i + 3] = __float_as_uint(max_or_nan(first, second));
-        p.out[8 * i + 4] = larger_magnitudes(p.b[i], p.b[i + 1]);
-        p.out[8 * i + 5] = smaller_magnitudes(p.b[i], p.b[i + 1]);
-        p.out[8 * i + 6] = float16_magnitudes_or_nan(p.b[i], p.b[i + 1]);
-        p.out[8 * i + 7] = bfloat16_magnitudes_or_nan(p.b[i], p.b[i + 1]);
+        p.out[9 * i] = float16_pair(first, second);
+        p.out[9 * i + 1] = bfloat16_pair(first, second);
+        p.out[9 * i + 2] = bfloat16_from_float(first);
+        p.out[9 * i + 3] = __float_as_uint(max_or_nan(first, second));
+        p.out[9 * i + 4] = larger_magnitudes(p.b[i], p.b[i + 1]);
+        p.out[9 * i + 5] = smaller_magnitudes(p.b[i], p.b[i + 1]);
+        p.out[9 * i + 6] = float16_magnitudes_or_nan(p.b[i], p.b[i + 1]);
+        p.out[9 * i + 7] = bfloat16_magnitudes_or_nan(p.b[i], p.b[i + 1]);
+        p.out[9 * i + 8] = float16_greater_or_nan(p.b[i], p.b[i + 1]);
     }
 }
 

@@ -395,6 +395,16 @@ float float_from_float16(unsigned short bits) {
     return bits >> 15 ? -size : size;
 }
 
+unsigned greater_or_nan(unsigned a, unsigned b) {
+    unsigned masks = 0;
+    for (int half = 0; half < 2; ++half) {
+        const float first = float_from_float16((unsigned short)(a >> half * 16));
+        const float second = float_from_float16((unsigned short)(b >> half * 16));
+        if (!(first <= second)) masks |= 0xffffu << half * 16;
+    }
+    return masks;
+}
+
 unsigned magnitudes(unsigned a, unsigned b, bool larger) {
     unsigned both = 0;
     for (int i = 0; i < 32; i += 16) {

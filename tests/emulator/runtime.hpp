@@ -56,6 +56,7 @@ unsigned short bfloat16_from_float(float value);
 float float_from_float16(unsigned short bits);
 unsigned magnitudes(unsigned a, unsigned b, bool larger);
 unsigned magnitudes_or_nan(unsigned a, unsigned b, unsigned infinite);
+unsigned greater_or_nan(unsigned a, unsigned b);
 unsigned tf32_from_float(float value);
 unsigned shared_address(const void* pointer);
 void mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]);

@@ -1168,7 +1168,7 @@ MISTAKES: dict[str, Mistake] = {
         "window_of", "axis.progression(phase)", "axis.progression(0)", case_like("phases", HALF),
     ),
     "outputs of the first phase": (
-        "window_of", "(outputs, phase, ", "(outputs, 0, ", case_like("phases", HALF),
+        "window_of", "taps, phase, tap", "taps, 0, tap", case_like("phases", HALF),
     ),
     "neighbouring taps of a phase": (
         "window_of", "axis.tap_step", "1", case_like("phases", HALF),

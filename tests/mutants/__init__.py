@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 import test_convolution
 from backends import EmulatorBackend
+from bounds import assert_same_bits
 from cupyconv import _compile
 from emulator.device import BuildError
 from reference import Shape
+from running import channels_last
 from strategies import Case, Convolution, convolution
 
 
@@ -101,6 +103,19 @@ class Suite:
         except AssertionError as error:
             return str(error)
         return None
+
+
+def into_both_layouts(check: Callable[[EmulatorBackend, Any], None]) -> Callable[..., None]:
+    """Check a call, and that its result has the same bits with the channels innermost."""
+
+    def check_both(backend: EmulatorBackend, case: Case) -> None:
+        check(backend, case)
+        result = backend.compute(case)
+        if result.ndim > 1:
+            out = channels_last(np.empty_like(result))
+            assert_same_bits(backend.compute(case, out=out), result)
+
+    return check_both
 
 
 def depthwise(

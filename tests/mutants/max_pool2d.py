@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import test_pooling
-from mutants import Mutant, Suite
+from mutants import Mutant, Suite, into_both_layouts
+from running import channels_last
 from strategies import max_pools
 
 MAX_POOL2D = "max_pool2d.cu"
@@ -17,8 +18,8 @@ MUTANTS = {
         "if (first + i * LANES >= count) break;", "if (i > 0 || first + i * LANES >= count) break;",
     ),
     # Misunderstandings.
-    "NaN loses against a number": Mutant("|| (compared != compared && value == value))", ")"),
-    "the last NaN stays": Mutant("&& value == value)", ")"),
+    "NaN loses against a number": Mutant("!(compared <= value)", "compared > value"),
+    "the last NaN stays": Mutant(" && value == value)", ")"),
     "any lane of those with the largest element": Mutant(
         "equal ? number < tap :", "equal ? false :",
     ),
@@ -37,6 +38,19 @@ MUTANTS = {
         "__uint_as_float(0xff800000u)", "0", everywhere=True,
     ),
     "half of a pair": Mutant("                largest.consider(lower[i].of[1]);\n", ""),
+    "one channel for all of a pack": Mutant(
+        "of[j] = largest[j].element;", "of[j] = largest[0].element;", "channels last",
+    ),
+    "the last NaN of two halves stays": Mutant(
+        " & ~float16_greater_or_nan(own, own)", "", "channels last, halves",
+    ),
+    "the last of two equal halves": Mutant(
+        "float16_greater_or_nan(other, own)", "~float16_greater_or_nan(own, other)",
+        "channels last, halves",
+    ),
+    "one line of a window": Mutant(
+        "column = 0, from += to_line;", "column = 0;", "channels last",
+    ),
 }  # fmt: skip
 
 # A warp shares a window: numbers before and after its packs, zeros of both signs, NaN, and parts.
@@ -78,10 +92,24 @@ CASES = {
     "halves": test_pooling.pool(NUMBERS, (12, 20), 5, dtype=np.float16),
     "integers": test_pooling.pool(-9 - NUMBERS, 3, 2, 1, dtype=np.int16),
     "natural numbers": test_pooling.pool(np.maximum(NUMBERS, 0), 1, dtype=np.uint8),
+    "channels last": test_pooling.pool(
+        channels_last(np.random.default_rng(0).standard_normal((2, 8, 5, 7))), 3, 2, 1
+    ),
+    "channels last, few taps": test_pooling.pool(
+        channels_last(-1 - np.random.default_rng(0).random((2, 8, 5, 7))), (1, 2)
+    ),
+    "channels last, halves": test_pooling.pool(
+        channels_last(
+            np.random.default_rng(0).choice([-1, -0.0, 0.0, np.nan, -np.nan], (2, 16, 5, 7))
+        ),
+        2,
+        dtype=np.float16,
+    ),
     "few pairs": test_pooling.pool(NUMBERS[:1, :1, :4, :6], 2),
     **{f"large {number}": case for number, case in enumerate(LARGE)},
     **{f"NaN {number}": case for number, case in enumerate(NAN)},
 }
+
 
 SUITE = Suite(
     "max_pool2d",
@@ -91,5 +119,5 @@ SUITE = Suite(
     files=(MAX_POOL2D,),
     search=st.one_of(max_pools(), test_pooling.large_pools, st.sampled_from([*NAN, *LARGE])),
     view=test_pooling.pool(np.random.default_rng(0).standard_normal((2, 3, 5, 7)), 2, 1),
-    check=test_pooling.check_bits,
+    check=into_both_layouts(test_pooling.check_bits),
 )

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import test_norms
-from mutants import Mutant, Suite
+from mutants import Mutant, Suite, into_both_layouts
 from strategies import Case, batch_norms, group_norms
 
 NORMALIZE = "normalize.cu"
@@ -14,20 +14,38 @@ NORMALIZE = "normalize.cu"
 MUTANTS = {
     # Accidents.
     "a value too many in a segment": Mutant(
-        "return begin + p.segment < p.elements ? begin + p.segment : p.elements;",
-        "return begin + p.segment < p.elements ? begin + p.segment : p.elements + 1;",
+        "? p.segment : p.line - begin);", "? p.segment : p.line - begin + 1);",
     ),
     "a pack in order that is not summed": Mutant(
-        "            sums.add(packs[i], PACK);", "            if (i) sums.add(packs[i], PACK);",
+        "            sums.add(packs[i], PACK,", "            if (i) sums.add(packs[i], PACK,",
     ),
     "packs that are not aligned": Mutant("p.values.width == PACK       ?", "true ?"),
     # Misunderstandings.
     "each thread's mean for all": Mutant("fma(own.count * apart, apart, own.m2)", "own.m2"),
-    "one channel for all of a step": Mutant("= j && one ?", "= j ?"),
-    "one partial for the sets of a pack": Mutant(
-        "store_partial(p, set + j, part,", "store_partial(p, set, part,",
+    "one partial for the lines of a pack": Mutant("segment.store(p, j,", "segment.store(p, 0,"),
+    "one channel for all groups": Mutant("set % p.lines_per_sample * p.set_channels", "0"),
+    "one channel for all of a step": Mutant(
+        "unsigned(steps.start.offset[CHANNEL]) + j;", "unsigned(steps.start.offset[CHANNEL]);",
+        "large layout",
     ),
-    "one channel for all groups": Mutant("set % p.sets_per_sample * p.set_channels", "0"),
+    "one channel for all of a step in shared memory": Mutant(
+        "int(steps.start.offset[CHANNEL]) + j);", "int(steps.start.offset[CHANNEL]));", "layout",
+    ),
+    "the first group for all channels of a sample": Mutant(
+        "channel / unsigned(p.set_channels), channel);", "0, channel);", "large groups, layout",
+    ),
+    "the same places in each round": Mutant(
+        "            steps.go(p.places);\n", "", "large layout",
+    ),
+    "the first set of a bundle for all sums": Mutant(
+        "sum_set(shared.values + own * count, count)", "sum_set(shared.values, count)", "bundles",
+    ),
+    "the first set of a bundle for all channels": Mutant(
+        "p.bundle == 1 ? 0 :", "true ? 0 :", "bundles",
+    ),
+    "a pack in the order of the numbers": Mutant(
+        "to[j * int(p.value_gap)] =", "to[j] =", "bundles",
+    ),
 }  # fmt: skip
 
 # Neighbours of different channels, in the input and in the result.
@@ -84,10 +102,21 @@ CASES = {
     "many axes": Case(
         "batch_norm", {"input": values(4, 3, 4, 3, 4, 3, 4).T[(slice(None, None, 2),) * 7]}, {}
     ),
+    "large groups, layout": Case(
+        "group_norm",
+        {"input": np.moveaxis(values(1, 63, 65, 16), 3, 1), **affine(16)},
+        {"num_groups": 2},
+    ),
+    "bundles": Case(
+        "group_norm",
+        {"input": np.moveaxis(values(2, 5, 8, 8).astype(np.float32), 3, 1), **affine(8)},
+        {"num_groups": 4},
+    ),
     "large layout": Case(
-        "batch_norm", {"input": np.moveaxis(values(2, 2100, 8).astype(np.float32), 2, 1)}, {}
+        "batch_norm", {"input": np.moveaxis(values(2, 2100, 32).astype(np.float32), 2, 1)}, {}
     ),
 }
+
 
 SUITE = Suite(
     "normalize",
@@ -99,5 +128,5 @@ SUITE = Suite(
         batch_norms(given=False), group_norms(), st.sampled_from([CHANNELS_LAST, ROWS])
     ),
     view=CHANNELS_LAST,
-    check=test_norms.check,
+    check=into_both_layouts(test_norms.check),
 )

@@ -168,11 +168,11 @@ MUTANTS = {
         case="phases",
     ),
     "taps of x and y alone": Mutant(
-        "window[1].taps * window[2].taps", "window[1].taps", case="three axes",
+        "window[1].taps.value * window[2].taps.value", "window[1].taps.value", case="three axes",
     ),
     "ranges that leave the last step out": Mutant(
-        "range * steps / int(p.splits)",
-        "range * (steps / int(p.splits))",
+        "long_quotient(range * steps, p.splits.reciprocal)",
+        "range * long_quotient(steps, p.splits.reciprocal)",
         case="ranges",
     ),
     "the first sample for all": Mutant(
@@ -218,7 +218,7 @@ MUTANTS = {
     ),
     "the map of the first phase": Mutant("&p.input[tile.phase]", "&p.input[0]", case="phases"),
     "the weights of the first block": Mutant(
-        "int(p.low_part) + block * STEP, of", "int(p.low_part), of", case="ranges in a block",
+        "int(p.low_part) + block * STEP,", "int(p.low_part),", case="ranges in a block",
     ),
     "the weights of the first group": Mutant(
         "tile.group * int(p.rows) + tile.column, full", "tile.column, full", case="groups",
@@ -233,8 +233,8 @@ MUTANTS = {
         case="three axes",
     ),
     "a tap too many": Mutant(
-        "if (++tap[i] < int(phase.window[i].taps)) break;",
-        "if (++tap[i] <= int(phase.window[i].taps)) break;", case="three axes",
+        "if (++tap[i] < int(phase.window[i].taps.value)) break;",
+        "if (++tap[i] <= int(phase.window[i].taps.value)) break;", case="three axes",
     ),
     "taps of y before those of x": Mutant(
         "for (int i = 0; i < 3; ++i) {\n                    if (++tap[i]",
@@ -242,7 +242,7 @@ MUTANTS = {
     ),
     # The pipeline.
     "arrays that are read before the copies have ended": Mutant(
-        "    wait_for_grids();  // before any", "    // before any", case="groups",
+        "            wait_for_grids();  // before any array is read\n", "", case="groups",
     ),
     "a stage that is read yet": Mutant(
         "mbarrier_wait(&ring().empty[turn.stage], 1 - turn.parity);", "", case="ranges in a block",
@@ -297,7 +297,7 @@ MUTANTS = {
         "last ? int(p.last_slices) : SLICES", "int(p.last_slices)", case="ranges in a block",
     ),
     "a range that begins with the first channels as it counts units": Mutant(
-        "block(step % int(p.blocks))", "block(0)", case="ranges",
+        "block(take(step, p.blocks))", "block(0)", case="ranges",
     ),
     "the first unit of pixels for all": Mutant(
         "moved(a, i * 64 * STEP_BYTES + slice * SLICE_BYTES)",

@@ -64,7 +64,7 @@ def options(instance: Instance) -> tuple[str, ...]:
 
 
 # Files whose instances all have wgmma.
-_WGMMA = ("streaming_conv.cu", "hopper_gradient.cu", "im2col_conv.cu")
+_WGMMA = ("streaming_conv.cu", "hopper_gradient.cu", "im2col_conv.cu", "im2col_gradient.cu")
 
 
 def macros(instance: Instance) -> str:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 # CUtensorMapDataType by bytes of an element: a copy keeps the bits of unsigned integers (_UINT16,
 # _UINT32), and rounds floats to TF32 numbers (_TFLOAT32).
 _TYPES, _ROUNDED = {2: 1, 4: 2}, {2: 1, 4: 11}
-_NO_INTERLEAVE, _SWIZZLE_128B, _PROMOTION_256B, _ZEROS = 0, 3, 3, 0
+_NO_INTERLEAVE, _PROMOTION_256B, _ZEROS = 0, 3, 0
+_SWIZZLES = {16: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle by the bytes of a row that is copied
 WORDS, ALIGNED = 16, 8  # of 64 bits: of a map, and to which a struct with maps is aligned
 
 
@@ -59,7 +60,7 @@ class Pixels(NamedTuple):
     steps : tuple of int
         From one pixel to the next along each axis, 1 to 8.
     channels, pixels : int
-        How many are copied: 128 bytes of channels.
+        How many are copied: 16, 32, 64 or 128 bytes of channels.
     exact : bool
         Whether floats are copied as they are.
     """
@@ -118,13 +119,15 @@ def encode(address: int, array: Boxes | Pixels) -> tuple[int, ...]:
     buffer = (ctypes.c_uint64 * (WORDS + 7))()  # of which a part is aligned to 64 bytes
     first = -ctypes.addressof(buffer) % 64 // 8
     types = _TYPES if isinstance(array, Pixels) and array.exact else _ROUNDED
-    status = _call(*(_BOXES if isinstance(array, Boxes) else _PIXELS))(
+    of_boxes = isinstance(array, Boxes)
+    row = array.itemsize * (array.box[0] if isinstance(array, Boxes) else array.channels)
+    status = _call(*(_BOXES if of_boxes else _PIXELS))(
         ctypes.addressof(buffer) + 8 * first,
         types[array.itemsize],
         len(array.sizes),
         address,
         *_arguments(array),
-        *(_NO_INTERLEAVE, _SWIZZLE_128B, _PROMOTION_256B, _ZEROS),
+        *(_NO_INTERLEAVE, _SWIZZLES[row], _PROMOTION_256B, _ZEROS),
     )
     if status:
         from cupy import cuda

@@ -12,7 +12,7 @@
 //     0 ... COLUMNS / box - 1  input  (box channels of a tap)      each multiplies 64 rows by SEGMENT columns
 //
 // Zeros between lines and samples stand where a tap leaves the input, and what a box has beyond the ends of an array is
-// zero as well. Rows of a next group, or columns beyond the last tap, are multiplied and not stored.
+// zero as well.
 //
 // Tensor Cores round sums towards zero, and float32 sums of millions of products of one sign would become too small.
 // So with PARTS == 2 the products of a step are a chain of their own, which begins with the small ones.
@@ -27,11 +27,11 @@
 //
 // Launch: THREADS threads and a block for each tile of each range, on compute capability 9.0; it may begin early.
 
-#include "stage_ring.cuh"
+#include "gradient_tile.cuh"
 
 typedef ELEMENT Element;
 
-constexpr int WARPGROUP = 128, CONSUMERS = 2, THREADS = CONSUMERS * WARPGROUP + 32;
+constexpr int THREADS = CONSUMERS * WARPGROUP + 32;
 constexpr int ROWS = 64 * DOWN, COLUMNS = SEGMENT * (CONSUMERS / DOWN);
 constexpr int STEP_BYTES = 128, STEP = STEP_BYTES / sizeof(Element);  // of a channel
 constexpr int ROW_BYTES = ROWS * STEP_BYTES, COLUMN_BYTES = COLUMNS * STEP_BYTES;
@@ -60,20 +60,11 @@ struct Arguments {
 
 typedef Wgmma<matrix_type<Element>::value, SEGMENT> Product;
 
-struct Block {
-    const Arguments& p;
+struct Block : GradientTile<ROWS, COLUMNS, Arguments> {
     unsigned char* const memory;  // stages, then the ring's barriers
-    int first_row, first_box, group;
-    int64 split, begin, end;  // a range of steps
 
-    __device__ Block(const Arguments& p, unsigned char* memory) : p(p), memory(memory) {
-        int64 rest = blockIdx.x;
-        first_row = int(rest % p.row_tiles) * ROWS, rest /= p.row_tiles;
-        first_box = int(rest % p.column_tiles) * (COLUMNS / int(p.box)), rest /= p.column_tiles;
-        group = int(rest % p.groups), split = rest / p.groups;
-        const int64 steps = p.samples * p.steps;
-        begin = split * steps / p.splits, end = (split + 1) * steps / p.splits;
-    }
+    __device__ Block(const Arguments& p, unsigned char* memory)
+        : GradientTile(p, p.samples * p.steps), memory(memory) {}
     __device__ unsigned char* rows(int stage, int part) const {
         return memory + stage * STAGE_BYTES + part * ROW_BYTES;
     }
@@ -171,42 +162,6 @@ struct Block {
     // Gives a stage back, whose products the warp has.
     __device__ void release(int stage) const {
         if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
-    }
-
-    // Stores sums by tap and then channel, or adds them to those of other chunks.
-    __device__ void store(const float (&sums)[SEGMENT / 2], int row, int column) const {
-        const int thread = threadIdx.x % WARPGROUP, g = thread % 32 / 4, t = thread % 4;
-        const int taps = int(p.taps), box = int(p.box), number = first_box + column / box;
-        int block = number / taps, tap = number - block * taps, within = column % box;
-        const int own_row = first_row + row + thread / 32 * 16 + g;
-        const int64 columns = p.channels * taps;
-        float* const out = p.partial + ((split * p.groups + group) * p.rows + own_row) * columns + 2 * t;
-#pragma unroll
-        for (int unit = 0; unit < SEGMENT / 8; ++unit) {
-            const int channel = block * box + within, left = int(p.channels) - channel - 2 * t;
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                if (own_row + half * 8 < int(p.rows))
-                    put(out + half * 8 * columns + tap * p.channels + channel, left, sums[unit * 4 + half * 2],
-                        sums[unit * 4 + half * 2 + 1]);
-            within += 8;
-            if (within < box) continue;
-            within = 0;
-            if (++tap == taps) tap = 0, ++block;
-        }
-    }
-    // Stores or adds two sums, if so many channels are left; an even number of channels makes aligned pairs.
-    __device__ __forceinline__ void put(float* own, int left, float first, float second) const {
-        if (left <= 0) return;
-        if (p.channels % 2 == 0) {
-            if (p.adds)
-                add_pair(own, first, second);
-            else
-                store_bits((Bits64*)own, pair_of(first, second, 0.0f), true);
-            return;
-        }
-        own[0] = p.adds ? own[0] + first : first;
-        if (left > 1) own[1] = p.adds ? own[1] + second : second;
     }
 };
 

@@ -44,8 +44,9 @@ __device__ inline void wgmma_wait() {
 
 enum MatrixType { MATRIX_TF32, MATRIX_FLOAT16, MATRIX_BFLOAT16 };
 
-// d (64 x N, N/2 registers) = a * b, or d += a * b where `accumulate`; K is 8 in tf32, 16 otherwise.
-template <MatrixType TYPE, int N>
+// d (64 x N, N/2 registers) = a * b, or d += a * b where `accumulate`; K is 8 in tf32, 16 otherwise. Operands lie with
+// their K innermost, or, where they are TRANSPOSED, with M and N innermost, which 16-bit numbers may.
+template <MatrixType TYPE, int N, bool TRANSPOSED = false>
 struct Wgmma;
 
 // The compiler takes the registers of d one by one, so each N is spelled out, in units of 8 columns.
@@ -73,9 +74,9 @@ struct Wgmma;
 #define WGMMA_R15 WGMMA_R14, WGMMA_U(14)
 #define WGMMA_R16 WGMMA_R15, WGMMA_U(15)
 
-#define WGMMA(TYPE, N, SHAPE, TRANSPOSE, UNITS, A, B, S)                                            \
+#define WGMMA(TYPE, N, TRANSPOSED, SHAPE, TRANSPOSE, UNITS, A, B, S)                                \
     template <>                                                                                     \
-    struct Wgmma<TYPE, N> {                                                                         \
+    struct Wgmma<TYPE, N, TRANSPOSED> {                                                             \
         __device__ static void multiply(float (&d)[N / 2], unsigned long long a,                    \
                                         unsigned long long b, bool accumulate) {                    \
             PTX(asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" S ", 0;\n"                        \
@@ -83,13 +84,13 @@ struct Wgmma;
                              ", %" B ", p, 1, 1" TRANSPOSE ";\n}\n"                                 \
                              : WGMMA_R##UNITS                                                       \
                              : "l"(a), "l"(b), "r"(int(accumulate))),                               \
-                wgmma(TYPE, d, N, a, b, accumulate));                                               \
+                wgmma(TYPE, d, N, a, b, accumulate, TRANSPOSED));                                   \
         }                                                                                           \
     };
 #define WGMMA_TYPES(N, UNITS, A, B, S)                                                              \
-    WGMMA(MATRIX_TF32, N, "m64n" #N "k8.f32.tf32.tf32", "", UNITS, A, B, S)                         \
-    WGMMA(MATRIX_FLOAT16, N, "m64n" #N "k16.f32.f16.f16", ", 0, 0", UNITS, A, B, S)                 \
-    WGMMA(MATRIX_BFLOAT16, N, "m64n" #N "k16.f32.bf16.bf16", ", 0, 0", UNITS, A, B, S)
+    WGMMA(MATRIX_TF32, N, false, "m64n" #N "k8.f32.tf32.tf32", "", UNITS, A, B, S)                  \
+    WGMMA(MATRIX_FLOAT16, N, false, "m64n" #N "k16.f32.f16.f16", ", 0, 0", UNITS, A, B, S)          \
+    WGMMA(MATRIX_BFLOAT16, N, false, "m64n" #N "k16.f32.bf16.bf16", ", 0, 0", UNITS, A, B, S)
 WGMMA_TYPES(8, 1, "4", "5", "6")
 WGMMA_TYPES(16, 2, "8", "9", "10")
 WGMMA_TYPES(32, 4, "16", "17", "18")

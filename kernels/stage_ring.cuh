@@ -23,8 +23,9 @@ template <int STAGES>
 struct Turn {
     int stage = 0, parity = 0;
 
-    __device__ void advance() {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
+    // To the next of so many stages.
+    __device__ void advance(int stages = STAGES) {
+        if (++stage == stages) stage = 0, parity ^= 1;
     }
 };
 

@@ -261,9 +261,10 @@ def warpgroup_matrix(kind: str, columns: int) -> Callable[[np.random.Generator],
 
 
 def swizzled(rows: np.ndarray) -> np.ndarray:
-    """The words of rows of 128 bytes as a copy of a box leaves them in shared memory."""
-    chunks = rows.reshape(len(rows), 8, -1)
-    places = np.arange(8) ^ np.arange(len(rows))[:, None] % 8
+    """The words of rows as a copy leaves them in shared memory: of 128 bytes, 64, 32 or 16."""
+    count = rows[0].nbytes // 16
+    chunks = rows.reshape(len(rows), count, -1)
+    places = np.arange(count) ^ np.arange(len(rows))[:, None] // (8 // count) % count
     return np.take_along_axis(chunks, places[..., None], axis=1).reshape(len(rows), -1)
 
 
@@ -364,8 +365,12 @@ def pixels_from(
     return rows if own.exact else as_copied(rows)
 
 
-def pixels(axes: int, dtype: type, exact: bool = False) -> Callable[[np.random.Generator], Case]:
-    """The array has other elements beyond its ends along each axis, which no copy may bring.
+def pixels(
+    axes: int, dtype: type, row: int = 128, exact: bool = False
+) -> Callable[[np.random.Generator], Case]:
+    """Pixels of so many bytes, from an array with other elements beyond its ends along each axis.
+
+    No copy may bring these.
 
     Copies go over the ends of lines and samples, and of the last sample; they begin anywhere, and
     at channels of which some or all lie beyond the last one.
@@ -377,7 +382,7 @@ def pixels(axes: int, dtype: type, exact: bool = False) -> Callable[[np.random.G
         a = rng.integers(1, np.iinfo(dtype).max, shape, dtype)
         own = Pixels(
             a.itemsize, (90, *window.sizes, samples), a.strides[-2::-1], window.lower,
-            window.upper, window.steps, 128 // a.itemsize, 40, exact,
+            window.upper, window.steps, row // a.itemsize, 40, exact,
         )  # fmt: skip
         every, places, expected = window.pixels(samples), [], []
         for copy, channel in enumerate((0, 16, 8, 64, 0, 88, 32, 96)):
@@ -390,7 +395,8 @@ def pixels(axes: int, dtype: type, exact: bool = False) -> Callable[[np.random.G
             rows = pixels_from(a, window, own, np.array([channel, *start]), offsets)
             expected.append(swizzled(rows).view(np.uint32))
         boxed = Boxed(own, None, np.array(places, np.int32))
-        return Case(128, a, a, np.empty((8, 40, 32), np.uint32), np.stack(expected), 0, boxed)
+        out = np.empty((8, 40, row // 4), np.uint32)
+        return Case(128, a, a, out, np.stack(expected), 0, boxed)
 
     return make
 
@@ -417,6 +423,49 @@ def warpgroup_boxes(kind: str, columns: int) -> Callable[[np.random.Generator], 
         start = registers[column // 8, row % 16 // 8, column % 2].reshape(64, columns)
         value = product(values[0], values[1].T, start, HOPPER, kind)
         out = np.empty((64, columns), np.float32)
+        return Case(128, *arrays, out, value, 0, Boxed(*own, places))
+
+    return make
+
+
+def warpgroup_pixels(
+    kind: str, columns: int, box: int, shared: bool = False
+) -> Callable[[np.random.Generator], Case]:
+    """Products of pixels, over the ends of lines and samples.
+
+    Copies of `box` channels lie an offset apart, or are parts of one copy, a pixel apart.
+    """
+
+    def make(rng: np.random.Generator) -> Case:
+        counts, steps, samples = (64, box), (1, 2), 5
+        lengths = 13, 26 + columns // box
+        arrays, own, values = [], [], []
+        for channels, length, step, most in zip(
+            counts, lengths, steps, (1, columns // box), strict=True
+        ):
+            words = operands(rng, kind, samples * length, channels // 2)
+            arrays.append(words)
+            bits = words.view(np.uint16).reshape(samples, length, channels)
+            # The window begins before a line; its end, the last place, is not copied.
+            window = Window((length - 1,), (-1,), (12 * step - length + 1,), (step,), ((0,),))
+            boxes = Pixels(
+                2, (channels, length - 1, samples), (2 * channels, 2 * channels * length),
+                window.lower, window.upper, window.steps, channels, 63 + most if shared else 64,
+            )  # fmt: skip
+            own.append(boxes)
+            first = np.array([0, 1, -1])
+            if shared:
+                copy = pixels_from(bits, window, boxes, first, (0,))
+                copies = [copy[i : i + 64] for i in range(most)]
+            else:
+                copies = [pixels_from(bits, window, boxes, first, (i,)) for i in range(most)]
+            values.append(float32_of(np.concatenate(copies, axis=1), kind))
+        registers = np.arange(columns // 2).reshape(-1, 2, 2)
+        row, column = np.divmod(np.arange(64 * columns), columns)
+        start = registers[column // 8, row % 16 // 8, column % 2].reshape(64, columns)
+        value = product(values[0].T, values[1], start, HOPPER, kind)
+        out = np.empty((64, columns), np.float32)
+        places = np.array([-1, 1], np.int32)
         return Case(128, *arrays, out, value, 0, Boxed(*own, places))
 
     return make
@@ -598,6 +647,20 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "warpgroup_boxes_tf32": warpgroup_boxes("tf32", 64),
     "warpgroup_boxes_float16": warpgroup_boxes("float16", 128),
     "warpgroup_boxes_bfloat16": warpgroup_boxes("bfloat16", 256),
+    **{f"narrow_pixels_{row}": pixels(2, np.uint16, row) for row in (64, 32, 16)},
+    "warpgroup_pixels_float16": warpgroup_pixels("float16", 256, 64),
+    "warpgroup_pixels_bfloat16": warpgroup_pixels("bfloat16", 192, 64),
+    "warpgroup_pixels_float16_32": warpgroup_pixels("float16", 192, 32),
+    "warpgroup_pixels_bfloat16_32": warpgroup_pixels("bfloat16", 256, 32),
+    "warpgroup_pixels_float16_16": warpgroup_pixels("float16", 64, 16),
+    "warpgroup_pixels_bfloat16_16": warpgroup_pixels("bfloat16", 128, 16),
+    "warpgroup_pixels_float16_8": warpgroup_pixels("float16", 128, 8),
+    "warpgroup_pixels_bfloat16_8": warpgroup_pixels("bfloat16", 64, 8),
+    "warpgroup_shared_pixels_float16": warpgroup_pixels("float16", 192, 64, shared=True),
+    "warpgroup_shared_pixels_bfloat16_32": warpgroup_pixels("bfloat16", 224, 32, shared=True),
+    "warpgroup_shared_pixels_float16_32": warpgroup_pixels("float16", 160, 32, shared=True),
+    "warpgroup_shared_pixels_bfloat16_16": warpgroup_pixels("bfloat16", 96, 16, shared=True),
+    "warpgroup_shared_pixels_float16_8": warpgroup_pixels("float16", 64, 8, shared=True),
     "exchanges": exchanges,
     "conversions": conversions,
     "tf32_conversions": tf32_conversions,
@@ -942,8 +1005,8 @@ MISTAKES = {
     ),
     "no wait for pixels": (
         "pixels_2_of_words",
-        "        mbarrier_wait(&full[stage], parity);\n        for (int i = thread; i < STAGE",
-        "        for (int i = thread; i < STAGE",
+        "        mbarrier_wait(&full[stage], parity);\n        for (int i = thread; i < BYTES",
+        "        for (int i = thread; i < BYTES",
         "reads shared memory that nothing wrote|race",
     ),
     "pixels of a map of other axes": (
@@ -996,8 +1059,8 @@ MISTAKES = {
     ),
     "fewer bytes expected than pixels have": (
         "pixels_3_of_words",
-        "mbarrier_arrive_expect(&full[stage], STAGE);",
-        "mbarrier_arrive_expect(&full[stage], STAGE - 128);",
+        "mbarrier_arrive_expect(&full[stage], BYTES);",
+        "mbarrier_arrive_expect(&full[stage], BYTES - 128);",
         "hangs",
     ),
     "a product of a box that is under way": (

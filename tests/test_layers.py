@@ -29,6 +29,7 @@ COMPOSED = {
     "gradient_products",
     "hopper_gradient",
     "im2col_conv",
+    "im2col_gradient",
     "im2col_maps",
     "relayed",
     "matrix_gradient",

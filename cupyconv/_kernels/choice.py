@@ -34,6 +34,7 @@ from . import (
     gradient_sum,
     hopper_gradient,
     im2col_conv,
+    im2col_gradient,
     matrix_conv,
     matrix_gradient,
     max_pool2d,
@@ -86,6 +87,7 @@ OTHERS: tuple[Any, ...] = (
     matrix_gradient,
     hopper_gradient,
     gradient_lines,
+    im2col_gradient,
     depthwise_gradient,
     gradient_sum,
     fused,
@@ -179,6 +181,7 @@ GRADIENTS: dict[str, Any] = {
     "direct": weight_gradient,
     "matrix": matrix_gradient,
     "hopper": hopper_gradient,
+    "im2col": im2col_gradient,
     "depthwise": depthwise_gradient,
 }
 

@@ -60,6 +60,7 @@ COSTS = {
     "im2col": Cost(9.0, 1.0, 0.5),
     "matrix gradient": Cost(8.0, 1.0, 1.0),
     "hopper gradient": Cost(8.0, 1.0, 1.0),
+    "im2col gradient": Cost(8.0, 1.0, 1.0),
     "depthwise gradient": Cost(8.0, 1.0, 1.0),
 }
 # Of a call by FFT, with the begin of each tile; fitted to 150 calls of an H100

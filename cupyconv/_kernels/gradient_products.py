@@ -1,7 +1,7 @@
-"""What both gradients of a weight on Tensor Cores do: products whose sums run over all outputs.
+"""What gradients of a weight on Tensor Cores do: products whose sums run over all outputs.
 
-They multiply copies of chunks of samples (`Grid`), and add the sums of later chunks to those of the
-first one.
+They multiply chunks of samples, of which they have copies (two of the kernels as `Grid` says), and
+add the sums of later chunks to those of the first one.
 """
 
 from __future__ import annotations
@@ -51,15 +51,13 @@ ShapeT = TypeVar("ShapeT", bound=Shape)
 
 
 @dataclass(frozen=True)
-class ProductLayout(Generic[ShapeT]):
+class SumLayout(Generic[ShapeT]):
     """How a gradient is divided into tiles, and its sums into chunks of samples and ranges.
 
     Attributes
     ----------
     shape : Shape
         Rows and columns of a tile.
-    grid : Grid
-        The copies.
     row_tiles, column_tiles : int
         Tiles of a group.
     samples : tuple of int
@@ -71,7 +69,6 @@ class ProductLayout(Generic[ShapeT]):
     """
 
     shape: ShapeT
-    grid: Grid
     row_tiles: int
     column_tiles: int
     samples: tuple[int, ...]
@@ -83,6 +80,19 @@ class ProductLayout(Generic[ShapeT]):
             f"{self.row_tiles} x {self.column_tiles} tiles of {self.shape.rows} x "
             f"{self.shape.columns}, {self.splits} ranges of {len(self.samples)} chunks of samples"
         )
+
+
+@dataclass(frozen=True)
+class ProductLayout(SumLayout[ShapeT]):
+    """How a gradient is divided that multiplies copies in which a tap is a shift.
+
+    Attributes
+    ----------
+    grid : Grid
+        The copies.
+    """
+
+    grid: Grid
 
 
 def has_too_many_planes(grid: Grid, geometry: ConvGeometry) -> bool:

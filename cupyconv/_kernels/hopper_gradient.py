@@ -36,6 +36,7 @@ from .gradient_products import (
     sample_bytes,
     samples_of_chunks,
 )
+from .gradient_tiles import BARRIERS, ENDS, STORED, Shape
 from .launches import MAX_GRID, WGMMA, Instance, Launch
 from .matrix_gradient_grid import CHUNK_BYTES, STEP_BYTES, Grid, Line, grid_of_boxes
 from .members import CALL, Members, Template
@@ -50,45 +51,9 @@ SOURCES = ("hopper_gradient.cu",)
 UNIT = "Tensor Core"
 
 THREADS = 2 * TEAM + 32  # two warpgroups multiply, a warp has boxes brought
-ROOM, MOST_STAGES = 224 * 1024, 8  # bytes of all stages
-_BARRIERS = 16  # bytes of a stage's two
 _LEAST_BOX, _MOST_BOX = 8, 256  # channels
 _MOST_COPIES = 64 << 20  # bytes of a sample, unless numbers take no more than two floats
 MUCH_MEMORY = "copies of a sample would take too much memory"
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The tile of a block: macros of hopper_gradient.cu.
-
-    Attributes
-    ----------
-    down : int
-        Warpgroups above each other, one or both.
-    segment : int
-        Columns of a warpgroup.
-    """
-
-    down: int
-    segment: int
-
-    @property
-    def rows(self) -> int:
-        """Output channels of a tile."""
-        return 64 * self.down
-
-    @property
-    def columns(self) -> int:
-        """Input channels times taps of a tile."""
-        return self.segment * (2 // self.down)
-
-    def stage(self, parts: int) -> int:
-        """Return the bytes of a stage."""
-        return parts * (self.rows + self.columns) * STEP_BYTES
-
-    def stages(self, parts: int) -> int:
-        """Return the stages of a block."""
-        return min(ROOM // self.stage(parts), MOST_STAGES)
 
 
 # By the parts of a number: with two, a chain takes as many registers as the sums.
@@ -164,7 +129,7 @@ def plan(question: Question) -> HopperGradientPlan | Refusal:
     if max(blocks, 2 * places, channels + _MOST_BOX) > MAX_GRID:
         return LARGE
     shape = layout.shape
-    shared = shape.stages(mode.parts) * (shape.stage(mode.parts) + _BARRIERS)
+    shared = shape.stages(mode.parts) * (shape.stage(mode.parts) + BARRIERS)
     launch = Launch(_instance(mode, shape), blocks, THREADS, shared, blocks, early=True)
     return HopperGradientPlan(
         launch,
@@ -183,10 +148,9 @@ def _takes_much_memory(geometry: ConvGeometry, grid: Grid, mode: Mode) -> bool:
     return copies > max(_MOST_COPIES, 8 * numbers)
 
 
-# Bytes of boxes that reach a multiprocessor in a cycle, and cycles of a box beside its bytes; steps
-# in whose time a block begins and ends; and cycles in which a multiprocessor stores a sum.
-# Fitted with those of `gradient_products`.
-_BROUGHT, _BOX, _ENDS, _STORED = 30, 24, 4, 0.3
+# Bytes of boxes that reach a multiprocessor in a cycle, and cycles of a box beside its bytes.
+# Fitted with the constants of `gradient_products`.
+_BROUGHT, _BOX = 30, 24
 
 
 def _box(channels: int, taps: int, columns: int) -> int:
@@ -219,11 +183,11 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout:
 
     def cycles(splits: int) -> float:
         waves = -(-tiles * splits // multiprocessors)
-        busy = waves * (-(-steps // splits) + _ENDS) * step
-        return copied + len(samples) * busy + cycles_to_add(question, len(samples), splits, _STORED)
+        busy = waves * (-(-steps // splits) + ENDS) * step
+        return copied + len(samples) * busy + cycles_to_add(question, len(samples), splits, STORED)
 
     splits = fastest_splits(question, tiles, multiprocessors, steps, cycles)
-    return Layout(shape, grid, row_tiles, column_tiles, samples, splits, cycles(splits), box)
+    return Layout(shape, row_tiles, column_tiles, samples, splits, cycles(splits), grid, box)
 
 
 # Arguments ------------------------------------------------------------------------------------

@@ -32,9 +32,11 @@ from .._tensor_maps import WORDS as MAP_WORDS
 from . import channels_last, sum_splits
 from .im2col_maps import (
     ALIGNED,
+    BROUGHT,
+    COPIED,
     SLICE_BYTES,
     STEP_BYTES,
-    Operand,
+    Source,
     Window,
     along,
     axes_of,
@@ -272,11 +274,10 @@ def _partial(geometry: ConvGeometry, splits: int) -> int:
     return 4 * _outputs(geometry) * splits
 
 
-# Bytes of operands that reach a multiprocessor in a cycle; steps in the time of whose operands a
-# tile begins and ends; bytes of partial sums that a multiprocessor writes and reads in a cycle, of
-# copies, and of results in C order; results that are stored one by one, for each phase along x; and
-# cycles of the launch of copies.
-_BROUGHT, _ENDS, _ADDED, _COPIED, _STORED, _SCATTERED, _LAUNCH = 38, 6, 8, 7, 18, 3, 6000
+# Steps in the time of whose operands a tile begins and ends; bytes of partial sums that a
+# multiprocessor writes and reads in a cycle, and of results in C order; results that are stored one
+# by one, for each phase along x; and cycles of the launch of copies.
+_ENDS, _ADDED, _STORED, _SCATTERED, _LAUNCH = 6, 8, 18, 3, 6000
 
 
 def _splits(question: Question, mode: Mode, axes: Sequence[AxisTaps], steps: int) -> int:
@@ -301,8 +302,8 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
     in_units = len(phases) == 1 and places % 4 == 0  # as `_together` finds them in C order
     stored = mode.itemsize / _STORED if in_units else axes[-1].phases / _SCATTERED
     stored *= batch * _outputs(geometry)
-    arranging = (copied / _COPIED + stored) / multiprocessors
-    packing = _LAUNCH + _packed(geometry, mode) / (_COPIED * multiprocessors)
+    arranging = (copied / COPIED + stored) / multiprocessors
+    packing = _LAUNCH + _packed(geometry, mode) / (COPIED * multiprocessors)
     if mode.parts == 1:  # else weights are copied however they lie
         arranging, packing = arranging + packing, 0
     for apart in (False, True)[: 1 + (splits > 1)]:
@@ -320,7 +321,7 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
             tiles *= geometry.groups * column_tiles
             if apart:
                 tiles, parts_of_tile = tiles * splits, splits
-            brought = _stage(mode.parts, pixels, columns) / _BROUGHT
+            brought = _stage(mode.parts, pixels, columns) / BROUGHT
             of_step = max(pixels * columns * step * mode.products / mode.rate, brought)
             of_tile = steps / parts_of_tile * of_step + _ENDS * brought
             busy = -(-tiles // multiprocessors) * of_tile
@@ -344,7 +345,7 @@ def bind(
     """Return the convolution of a plan for all arrays of such strides."""
     geometry, layout, item = question.geometry, plan.layout, question.dtype.itemsize
     operand = weights_of(geometry, strides, item, layout.columns, plan.parts)
-    weights = _Source(operand, device)
+    weights = Source(operand, device)
     # Chunks of as many samples have the same launches.
     counts = {*layout.samples, max(1, geometry.batch)}
     prepared = {n: _Chunk(n, plan, question, strides, bias, weights, device) for n in counts}
@@ -365,24 +366,6 @@ def bind(
     return convolve
 
 
-class _Source:
-    """What an operand is read from: an array at an address, or a copy."""
-
-    def __init__(self, operand: Operand, device: Device) -> None:
-        self.operand, self.device = operand, device
-
-    def is_readable(self, address: int) -> bool:
-        """Return whether the copy engine reads the array itself."""
-        return bool(self.operand.own) and address % ALIGNED == 0
-
-    def read(self, address: int, copy: Array | None) -> tuple[list[int], int]:
-        """Return the words of the maps, and the channels from group to group."""
-        maps = self.operand.own if copy is None else self.operand.of_copy
-        begin = address if copy is None else self.device.address(copy)
-        words = [word for own in maps for word in self.device.tensor_map(begin, own)]
-        return words, self.operand.groups[copy is not None]
-
-
 class _Chunk:
     """The launches of a number of samples."""
 
@@ -393,14 +376,14 @@ class _Chunk:
         question: Question,
         strides: ConvStrides,
         bias: Array | None,
-        weights: _Source,
+        weights: Source,
         device: Device,
     ) -> None:
         geometry, layout, dtype = question.geometry, plan.layout, question.dtype
         self.device, splits = device, layout.splits
         exact, pixels = plan.parts > 1, layout.pixels
         operand = inputs_of(samples, geometry, strides, dtype.itemsize, pixels, exact)
-        self.inputs, self.weights = _Source(operand, device), weights
+        self.inputs, self.weights = Source(operand, device), weights
         # By whether weights and input are copied.
         copies = {(True, True): [weights, self.inputs], (True, False): [weights]}
         copies[False, True] = [self.inputs]

@@ -10,7 +10,9 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
+from .._arrays import Array
 from .._geometry import ConvGeometry
 from .._strides import ConvStrides
 from .._taps import NO_AXIS, AxisTaps
@@ -18,8 +20,14 @@ from .._tensor_maps import Boxes, Pixels
 from .channels_last import Transposition
 from .memory import along_three_axes
 
+if TYPE_CHECKING:
+    from .._device import Device
+
 STEP_BYTES, SLICE_BYTES, ALIGNED = 128, 32, 16  # of a K step, an instruction, and a stride
 MOST_STEP = 8  # from one pixel to the next
+# Bytes of operands that reach a multiprocessor in a cycle, and of copies with their channels last
+# that it makes. Fitted with the constants of `im2col_conv`.
+BROUGHT, COPIED = 38, 7
 
 
 @dataclass(frozen=True)
@@ -96,9 +104,14 @@ def is_expressible(axes: Sequence[AxisTaps]) -> bool:
 
 
 def row_of(geometry: ConvGeometry, itemsize: int) -> int:
-    """Return the channels of a group in copies."""
-    whole = (SLICE_BYTES if geometry.groups > 1 else ALIGNED) // itemsize
-    return -(-geometry.channels // whole) * whole
+    """Return the input channels of a group in copies."""
+    return whole_row(geometry.groups, geometry.channels, itemsize)
+
+
+def whole_row(groups: int, channels: int, itemsize: int) -> int:
+    """Return the channels of a group in copies, which has so many in the array."""
+    whole = (SLICE_BYTES if groups > 1 else ALIGNED) // itemsize
+    return -(-channels // whole) * whole
 
 
 @dataclass(frozen=True)
@@ -123,8 +136,108 @@ class Operand:
     groups: tuple[int, int]
 
 
+class Source:
+    """What an operand is read from: an array at an address, or a copy."""
+
+    def __init__(self, operand: Operand, device: Device) -> None:
+        self.operand, self.device = operand, device
+
+    def is_readable(self, address: int) -> bool:
+        """Return whether the copy engine reads the array itself."""
+        return bool(self.operand.own) and address % ALIGNED == 0
+
+    def read(self, address: int, copy: Array | None) -> tuple[list[int], int]:
+        """Return the words of the maps, and the channels from group to group."""
+        maps = self.operand.own if copy is None else self.operand.of_copy
+        begin = address if copy is None else self.device.address(copy)
+        words = [word for own in maps for word in self.device.tensor_map(begin, own)]
+        return words, self.operand.groups[copy is not None]
+
+
 def _whole(strides: Sequence[int], itemsize: int) -> bool:
     return all(stride > 0 and stride * itemsize % ALIGNED == 0 for stride in strides)
+
+
+class View(NamedTuple):
+    """Where copies find their pixels along an axis: the corners of a window, and a step."""
+
+    lower: int
+    upper: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Image:
+    """An array by sample, group, channel and place along one to three axes.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Samples, groups, channels.
+    strides : tuple of int
+        Elements from one to the next.
+    axes, along : tuple of int
+        Places along each axis, and elements from one to the next.
+    row : int
+        Channels of a group in a copy.
+    itemsize : int
+        Bytes of an element.
+    """
+
+    sizes: tuple[int, int, int]
+    strides: tuple[int, int, int]
+    axes: tuple[int, ...]
+    along: tuple[int, ...]
+    row: int
+    itemsize: int
+
+    def operand(
+        self, views: Sequence[Sequence[View]], channels: int, pixels: int, exact: bool = False
+    ) -> Operand:
+        """Return maps for copies of so many channels and pixels, one for the views of each phase.
+
+        Views are along the axes.
+        """
+        (samples, groups, of_group), (sample, group, channel) = self.sizes, self.strides
+        itemsize, sizes = self.itemsize, self.axes
+
+        def maps(width: int, pitches: Sequence[int]) -> tuple[Pixels, ...]:
+            """Return them for channels of all groups, and strides along axes and samples."""
+            return tuple(
+                Pixels(
+                    itemsize,
+                    (width, *reversed(sizes), samples),
+                    tuple(itemsize * pitch for pitch in (*reversed(pitches[:-1]), pitches[-1])),
+                    tuple(view.lower for view in reversed(phase)),
+                    tuple(view.upper for view in reversed(phase)),
+                    tuple(view.step for view in reversed(phase)),
+                    channels,
+                    pixels,
+                    exact,
+                )
+                for phase in views
+            )
+
+        # Strides of axes of one element are zero; any other one does as well.
+        width = groups * self.row
+        packed = [*itertools.accumulate((width, *reversed(sizes)), lambda a, b: a * b)]
+        of_copy = maps(width, (*reversed(packed[:-1]), packed[-1]))
+        pitches = [
+            stride if size > 1 else width
+            for stride, size in zip((*self.along, sample), (*sizes, samples), strict=True)
+        ]
+        readable = (
+            (channel == 1 or groups * of_group == 1)
+            and (groups == 1 or of_group * itemsize % SLICE_BYTES == 0)
+            and _whole(pitches, itemsize)
+        )
+        copy = Transposition(
+            (samples, 1, groups, of_group, *_three(sizes)),
+            (sample, 0, group, channel, *along_three_axes(self.along)),
+            self.row,
+        )
+        own = maps(groups * of_group, pitches) if readable else ()
+        return Operand(own, of_copy, copy, (of_group, self.row))
 
 
 def inputs_of(
@@ -139,49 +252,23 @@ def inputs_of(
 
     Floats are brought as they are where the kernel needs them `exact`.
     """
-    of_sample, of_group, channel = strides.input
-    groups, channels, row = geometry.groups, geometry.channels, row_of(geometry, itemsize)
-    axes = axes_of(geometry)
-    of_axes = along(geometry, strides.input_axes)
-    sizes = [axis.size_in for axis in axes]
-
-    def maps(width: int, pitches: Sequence[int]) -> tuple[Pixels, ...]:
-        """Return them for channels of all groups, and strides along the axes and the samples."""
-        return tuple(
-            Pixels(
-                itemsize,
-                (width, *reversed(sizes), samples),
-                tuple(itemsize * pitch for pitch in (*reversed(pitches[:-1]), pitches[-1])),
-                tuple(window.lower for window in reversed(windows)),
-                tuple(window.upper for window in reversed(windows)),
-                tuple(axis.step for axis in reversed(axes)),
-                STEP_BYTES // itemsize,
-                pixels,
-                exact,
-            )
-            for windows in phases_of(axes)
-        )
-
-    # Strides of axes of one element are zero; any other one does as well.
-    width = groups * row
-    packed = [*itertools.accumulate((width, *reversed(sizes)), lambda a, b: a * b)]
-    of_copy = maps(width, (*reversed(packed[:-1]), packed[-1]))
-    pitches = [
-        stride if size > 1 else width
-        for stride, size in zip((*of_axes, of_sample), (*sizes, samples), strict=True)
-    ]
-    readable = (
-        (channel == 1 or groups * channels == 1)
-        and (groups == 1 or channels * itemsize % SLICE_BYTES == 0)
-        and _whole(pitches, itemsize)
-    )
-    copy = Transposition(
-        (samples, 1, groups, channels, *_three(sizes)),
-        (of_sample, 0, of_group, channel, *along_three_axes(of_axes)),
+    axes, row = axes_of(geometry), row_of(geometry, itemsize)
+    image = Image(
+        (samples, geometry.groups, geometry.channels),
+        strides.input,
+        tuple(axis.size_in for axis in axes),
+        tuple(along(geometry, strides.input_axes)),
         row,
+        itemsize,
     )
-    own = maps(groups * channels, pitches) if readable else ()
-    return Operand(own, of_copy, copy, (channels, row))
+    views = [
+        [
+            View(window.lower, window.upper, axis.step)
+            for window, axis in zip(windows, axes, strict=True)
+        ]
+        for windows in phases_of(axes)
+    ]
+    return image.operand(views, STEP_BYTES // itemsize, pixels, exact)
 
 
 def weights_of(

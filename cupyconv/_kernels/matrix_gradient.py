@@ -203,7 +203,7 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout 
         return copied + len(samples) * busy + sums
 
     splits = fastest_splits(question, tiles, resident, steps, cycles)
-    layout = Layout(shape, grid, row_tiles, column_tiles, samples, splits, cycles(splits), lines)
+    layout = Layout(shape, row_tiles, column_tiles, samples, splits, cycles(splits), grid, lines)
     return layout if _shared(layout) + RESERVED <= question.processor.shared else None
 
 

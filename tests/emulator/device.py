@@ -234,7 +234,7 @@ class EmulatedDevice:
             most, _ = array.most(len(array.steps))
             right &= all(-most <= corner < most for corner in (*array.lower, *array.upper))
             right &= all(1 <= step <= 8 for step in array.steps)
-            right &= array.channels * array.itemsize == 128 and array.pixels <= 1024
+            right &= array.channels * array.itemsize in (16, 32, 64, 128) and array.pixels <= 1024
             axes = len(array.steps)
             right &= all(
                 low <= size - 1 + high

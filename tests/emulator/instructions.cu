@@ -348,10 +348,10 @@ KERNEL_OF_BOXES(boxes) {
 }
 
 // 128 threads: 8 copies of 40 pixels of a, through two stages; what lies in shared memory, word by word. A copy has the
-// first channel, the place of its first pixel, the sample and the offsets.
-template <int AXES>
+// first channel, the place of its first pixel, the sample and the offsets; a pixel has so many bytes.
+template <int AXES, int ROW = 128>
 __device__ inline void copy_pixels(const BoxArguments& p) {
-    constexpr int PIXELS = 40, STAGE = PIXELS * 128, COPIES = 8;
+    constexpr int PIXELS = 40, BYTES = PIXELS * ROW, STAGE = (BYTES + 1023) / 1024 * 1024, COPIES = 8;
     DYNAMIC_SHARED(memory);
     mbarrier* const full = (mbarrier*)(memory + 2 * STAGE);
     const int thread = threadIdx.x;
@@ -366,17 +366,20 @@ __device__ inline void copy_pixels(const BoxArguments& p) {
         const int* const place = p.places + 8 * copy;
         if (thread == 0) {
             const int at[3] = {place[1], place[2], place[3]}, offsets[3] = {place[5], place[6], place[7]};
-            mbarrier_arrive_expect(&full[stage], STAGE);
+            mbarrier_arrive_expect(&full[stage], BYTES);
             im2col_copy<AXES>(start, &p.a, place[0], at, place[4], offsets, &full[stage]);
         }
         mbarrier_wait(&full[stage], parity);
-        for (int i = thread; i < STAGE / 4; i += 128) p.out[copy * (STAGE / 4) + i] = ((const unsigned*)start)[i];
+        for (int i = thread; i < BYTES / 4; i += 128) p.out[copy * (BYTES / 4) + i] = ((const unsigned*)start)[i];
         __syncthreads();
     }
 }
 KERNEL_OF_BOXES(pixels_1) { copy_pixels<1>(p); }
 KERNEL_OF_BOXES(pixels_2) { copy_pixels<2>(p); }
 KERNEL_OF_BOXES(pixels_3) { copy_pixels<3>(p); }
+KERNEL_OF_BOXES(narrow_pixels_64) { copy_pixels<2, 64>(p); }
+KERNEL_OF_BOXES(narrow_pixels_32) { copy_pixels<2, 32>(p); }
+KERNEL_OF_BOXES(narrow_pixels_16) { copy_pixels<2, 16>(p); }
 
 // 128 threads: a box of a (64 rows) times the transpose of one of b (N rows), in four steps of 32 bytes along K.
 template <MatrixType TYPE, int N>
@@ -406,6 +409,55 @@ __device__ inline void matrix_of_boxes(const BoxArguments& p) {
 KERNEL_OF_BOXES(warpgroup_boxes_tf32) { matrix_of_boxes<MATRIX_TF32, 64>(p); }
 KERNEL_OF_BOXES(warpgroup_boxes_float16) { matrix_of_boxes<MATRIX_FLOAT16, 128>(p); }
 KERNEL_OF_BOXES(warpgroup_boxes_bfloat16) { matrix_of_boxes<MATRIX_BFLOAT16, 256>(p); }
+
+// 128 threads: the transpose of 64 pixels of a by 64 channels, times copies of as many pixels of b by BOX channels,
+// each an offset further, beside each other; in four steps of 16 pixels. If they are SHARED, these are parts of one
+// copy, each a pixel further.
+template <MatrixType TYPE, int N, int BOX, bool SHARED = false>
+__device__ inline void matrix_of_pixels(const BoxArguments& p) {
+    constexpr int PIXELS = 64, PIXEL = BOX * 2, COPIES = SHARED ? 1 : N / BOX;
+    constexpr int ROW_BYTES = PIXELS * 128, BOX_BYTES = (SHARED ? PIXELS + N / BOX - 1 : PIXELS) * PIXEL;
+    constexpr int COLUMN_BYTES = COPIES * BOX_BYTES;
+    DYNAMIC_SHARED(memory);
+    unsigned char* const columns = memory + ROW_BYTES;
+    mbarrier* const full = (mbarrier*)(columns + COLUMN_BYTES);
+    if (threadIdx.x == 0) {
+        mbarrier_init(full, 1);
+        mbarrier_init_fence();
+        mbarrier_arrive_expect(full, ROW_BYTES + COLUMN_BYTES);
+        const int first[3] = {p.places[0]}, none[3] = {};
+        im2col_copy<1>(memory, &p.a, 0, first, p.places[1], none, full);
+        for (int box = 0; box < COPIES; ++box) {
+            const int offsets[3] = {box};
+            im2col_copy<1>(columns + box * BOX_BYTES, &p.b, 0, first, p.places[1], offsets, full);
+        }
+    }
+    __syncthreads();
+    float d[N / 2];
+    for (int i = 0; i < N / 2; ++i) d[i] = float(i);
+    mbarrier_wait(full, 0);
+    wgmma_fence();
+    for (int k = 0; k < PIXELS; k += 16)
+        Wgmma<TYPE, N, true>::multiply(d, transposed_descriptor(memory + k * 128, 128, ROW_BYTES),
+                                       transposed_descriptor(columns + k * PIXEL, PIXEL, SHARED ? PIXEL : BOX_BYTES),
+                                       true);
+    wgmma_commit();
+    wgmma_wait<0>();
+    store_matrix<N>(p.out, d);
+}
+KERNEL_OF_BOXES(warpgroup_pixels_float16) { matrix_of_pixels<MATRIX_FLOAT16, 256, 64>(p); }
+KERNEL_OF_BOXES(warpgroup_pixels_bfloat16) { matrix_of_pixels<MATRIX_BFLOAT16, 192, 64>(p); }
+KERNEL_OF_BOXES(warpgroup_pixels_float16_32) { matrix_of_pixels<MATRIX_FLOAT16, 192, 32>(p); }
+KERNEL_OF_BOXES(warpgroup_pixels_bfloat16_32) { matrix_of_pixels<MATRIX_BFLOAT16, 256, 32>(p); }
+KERNEL_OF_BOXES(warpgroup_pixels_float16_16) { matrix_of_pixels<MATRIX_FLOAT16, 64, 16>(p); }
+KERNEL_OF_BOXES(warpgroup_pixels_bfloat16_16) { matrix_of_pixels<MATRIX_BFLOAT16, 128, 16>(p); }
+KERNEL_OF_BOXES(warpgroup_pixels_float16_8) { matrix_of_pixels<MATRIX_FLOAT16, 128, 8>(p); }
+KERNEL_OF_BOXES(warpgroup_pixels_bfloat16_8) { matrix_of_pixels<MATRIX_BFLOAT16, 64, 8>(p); }
+KERNEL_OF_BOXES(warpgroup_shared_pixels_float16) { matrix_of_pixels<MATRIX_FLOAT16, 192, 64, true>(p); }
+KERNEL_OF_BOXES(warpgroup_shared_pixels_bfloat16_32) { matrix_of_pixels<MATRIX_BFLOAT16, 224, 32, true>(p); }
+KERNEL_OF_BOXES(warpgroup_shared_pixels_float16_32) { matrix_of_pixels<MATRIX_FLOAT16, 160, 32, true>(p); }
+KERNEL_OF_BOXES(warpgroup_shared_pixels_bfloat16_16) { matrix_of_pixels<MATRIX_BFLOAT16, 96, 16, true>(p); }
+KERNEL_OF_BOXES(warpgroup_shared_pixels_float16_8) { matrix_of_pixels<MATRIX_FLOAT16, 64, 8, true>(p); }
 #endif
 
 // 64 threads: shuffles and votes of a warp, and the block's counting barriers.

@@ -220,8 +220,8 @@ Box box_of(const unsigned long long* words) {
     return box;
 }
 
-// Where chunk `chunk` of 16 bytes lies in a row of 128 bytes at an address, with the 128-byte swizzle.
-uintptr_t swizzled(uintptr_t row, int chunk) { return row + ((chunk ^ (row >> 7 & 7)) << 4); }
+// Where the chunk of 16 bytes at an address lies, with the swizzle of rows of 16, 32, 64 or 128 bytes.
+uintptr_t swizzled(uintptr_t chunk, int row) { return chunk ^ ((chunk >> 7 & (row / 16 - 1)) << 4); }
 
 // A GPU calls a copy that begins elsewhere an illegal instruction.
 void check_innermost(int at, int itemsize) {
@@ -290,7 +290,8 @@ std::vector<BoxRow> pixels_of(const Window& w, uintptr_t shared, int channel, co
             inside &= own >= 0 && own < w.sizes[1 + i];
             offset += own * w.strides[1 + i];
         }
-        rows.push_back({shared + rows.size() * 128, inside ? w.address + offset : 0, 128, 0,
+        const int bytes = w.channels * w.itemsize;
+        rows.push_back({shared + rows.size() * bytes, inside ? w.address + offset : 0, bytes, 0,
                         inside ? used * w.itemsize : 0, w.rounds});
         int i = 0;
         for (; i < w.axes; ++i) {
@@ -313,19 +314,23 @@ void end_row(const BoxRow& row) {
         memcpy(bytes + i, &nearest, 4);
     }
     const uintptr_t address = shared_address(reinterpret_cast<void*>(row.shared));
-    for (int chunk = 0; chunk < 8; ++chunk)
-        memcpy(reinterpret_cast<void*>(row.shared + swizzled(address, chunk) - address), bytes + 16 * chunk, 16);
+    for (int i = 0; i < row.bytes; i += 16)
+        memcpy(reinterpret_cast<void*>(row.shared + swizzled(address + i, row.bytes) - address), bytes + i, 16);
 }
 
 // ---- matrix products of a warpgroup ----
 
-// The 16 bytes `chunk` of row `row` of an operand, checked as a read of the product by `reader`.
+// The 16 bytes `chunk` of row `row` of an operand, checked as a read of the product by `reader`. A row has one number
+// of M or N, or, where the operand is transposed, one of K.
 const uint32_t* operand_words(const Product& product, uint64_t descriptor, int row, int chunk, const Fiber& reader) {
-    const uintptr_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4,
-                    stride = (descriptor >> 32 & 0x3fff) << 4;
-    const bool in_rows = descriptor >> 62 == 1;  // of 128 bytes, with a swizzle
-    uintptr_t address = start + row / 8 * stride + (in_rows ? row % 8 * 128 : chunk * leading + row % 8 * 16);
-    if (in_rows) address = swizzled(address & -uintptr_t(128), int(address % 128 / 16) + chunk);
+    const uintptr_t start = (descriptor & 0x3fff) << 4;
+    uintptr_t leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+    const int bytes[] = {16, 128, 64, 32}, width = bytes[descriptor >> 62];  // of a row, with a swizzle from 32 on
+    if (product.transposed && width == 16) std::swap(leading, stride);
+    if (!product.transposed && width > 16) leading = 16;  // not used: chunks of a row lie together
+    const int beside = product.transposed ? width / 16 : 1;  // chunks that lie together
+    const uintptr_t address = swizzled(start + row / 8 * stride + row % 8 * width + chunk / beside * leading +
+                                       chunk % beside * 16, width);
     const uintptr_t pointer = pointer_of(address);
     for_cells(shared_of(pointer, 16), pointer, 16, [&](Cell& cell) {
         if (!cell.written) fail("%s multiplies shared memory that nothing wrote", place());
@@ -357,8 +362,8 @@ bool is_poison(float value) {
 void multiply(const Product& product, const Fiber& reader) {
     const int n = product.n, depth = product.type == 0 ? 8 : 16;
     double a[64 * 16], b[16 * 256], values[8];
-    const auto row_of = [&](uint64_t descriptor, int row, double* elements, int step) {
-        for (int chunk = 0; chunk < 2; ++chunk) {
+    const auto row_of = [&](uint64_t descriptor, int row, int chunks, double* elements, int step) {
+        for (int chunk = 0; chunk < chunks; ++chunk) {
             const uint32_t* const words = operand_words(product, descriptor, row, chunk, reader);
             for (int i = 0; i < 4; ++i) {
                 const int count = decode(product.type, words[i], values);
@@ -372,8 +377,15 @@ void multiply(const Product& product, const Fiber& reader) {
         const int count = decode(product.type, product.rows[thread][i % 4], values);
         std::copy(values, values + count, a + row * depth + (lane % 4 + i % 4 / 2 * 4) * count);
     }
-    for (int row = 0; row < 64 && product.rows.empty(); ++row) row_of(product.a, row, a + row * depth, 1);
-    for (int column = 0; column < n; ++column) row_of(product.b, column, b + column, n);
+    if (product.transposed) {
+        for (int k = 0; k < depth; ++k) {
+            row_of(product.a, k, 64 / 8, a + k, depth);
+            row_of(product.b, k, n / 8, b + k * n, 1);
+        }
+    } else {
+        for (int row = 0; row < 64 && product.rows.empty(); ++row) row_of(product.a, row, 2, a + row * depth, 1);
+        for (int column = 0; column < n; ++column) row_of(product.b, column, 2, b + column, n);
+    }
     multiply(HOPPER, product.type, 64, n, depth, a, b, product.accumulators->values.data(), product.accumulate);
 }
 
@@ -740,7 +752,7 @@ void copy_rows(void* shared, std::vector<BoxRow>&& rows, unsigned long long* bar
     if (shared_address(shared) % 1024) fail("misaligned: %s copies a box to %p", place(), shared);
     for (const BoxRow& row : rows)
         if (row.used) check(row.global, row.used, false);
-    begin_counted({uintptr_t(shared), 0, 128 * int(rows.size()), 0}, 16, barrier, std::move(rows));
+    begin_counted({uintptr_t(shared), 0, rows[0].bytes * int(rows.size()), 0}, 16, barrier, std::move(rows));
 }
 }  // namespace
 
@@ -810,7 +822,7 @@ void wgmma_fence() {
     meet_warpgroup(1, [] { warpgroup().fenced = true; });
 }
 
-void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate,
+void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate, bool transposed,
            const unsigned* rows) {
     Warpgroup& group = warpgroup();
     const int thread = launch.current->thread % WARPGROUP;
@@ -820,7 +832,7 @@ void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b
         while (used != group.accumulators.end() && used->registers[thread] != d) ++used;
         if (used == group.accumulators.end())
             used = group.accumulators.insert(used, {n, {}, std::vector<float>(64 * n)});
-        group.open_products.push_back({type, n, a, b, accumulate, &*used,
+        group.open_products.push_back({type, n, a, b, accumulate, transposed, &*used,
                                        Clocks(2 * launch.threads, std::numeric_limits<Clock>::max()),
                                        std::vector<const uint32_t*>(rows ? WARPGROUP : 0)});
     }
@@ -829,7 +841,7 @@ void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b
     Accumulators& accumulators = *product.accumulators;
     float*& registers = accumulators.registers[thread];
     if (product.a != a || product.b != b || product.n != n || product.accumulate != accumulate ||
-        accumulators.n != n || (registers && registers != d))
+        product.transposed != transposed || accumulators.n != n || (registers && registers != d))
         fail("%s: the threads of a warpgroup multiply different operands", place());
     if (!registers) {
         registers = d;

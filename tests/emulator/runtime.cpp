@@ -180,7 +180,7 @@ struct Accumulators {
 struct Product {
     int type, n;
     uint64_t a, b;
-    bool accumulate;
+    bool accumulate, transposed;
     Accumulators* accumulators;
     Clocks clocks;
     std::vector<const uint32_t*> rows;  // of each thread the registers that `a` lies in, if it does

@@ -92,10 +92,10 @@ void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(int pending);
 void wgmma(int type, float* d, int n, unsigned long long a, unsigned long long b, bool accumulate,
-           const unsigned* rows = nullptr);
+           bool transposed = false, const unsigned* rows = nullptr);
 inline void wgmma_of_registers(int type, float* d, int n, const unsigned (&a)[4], unsigned long long b,
                                bool accumulate) {
-    wgmma(type, d, n, 0, b, accumulate, a);
+    wgmma(type, d, n, 0, b, accumulate, false, a);
 }
 
 }  // namespace emulator

@@ -1,4 +1,4 @@
-"""What both gradients of a weight on Tensor Cores promise, and what their tests have in common."""
+"""What the gradients of a weight on Tensor Cores promise, and what their tests have in common."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from backends import EmulatorBackend, NumpyBackend, forced_backends
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import _chunks
 from cupyconv._geometry import ConvGeometry
-from cupyconv._kernels import direct_conv, hopper_gradient, matrix_gradient
+from cupyconv._kernels import direct_conv, hopper_gradient, im2col_gradient, matrix_gradient
 from cupyconv._kernels.gradient_products import MOST_TAPS
 from cupyconv._kernels.gradient_sum import SummedPlan
 from cupyconv._kernels.launches import Instance, Processor
@@ -33,26 +33,48 @@ from reference import Array
 from running import Recorder, dtype_of
 from strategies import BFLOAT16, LAYOUTS, MODES, NO_BORDERS, STYLES, lay_out, poison
 
-# By the kernels' names. Where hopper does not take a call, forced backends run it by the other.
-MODULES: dict[str, Any] = {"portable": matrix_gradient, "hopper": hopper_gradient}
-BACKENDS = [*forced_backends("portable"), *forced_backends("hopper", wgmma=True)]
+Mode = tuple[np.dtype[Any], str]
+
+# By the kernels' names. What the others do not take, forced backends run by the first one.
+MODULES: dict[str, Any] = {
+    "portable": matrix_gradient,
+    "hopper": hopper_gradient,
+    "im2col": im2col_gradient,
+}
+BACKENDS = [
+    *forced_backends("portable"),
+    *forced_backends("hopper", wgmma=True),
+    *forced_backends("im2col", wgmma=True),
+]
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 every_kernel = pytest.mark.parametrize("kernel", MODULES)
 SINGLE, HALF, DOUBLE = MODES[0], MODES[2], (np.dtype(np.float64), "float32")
-PRODUCED = [*MODES, DOUBLE]  # doubles by mma alone
+PRODUCED = [*MODES, DOUBLE]
 MODE_NAMES = ["float32", "tf32", "float16", "bfloat16", "float64"]
 every_mode = pytest.mark.parametrize("mode", PRODUCED, ids=MODE_NAMES)
+TAKEN = {"portable": PRODUCED, "hopper": MODES, "im2col": MODES[2:]}
+
+
+def named(mode: Mode) -> str:
+    return MODE_NAMES[PRODUCED.index(mode)]
+
+
+every_kernel_and_mode = pytest.mark.parametrize(
+    ("kernel", "mode"),
+    [
+        pytest.param(kernel, mode, id=f"{kernel}-{named(mode)}")
+        for kernel, modes in TAKEN.items()
+        for mode in modes
+    ],
+)
 every_backend_and_mode = pytest.mark.parametrize(
     ("backend", "mode"),
     [
-        pytest.param(*backend.values, mode, id=f"{backend.id}-{name}", marks=backend.marks)
+        pytest.param(*backend.values, mode, id=f"{backend.id}-{named(mode)}", marks=backend.marks)
         for backend in BACKENDS
-        for mode, name in zip(PRODUCED, MODE_NAMES, strict=True)
-        if mode != DOUBLE or "hopper" not in str(backend.id)
+        for mode in TAKEN[str(backend.values[0].kernel)]
     ],
 )
-Mode = tuple[np.dtype[Any], str]
-
 
 # Plans ---------------------------------------------------------------------------------------
 
@@ -68,9 +90,8 @@ def columns_of(geometry: ConvGeometry) -> int:
 def planned(
     kernel: str, geometry: ConvGeometry, mode: Mode, processor: Processor = HOPPER
 ) -> SummedPlan[Any]:
-    """The plan of a kernel that takes the gradient, or of the one that takes doubles."""
-    module = matrix_gradient if mode == DOUBLE else MODULES[kernel]
-    plan = module.plan(question_of(geometry, mode, processor))
+    """The plan of a kernel that takes the gradient."""
+    plan = MODULES[kernel].plan(question_of(geometry, mode, processor))
     assert isinstance(plan, SummedPlan)
     return plan
 
@@ -124,11 +145,10 @@ def test_refusals(kernel: str, geometry: ConvGeometry, reason: str) -> None:
 def test_as_many_taps_as_tables_hold(kernel: str) -> None:
     for taps, options in (((64,), {}), ((64, 64), {"dilation": 2}), ((32,), {"dilation": 99})):
         shape = (2, 3, *[4000 if len(taps) == 1 else 200] * len(taps))
-        planned(kernel, conv(shape, (5, 3, *taps), **options), SINGLE)
+        planned(kernel, conv(shape, (5, 3, *taps), **options), TAKEN[kernel][0])
 
 
-@every_kernel
-@every_mode
+@every_kernel_and_mode
 def test_a_long_sum_fills_the_gpu(kernel: str, mode: Mode) -> None:
     """A layer of ResNet-50: its gradient has fewer tiles than a GPU has multiprocessors.
 
@@ -143,7 +163,9 @@ def test_a_long_sum_fills_the_gpu(kernel: str, mode: Mode) -> None:
 def test_chunks_take_time(kernel: str, steer: Steering) -> None:
     """Each has launches, and adds to the partial sums; one of arrays in place has no copies."""
     shapes = (8, 64, 28, 28), (64, 64, 3, 3)
-    for weight, options, launches in ((shapes[1], {"padding": 1}, 3), ((64, 64, 1, 1), {}, 1)):
+    counts = (2, 2) if kernel == "im2col" else (3, 1)
+    calls = (shapes[1], {"padding": 1}), ((64, 64, 1, 1), {})
+    for (weight, options), launches in zip(calls, counts, strict=True):
         cycles = []
         for samples in ((8,), (4, 4), (2, 2, 2, 2)):
             steer.replace(MODULES[kernel], samples_of_chunks=lambda *_, found=samples: found)
@@ -245,6 +267,8 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "one tap, an odd size": ((3, 5, 7, 9), (9, 5, 1, 1), {}),
     "one sample of one tap": ((1, 5, 8, 8), (9, 5, 1, 1), {}),
     "lines apart": ((2, 2, 300), (5, 2, 5), {"dilation": 61}),
+    "rows of three taps": ((2, 33, 4, 9), (9, 33, 2, 3), {"padding": ((0, 1), (2, 1))}),
+    "rows of taps apart": ((3, 20, 40), (9, 20, 5), {"padding": 3, "dilation": 2}),
 }  # fmt: skip
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -287,8 +311,7 @@ def sample_bytes(kernel: str, mode: Mode, channels: int = 3) -> int:
 
 
 @pytest.mark.emulator
-@every_kernel
-@every_mode
+@every_kernel_and_mode
 @pytest.mark.parametrize("batch", [1, 3, 4])
 def test_workspace_is_what_is_taken(kernel: str, mode: Mode, batch: int, steer: Steering) -> None:
     """The partial sums, and the copies of the largest chunk."""
@@ -492,12 +515,15 @@ def run_once(
     copies = [one for one in backend.launches if one.instance.source == COPIES[kernel]]
     rest = [one for one in backend.launches if one.instance.source != COPIES[kernel]]
     chunks = len(plan.layout.samples)
-    assert len(copies) == 2 * chunks
+    assert len(copies) == chunks * (1 if kernel == "im2col" else 2)
     assert rest == [plan.launch] * chunks + [plan.add]
     return plan, backend
 
 
-COPIES = {"portable": "borders.cu", "hopper": "gradient_lines.cu"}
+# Of both arrays by one launch or by two.
+COPIES = {
+    "portable": "borders.cu", "hopper": "gradient_lines.cu", "im2col": "channels_last.cu"
+}  # fmt: skip
 
 
 # Shapes of an input and a weight, and options, by the rows and the channels of a group and, about,

@@ -39,11 +39,13 @@ from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import (
     gradient_lines,
     gradient_products,
+    gradient_tiles,
     hopper_gradient,
     matrix_gradient_grid,
 )
 from cupyconv._kernels.gradient_lines import LineAxis, Lines
-from cupyconv._kernels.hopper_gradient import MUCH_MEMORY, HopperGradientPlan, Shape
+from cupyconv._kernels.gradient_tiles import Shape
+from cupyconv._kernels.hopper_gradient import MUCH_MEMORY, HopperGradientPlan
 from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_gradient_grid import grid_of_boxes
 from cupyconv._kernels.modes import unscaled_mode
@@ -88,12 +90,13 @@ SUBJECTS = (
 def test_limits_of_stages() -> None:
     """The kernel and its plans count threads, stages and their bytes alike."""
     text = _compile.source("hopper_gradient.cu")
-    room, stages = hopper_gradient.ROOM // 1024, hopper_gradient.MOST_STAGES
+    room, stages = gradient_tiles.ROOM // 1024, gradient_tiles.MOST_STAGES
     assert f"ROOM = {room} * 1024, STAGES = ROOM / STAGE_BYTES < {stages} ?" in text
     assert f"? ROOM / STAGE_BYTES : {stages};" in text
     assert f"STEP_BYTES = {hopper_gradient.STEP_BYTES}, STEP = STEP_BYTES" in text
     assert "STAGE_BYTES = PARTS * (ROW_BYTES + COLUMN_BYTES);" in text
-    assert "WARPGROUP = 128, CONSUMERS = 2, THREADS = CONSUMERS * WARPGROUP + 32;" in text
+    assert "WARPGROUP = 128, CONSUMERS = 2;" in text
+    assert "THREADS = CONSUMERS * WARPGROUP + 32;" in text
     assert hopper_gradient.THREADS == 2 * 128 + 32
     lines = _compile.source("gradient_lines.cu")
     assert f"CHUNK = {gradient_lines.CHUNK}, ELEMENTS" in lines
@@ -516,7 +519,7 @@ MISTAKES: dict[str, Mistake] = {
     "boxes of more columns than a tile": (
         "_box", " if 1 << i <= columns", "", case_of(HALF, (1, 200, 3, 14), (3, 200, 1, 1)),
     ),
-    "no room for barriers": ("plan", " + _BARRIERS", "", case_like("one axis", SINGLE)),
+    "no room for barriers": ("plan", " + BARRIERS", "", case_like("one axis", SINGLE)),
 }  # fmt: skip
 
 

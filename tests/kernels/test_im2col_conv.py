@@ -1187,23 +1187,23 @@ MISTAKES: dict[str, Mistake] = {
         "_arguments", "kernel[:2]", "kernel[1::-1]", case_like("one side", HALF),
     ),
     "axes of the input in another order": (
-        "inputs_of", "(width, *reversed(sizes), samples)", "(width, *sizes, samples)",
+        "Image", "(width, *reversed(sizes), samples)", "(width, *sizes, samples)",
         case_like("one side", HALF),
     ),
     "windows in another order": (
-        "inputs_of", "tuple(window.lower for window in reversed(windows))",
-        "tuple(window.lower for window in windows)", case_like("one side", HALF),
+        "Image", "tuple(view.lower for view in reversed(phase))",
+        "tuple(view.lower for view in phase)", case_like("one side", HALF),
     ),
     "steps in another order": (
-        "inputs_of", "tuple(axis.step for axis in reversed(axes))",
-        "tuple(axis.step for axis in axes)", case_like("a stride", HALF),
+        "Image", "tuple(view.step for view in reversed(phase))",
+        "tuple(view.step for view in phase)", case_like("a stride", HALF),
     ),
     "strides in another order": (
-        "inputs_of", "(*reversed(pitches[:-1]), pitches[-1]))", "pitches)",
+        "Image", "(*reversed(pitches[:-1]), pitches[-1]))", "pitches)",
         in_ways(case_like("one side", HALF), "cropped"),
     ),
     "channels in place at any distance": (
-        "inputs_of", "(channel == 1 or groups * channels == 1)", "True",
+        "Image", "(channel == 1 or groups * of_group == 1)", "True",
         case_like("one side", HALF).map(with_gaps),
     ),
     "weights in place at any distance": (
@@ -1230,11 +1230,11 @@ MISTAKES: dict[str, Mistake] = {
         case_like("one side", HALF).map(lambda a: a if a.ndim == 1 else repeated(a, "places")),
     ),
     "arrays in place that begin anywhere": (
-        "_Source", "address % ALIGNED == 0", "True",
+        "Source", "address % ALIGNED == 0", "True",
         in_ways(case_like("one side", HALF), "misaligned"),
     ),
     "groups of the array in its copy": (
-        "_Source", "groups[copy is not None]", "groups[0]", case_like("ragged groups", HALF),
+        "Source", "groups[copy is not None]", "groups[0]", case_like("ragged groups", HALF),
     ),
     "outputs that lie together at any distance": (
         "_together", "math.gcd(8, sample, *steps, geometry.rows) == 8", "True",
@@ -1294,8 +1294,8 @@ MISTAKES: dict[str, Mistake] = {
         "_layouts", "-(-geometry.rows // columns)", "max(1, geometry.rows // columns)", RANGES,
     ),
     "channels of a row that the array lacks": (
-        "inputs_of", "(samples, 1, groups, channels, *_three(sizes))",
-        "(samples, 1, groups, row, *_three(sizes))", case_like("depthwise", HALF),
+        "Image", "(samples, 1, groups, of_group, *_three(sizes))",
+        "(samples, 1, groups, self.row, *_three(sizes))", case_like("depthwise", HALF),
     ),
 }  # fmt: skip
 MISTAKES_OF_COPIES: dict[str, Mistake] = {

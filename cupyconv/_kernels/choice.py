@@ -315,7 +315,7 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
 
 # Weight of channels-last arrays in the choice, beside C order: it must not depend on how the arrays
 # of a call lie.
-_CHANNELS_LAST = 1 / 4
+_CHANNELS_LAST = 1 / 5
 
 
 def _time_of_layouts(kernel: str, plan: Plan, question: Question) -> float:

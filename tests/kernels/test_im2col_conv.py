@@ -149,7 +149,7 @@ def test_limits_of_stages() -> None:
 
 # Plans ---------------------------------------------------------------------------------------
 
-NO_CHANNELS = "it has no input channels"
+NO_FLOAT32, NO_CHANNELS = "it was not timed in float32", "it has no input channels"
 MANY_PHASES = "its outputs have more than 8 phases"
 FAR = "its taps or steps reach further than the copy engine's"
 MUCH_MEMORY = "a copy of a sample would take too much memory"
@@ -410,6 +410,8 @@ def test_refusals_of_float32(geometry: ConvGeometry, reason: str | None) -> None
     question = question_of(geometry, FULL)
     plan = im2col_conv.plan(question)
     assert plan == reason if reason else isinstance(plan, Im2colPlan), plan
+    assert im2col_conv.plan(replace(question, forced=False)) == NO_FLOAT32
+    assert not isinstance(plan_of(geometry, *FULL), Im2colPlan)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

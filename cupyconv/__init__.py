@@ -1,6 +1,6 @@
 """NumPy-style N-d convolutions for CuPy and NumPy arrays."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 from . import grad as grad
 from . import signal as signal

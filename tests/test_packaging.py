@@ -12,11 +12,13 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import cupyconv
 
@@ -73,11 +75,11 @@ def tree(tmp_path_factory) -> Path:
 
 
 def build(hook: str, tree: Path, place: Path) -> Path:
-    """The wheel that pip would make, by the same hook of the build backend, without the network."""
+    """The file that pip would make, by the same hook of the build backend, without the network."""
     code = f"from setuptools import build_meta; build_meta.{hook}({str(place)!r})"
     run(sys.executable, "-c", code, cwd=tree)
-    (wheel,) = place.glob("*.whl")
-    return wheel
+    (made,) = place.iterdir()
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,11 @@ def wheel(tree, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def editable(tree, tmp_path_factory) -> Path:
     return build("build_editable", tree, tmp_path_factory.mktemp("editable"))
+
+
+@pytest.fixture(scope="module")
+def sdist(tree, tmp_path_factory) -> Path:
+    return build("build_sdist", tree, tmp_path_factory.mktemp("sdist"))
 
 
 @pytest.fixture
@@ -155,8 +162,32 @@ def test_wheel_contents(wheel):
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"cupyconv"}
 
 
-def test_version(wheel):
+def test_sdist_contents(sdist):
+    with tarfile.open(sdist) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md"} <= files
+    for path in (*(ROOT / "kernels").glob("*.cu*"), *(ROOT / "cupyconv").rglob("*.py")):
+        assert path.relative_to(ROOT).as_posix() in files
+
+
+def test_version(wheel, sdist):
     assert wheel.name.split("-")[:2] == ["cupyconv", cupyconv.__version__]
+    assert sdist.name == f"cupyconv-{cupyconv.__version__}.tar.gz"
+
+
+def test_citation():
+    """It has the version of the package, the date of the changelog and the licence's owner."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["title"] == "cupyconv"
+    assert citation["version"] == cupyconv.__version__
+    releases = re.findall(r"^## \[(.+)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert releases[0] == (citation["version"], str(citation["date-released"]))
+    licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert licence.startswith(f"{citation['license']} License\n")
+    assert [f"Copyright (c) {author['name']}" for author in citation["authors"]] == re.findall(
+        r"^Copyright .*$", licence, re.M
+    )
 
 
 def test_all_is_complete():

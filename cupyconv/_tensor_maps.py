@@ -40,6 +40,11 @@ class Boxes(NamedTuple):
     strides: tuple[int, int]
     box: tuple[int, int, int]
 
+    @property
+    def row(self) -> int:
+        """Bytes of a row that is copied."""
+        return self.itemsize * self.box[0]
+
 
 class Pixels(NamedTuple):
     """An array of samples, up to three axes and channels, and the pixels that are copied of it.
@@ -74,6 +79,11 @@ class Pixels(NamedTuple):
     channels: int
     pixels: int
     exact: bool = False
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row that is copied."""
+        return self.itemsize * self.channels
 
     @staticmethod
     def most(axes: int) -> tuple[int, int]:
@@ -119,15 +129,13 @@ def encode(address: int, array: Boxes | Pixels) -> tuple[int, ...]:
     buffer = (ctypes.c_uint64 * (WORDS + 7))()  # of which a part is aligned to 64 bytes
     first = -ctypes.addressof(buffer) % 64 // 8
     types = _TYPES if isinstance(array, Pixels) and array.exact else _ROUNDED
-    of_boxes = isinstance(array, Boxes)
-    row = array.itemsize * (array.box[0] if isinstance(array, Boxes) else array.channels)
-    status = _call(*(_BOXES if of_boxes else _PIXELS))(
+    status = _call(*(_BOXES if isinstance(array, Boxes) else _PIXELS))(
         ctypes.addressof(buffer) + 8 * first,
         types[array.itemsize],
         len(array.sizes),
         address,
         *_arguments(array),
-        *(_NO_INTERLEAVE, _SWIZZLES[row], _PROMOTION_256B, _ZEROS),
+        *(_NO_INTERLEAVE, _SWIZZLES[array.row], _PROMOTION_256B, _ZEROS),
     )
     if status:
         from cupy import cuda

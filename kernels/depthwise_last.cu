@@ -29,7 +29,7 @@
 // Launch: THREADS threads, a block for each tile: LANES output channels of WARPS strips. Tiles run over the channels
 // fastest, because their inputs share lines of memory. Strips run over x, y and samples.
 
-#include "division.cuh"
+#include "depthwise_strips.cuh"
 
 typedef ELEMENT Element;
 typedef accumulator_of<Element>::type Accumulator;
@@ -42,12 +42,6 @@ constexpr int COLUMNS = 8 / STEP;                    // neighbouring outputs of 
 constexpr int OPEN = (HEIGHT + STEP - 1) / STEP;     // lines of outputs that read one line of inputs, at most
 constexpr int READ = (COLUMNS - 1) * STEP + HEIGHT;  // inputs of a line that a strip reads
 constexpr int PITCH = LANES + 1;                     // spreads the taps of a channel over the banks
-
-// Strides are in elements.
-struct Axis {
-    int64 size_in, size_out, low;
-    int64 input, weight, out;
-};
 
 struct Arguments {
     const Element* input;
@@ -66,16 +60,11 @@ struct Arguments {
 };
 
 // The first output of a strip and how many it has, and where its inputs begin.
-struct Strip {
-    int sample, y, x;
+struct Strip : StripPlace {
     int lines, columns;
     int first_line, first_column;  // of the inputs, which may lie before the array
 
-    __device__ Strip(const Arguments& p, int number) {
-        sample = long_quotient(number, p.per_sample);
-        number -= sample * int(p.strips_of_sample);
-        const int row = long_quotient(number, p.per_line);
-        y = row * int(p.lines), x = (number - row * int(p.strips_of_line)) * COLUMNS;
+    __device__ Strip(const Arguments& p, int number) : StripPlace(p, number, COLUMNS) {
         const int left_y = int(p.axis[0].size_out) - y, left_x = int(p.axis[1].size_out) - x;
         lines = left_y < int(p.lines) ? left_y : int(p.lines), columns = left_x < COLUMNS ? left_x : COLUMNS;
         first_line = y * STEP + int(p.axis[0].low), first_column = x * STEP + int(p.axis[1].low);

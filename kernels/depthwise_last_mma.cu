@@ -33,7 +33,7 @@
 // fastest, because their inputs share lines of memory. Strips run over x, y and samples.
 
 #include "depthwise_band.cuh"
-#include "division.cuh"
+#include "depthwise_strips.cuh"
 
 typedef ELEMENT Element;
 typedef HalfPairs<Element> Pairs;
@@ -46,12 +46,6 @@ constexpr int THREADS = 32 * WARPS, CHANNELS = WARPS * WARP_CHANNELS, STRIPS = 2
 constexpr int PIXELS = WIDTH + 16;           // inputs of a line of a strip: two blocks more than outputs
 constexpr int CHUNK = 8;                     // elements of a 16-byte chunk
 constexpr int CHUNKS = CHANNELS / CHUNK;     // of a pixel
-
-// Strides are in elements.
-struct Axis {
-    int64 size_in, size_out, low;
-    int64 input, weight, out;
-};
 
 struct Arguments {
     const Element* input;
@@ -83,15 +77,12 @@ struct Strip {
     __device__ Strip(const Arguments& p, int number) {
         const Axis &ay = p.axis[0], &ax = p.axis[1];
         const bool exists = number < int(p.strips);
-        const int sample = long_quotient(number, p.per_sample);
-        number -= sample * int(p.strips_of_sample);
-        const int row = long_quotient(number, p.per_line);
-        const int out_y = row * int(p.lines), out_x = (number - row * int(p.strips_of_line)) * WIDTH;
-        const int left = int(ay.size_out) - out_y;
-        lines = !exists ? 0 : left < int(p.lines) ? left : int(p.lines), columns = int(ax.size_out) - out_x;
-        y = out_y + int(ay.low), x = out_x + int(ax.low - p.skew);
-        input = p.input + (sample * p.input_batch + y * ay.input + x * ax.input);
-        out = p.out + (sample * p.out_batch + out_y * ay.out + out_x * ax.out);
+        const StripPlace first(p, number, WIDTH);
+        const int left = int(ay.size_out) - first.y;
+        lines = !exists ? 0 : left < int(p.lines) ? left : int(p.lines), columns = int(ax.size_out) - first.x;
+        y = first.y + int(ay.low), x = first.x + int(ax.low - p.skew);
+        input = p.input + (first.sample * p.input_batch + y * ay.input + x * ax.input);
+        out = p.out + (first.sample * p.out_batch + first.y * ay.out + first.x * ax.out);
     }
 };
 

@@ -145,23 +145,19 @@ struct Block : GradientTile<ROWS, COLUMNS, Arguments> {
                 multiply(chain, a(0), b(0), true);
                 wgmma_commit();
                 wgmma_wait<0>();
-                release(stage);
+                ring().release(stage);
 #pragma unroll
                 for (int j = 0; j < SEGMENT / 2; ++j) sums[j] += chain[j];
             } else {
                 multiply(sums, a(0), b(0), true);
                 wgmma_commit();
                 wgmma_wait<1>();
-                if (before >= 0) release(before);
+                if (before >= 0) ring().release(before);
                 before = stage;
             }
         }
         wgmma_wait<0>();
         store(sums, row, column);
-    }
-    // Gives a stage back, whose products the warp has.
-    __device__ void release(int stage) const {
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
     }
 };
 

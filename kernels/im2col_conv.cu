@@ -204,11 +204,8 @@ struct Block {
                 if (of_pixels) {
                     mbarrier_arrive_expect(full, STAGE_BYTES);
                     const int channel = tile.group * int(p.input_group) + block * STEP;
-                    unsigned char* const to = pixels(turn.stage);
-                    const TensorMap* const map = &p.input[tile.phase];
-                    if (p.axes == 1) im2col_copy<1>(to, map, channel, from, place.sample, offsets, full);
-                    if (p.axes == 2) im2col_copy<2>(to, map, channel, from, place.sample, offsets, full);
-                    if (p.axes == 3) im2col_copy<3>(to, map, channel, from, place.sample, offsets, full);
+                    im2col_copy(int(p.axes), pixels(turn.stage), &p.input[tile.phase], channel, from, place.sample,
+                                offsets, full);
                 } else {
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part)
@@ -290,11 +287,11 @@ struct Block {
             const unsigned long long b = swizzled_descriptor(weights(stage, 0));
             mbarrier_wait(&ring().full[stage], turn.parity);
             multiply_slices(sums, a, b, slices);
-            if (before >= 0) release(before);
+            if (before >= 0) ring().release(before);
             before = stage;
         }
         wgmma_wait<0>();
-        if (before >= 0) release(before);
+        if (before >= 0) ring().release(before);
     }
 
     // Two TF32 numbers for each float of a warp's pixels, in the order of an instruction's operands: a thread has two
@@ -361,7 +358,7 @@ struct Block {
 #pragma unroll
                 for (int j = 0; j < COLUMNS / 2; ++j) sums[i][j] += chain[j];
             }
-            release(turn.stage);
+            ring().release(turn.stage);
         }
     }
     __device__ static void wait_for_turn(int warpgroup) {
@@ -369,11 +366,6 @@ struct Block {
     }
     __device__ static void give_turn(int warpgroup) {
         named_barrier_arrive(TURN_BARRIER + warpgroup, CONSUMERS * WARPGROUP);
-    }
-
-    // Gives a stage back, whose products the warp has.
-    __device__ void release(int stage) const {
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
     }
 
     // A sum as it is defined. A zero that stands for an absent input makes NaN of an infinite weight, and a number near

@@ -91,13 +91,6 @@ struct Block : GradientTile<ROWS, COLUMNS, Arguments> {
         return rest * int(p.box);
     }
 
-    __device__ void bring(unsigned char* to, const TensorMap& map, int channel, const int (&at)[3], int sample,
-                          const int (&offsets)[3], mbarrier* full) const {
-        if (p.axes == 1) im2col_copy<1>(to, &map, channel, at, sample, offsets, full);
-        if (p.axes == 2) im2col_copy<2>(to, &map, channel, at, sample, offsets, full);
-        if (p.axes == 3) im2col_copy<3>(to, &map, channel, at, sample, offsets, full);
-    }
-
     // The warp that has boxes brought: a lane for each of the inputs', and the first ones for the rows, too.
     __device__ void produce() const {
         const int lane = threadIdx.x % 32, bytes = ROWS * CHANNEL_BYTES + boxes * int(p.pixels) * pixel;
@@ -118,8 +111,10 @@ struct Block : GradientTile<ROWS, COLUMNS, Arguments> {
             // Other lanes may be first: the phase waits for the arrival whatever bytes were counted before.
             if (lane == 0) mbarrier_arrive_expect(full, bytes);
             if (lane < ROWS / ROW_BOX)
-                bring(rows(turn.stage) + lane * ROW_BOX * CHANNEL_BYTES, p.grad, row, output, sample, none, full);
-            if (lane < boxes) bring(columns(turn.stage, lane), p.input, channel, input, sample, offsets, full);
+                im2col_copy(int(p.axes), rows(turn.stage) + lane * ROW_BOX * CHANNEL_BYTES, &p.grad, row, output,
+                            sample, none, full);
+            if (lane < boxes)
+                im2col_copy(int(p.axes), columns(turn.stage, lane), &p.input, channel, input, sample, offsets, full);
         }
     }
 
@@ -148,16 +143,12 @@ struct Block : GradientTile<ROWS, COLUMNS, Arguments> {
                                       transposed_descriptor(b + k * pixel, pixel, apart), true);
             wgmma_commit();
             wgmma_wait<1>();
-            if (before >= 0) release(before);
+            if (before >= 0) ring().release(before);
             before = stage;
         }
         wgmma_wait<0>();
 #pragma unroll
         for (int block = 0; block < BLOCKS; ++block) store(sums[block], row + block * ROW_BOX, column);
-    }
-    // Gives a stage back, whose products the warp has.
-    __device__ void release(int stage) const {
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring().empty[stage]);
     }
 };
 

@@ -58,6 +58,15 @@ __device__ inline void im2col_copy(void* shared, const TensorMap* map, int chann
 #endif
 }
 
+// Does so for an array of so many axes beside its samples and channels.
+__device__ __forceinline__ void im2col_copy(int axes, void* shared, const TensorMap* map, int channel,
+                                            const int (&at)[3], int sample, const int (&offsets)[3],
+                                            mbarrier* barrier) {
+    if (axes == 1) im2col_copy<1>(shared, map, channel, at, sample, offsets, barrier);
+    if (axes == 2) im2col_copy<2>(shared, map, channel, at, sample, offsets, barrier);
+    if (axes == 3) im2col_copy<3>(shared, map, channel, at, sample, offsets, barrier);
+}
+
 // The descriptor of an operand whose rows of 128 bytes lie so, from the chunk at `start` on; an instruction takes two
 // chunks along K. It has the bytes from eight rows to the next, and the kind of swizzle.
 __device__ inline unsigned long long swizzled_descriptor(const void* start) {

@@ -16,6 +16,10 @@ struct Ring {
         }
         __syncthreads();
     }
+    // Gives a stage back, whose products a warp has.
+    __device__ void release(int stage) {
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(&empty[stage]);
+    }
 };
 
 // A stage, and the parity of its phase.

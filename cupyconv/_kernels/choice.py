@@ -158,7 +158,7 @@ def settled(plan: Plan, question: Question, strides: ConvStrides) -> Plan:
         return plain_conv.on_long_lines(plan, question, strides)[0]
     if isinstance(plan, GatherPlan):
         return depthwise_last.plan(question, strides) or plan
-    if isinstance(plan, DepthwisePlan) and plan.layout.shape.tensor_cores:
+    if _is_depthwise_on_tensor_cores(plan):
         return depthwise_last_mma.plan(question, strides) or plan
     return plan
 
@@ -386,8 +386,11 @@ def time_of(kernel: str, plan: Plan, question: Question, chip: Chip | None = Non
 
 def cost_name(kernel: str, plan: Plan) -> str:
     """Return the name of a kernel in `COSTS`: variants have their own."""
-    on_tensor_cores = isinstance(plan, DepthwisePlan) and (plan.layout.shape.tensor_cores)
-    return f"{kernel} on Tensor Cores" if on_tensor_cores else kernel
+    return f"{kernel} on Tensor Cores" if _is_depthwise_on_tensor_cores(plan) else kernel
+
+
+def _is_depthwise_on_tensor_cores(plan: Plan) -> bool:
+    return isinstance(plan, DepthwisePlan) and plan.layout.shape.tensor_cores
 
 
 def _with_times(

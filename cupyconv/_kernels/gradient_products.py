@@ -1,7 +1,7 @@
 """What gradients of a weight on Tensor Cores do: products whose sums run over all outputs.
 
-They multiply chunks of samples, of which they have copies (two of the kernels as `Grid` says), and
-add the sums of later chunks to those of the first one.
+They multiply chunks of samples, or copies of these, and add the sums of later chunks to the sums of
+the first chunk. `Grid` describes the copies of two of the kernels.
 """
 
 from __future__ import annotations

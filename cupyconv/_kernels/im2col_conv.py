@@ -29,13 +29,14 @@ from .._strides import ConvStrides
 from .._taps import NO_AXIS, AxisTaps
 from .._tensor_maps import ALIGNED as ALIGNED_WORDS
 from .._tensor_maps import WORDS as MAP_WORDS
-from . import channels_last, sum_splits
+from . import sum_splits
 from .im2col_maps import (
     ALIGNED,
     BROUGHT,
     COPIED,
     SLICE_BYTES,
     STEP_BYTES,
+    Copies,
     Source,
     Window,
     along,
@@ -61,7 +62,7 @@ SOURCES = ("im2col_conv.cu",)
 ORDER = "taps of z, y and x, then channels; split-K ranges in order"
 UNIT = "Tensor Core"
 
-THREADS = 3 * TEAM  # two warpgroups multiply, a thread of the third has operands brought
+THREADS = 3 * TEAM  # two warpgroups multiply, two threads of the third have operands brought
 MOST_STAGES = 8
 MOST_PHASES = 8
 _BARRIERS = 16  # bytes of a stage's two
@@ -384,13 +385,7 @@ class _Chunk:
         exact, pixels = plan.parts > 1, layout.pixels
         operand = inputs_of(samples, geometry, strides, dtype.itemsize, pixels, exact)
         self.inputs, self.weights = Source(operand, device), weights
-        # By whether weights and input are copied.
-        copies = {(True, True): [weights, self.inputs], (True, False): [weights]}
-        copies[False, True] = [self.inputs]
-        self.copiers = {
-            needed: channels_last.bind([source.operand.copy for source in sources], dtype, device)
-            for needed, sources in copies.items()
-        }
+        self.copies = Copies((weights, self.inputs), dtype, device)
         stored = strides
         self.partial = samples * _partial(geometry, splits) * layout.apart
         if layout.apart:
@@ -445,11 +440,8 @@ class _Chunk:
             packed is None and not self.weights.is_readable(kernels),
             not self.inputs.is_readable(data),
         )
-        if not any(needed):
-            return packed, None
-        addresses = (address for address, own in zip((kernels, data), needed, strict=True) if own)
-        copies = iter(self.copiers[needed](*addresses))
-        return next(copies) if needed[0] else packed, next(copies) if needed[1] else None
+        own, copy = self.copies.make(needed, (kernels, data))
+        return own if needed[0] else packed, copy
 
 
 NOTHING, OF_CHANNELS, OF_PIXELS = range(3)

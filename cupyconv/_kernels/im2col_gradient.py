@@ -10,7 +10,6 @@ multiprocessors.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from .._packing import strides_of
 from .._tensor_maps import ALIGNED as ALIGNED_WORDS
 from .._tensor_maps import WORDS as MAP_WORDS
 from .._tensor_maps import Pixels
-from . import channels_last, gradient_products, gradient_sum
+from . import gradient_products, gradient_sum
 from .direct_conv import LAUNCH
 from .gradient_products import (
     SumLayout,
@@ -36,6 +35,7 @@ from .im2col_maps import (
     BROUGHT,
     COPIED,
     STEP_BYTES,
+    Copies,
     Image,
     Operand,
     Source,
@@ -331,12 +331,7 @@ class _Chunk:
         operands = _operands(geometry, plan.layout.columns, inputs, grads)
         self.device = device
         self.sources = [Source(operand, device) for operand in operands]
-        copies = [operand.copy for operand in operands]
-        # By whether each of the arrays is copied.
-        self.copiers = {
-            needed: channels_last.bind([*itertools.compress(copies, needed)], dtype, device)
-            for needed in ((True, True), (True, False), (False, True))
-        }
+        self.copies = Copies(self.sources, dtype, device)
         members = _arguments(geometry, plan.layout, samples)
         self.template = Template(SOURCES[0], members, ALIGNED_WORDS)
         self.run = device.launcher(plan.launch)
@@ -346,11 +341,7 @@ class _Chunk:
         arrays = self.device.address(grads), self.device.address(inputs)
         pairs = [*zip(self.sources, arrays, strict=True)]
         rows, columns = (not source.is_readable(array) for source, array in pairs)
-        needed = rows, columns
-        copies: Iterator[Array] = iter(())
-        if any(needed):
-            copies = iter(self.copiers[needed](*itertools.compress(arrays, needed)))
-        kept = [next(copies) if copied else None for copied in needed]
+        kept = self.copies.make((rows, columns), arrays)
         (grad, grad_group), (data, data_group) = (
             source.read(array, copy) for (source, array), copy in zip(pairs, kept, strict=True)
         )

@@ -17,10 +17,13 @@ from .._geometry import ConvGeometry
 from .._strides import ConvStrides
 from .._taps import NO_AXIS, AxisTaps
 from .._tensor_maps import Boxes, Pixels
+from . import channels_last
 from .channels_last import Transposition
 from .memory import along_three_axes
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .._device import Device
 
 STEP_BYTES, SLICE_BYTES, ALIGNED = 128, 32, 16  # of a K step, an instruction, and a stride
@@ -152,6 +155,25 @@ class Source:
         begin = address if copy is None else self.device.address(copy)
         words = [word for own in maps for word in self.device.tensor_map(begin, own)]
         return words, self.operand.groups[copy is not None]
+
+
+class Copies:
+    """Copies of two operands, by one launch."""
+
+    def __init__(self, sources: Sequence[Source], dtype: np.dtype, device: Device) -> None:
+        copies = [source.operand.copy for source in sources]
+        # By which of the operands are copied.
+        self._copiers = {
+            needed: channels_last.bind([*itertools.compress(copies, needed)], dtype, device)
+            for needed in ((True, True), (True, False), (False, True))
+        }
+
+    def make(self, needed: tuple[bool, bool], addresses: tuple[int, int]) -> list[Array | None]:
+        """Return the copies of the arrays at the addresses that are `needed`."""
+        if not any(needed):
+            return [None, None]
+        copies = iter(self._copiers[needed](*itertools.compress(addresses, needed)))
+        return [next(copies) if copied else None for copied in needed]
 
 
 def _whole(strides: Sequence[int], itemsize: int) -> bool:

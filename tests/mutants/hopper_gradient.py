@@ -72,12 +72,12 @@ MUTANTS = {
         "mbarrier_wait(&ring().full[stage], turn.parity);", "", case="strides",
     ),
     "the stage of a product that is under way": Mutant(
-        "if (before >= 0) release(before);", "release(stage);", case="long halves",
+        "if (before >= 0) ring().release(before);", "ring().release(stage);", case="long halves",
     ),
     "no wait for the product of a stage": Mutant("wgmma_wait<1>();", "", case="long halves"),
     "a stage given back before its products": Mutant(
-        "                wgmma_wait<0>();\n                release(stage);",
-        "                release(stage);\n                wgmma_wait<0>();", case="one sign",
+        "                wgmma_wait<0>();\n                ring().release(stage);",
+        "                ring().release(stage);\n                wgmma_wait<0>();", case="one sign",
     ),
     "no wait for the last product": Mutant(
         "wgmma_wait<0>();\n        store(", "store(", case="long halves",

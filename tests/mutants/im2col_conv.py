@@ -259,8 +259,9 @@ MUTANTS = {
         "mbarrier_wait(&ring().full[stage], turn.parity);", "", case="groups",
     ),
     "a stage that is given back before it is read": Mutant(
-        "multiply_slices(sums, a, b, slices);\n            if (before >= 0) release(before);",
-        "release(stage);\n            multiply_slices(sums, a, b, slices);",
+        "multiply_slices(sums, a, b, slices);\n"
+        "            if (before >= 0) ring().release(before);",
+        "ring().release(stage);\n            multiply_slices(sums, a, b, slices);",
         case="ranges in a block",
     ),
     "products that are under way as a stage is given back": Mutant(
@@ -268,7 +269,7 @@ MUTANTS = {
         case="ranges in a block",
     ),
     "the last stage of a sum is kept": Mutant(
-        "        wgmma_wait<0>();\n        if (before >= 0) release(before);\n",
+        "        wgmma_wait<0>();\n        if (before >= 0) ring().release(before);\n",
         "        wgmma_wait<0>();\n", case="tiles",
     ),
     "sums that are stored before the last products": Mutant(
@@ -355,7 +356,7 @@ MUTANTS = {
         "wgmma_commit();\n        wgmma_wait<0>();", "wgmma_commit();", case="float32",
     ),
     "a stage of parts that is given back before it is read": Mutant(
-        "                multiply_chain<", "                release(turn.stage);\n"
+        "                multiply_chain<", "                ring().release(turn.stage);\n"
         "                multiply_chain<", case="float32, ranges",
     ),
     "a turn for oneself": Mutant("give_turn(1 - warpgroup);", "give_turn(warpgroup);",

@@ -89,7 +89,7 @@ MUTANTS = {
         "mbarrier_wait(&ring().full[stage], turn.parity);", "", case="strides",
     ),
     "the stage of a product that is under way": Mutant(
-        "if (before >= 0) release(before);", "release(stage);", case="long",
+        "if (before >= 0) ring().release(before);", "ring().release(stage);", case="long",
     ),
     "no wait for the product of a stage": Mutant("wgmma_wait<1>();", "", case="long"),
     "no wait for the last product": Mutant("        wgmma_wait<0>();\n", "", case="strides"),

@@ -159,7 +159,7 @@ class _Call:
             f"{self.name}-padded",
             self.function if wide == dtype else partial(_widened, self.function, wide),
             padded,
-            self.precision if wide == dtype else "tf32",
+            _precision.of_partial_sums(dtype, self.precision),
             self.method,
         )
         result = call.by_block(array, windows, [weight, None], tuple(padded_sizes), wide)

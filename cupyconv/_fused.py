@@ -238,8 +238,7 @@ def _compose(
     working = arrays.accumulator(call.dtype)
     values = path.workspace(call.convolution.out_shape, working)
     data, kernel = path.cast(data, working), path.cast(kernel, working)
-    # TF32 holds float16 and bfloat16 numbers exactly.
-    precision = "tf32" if call.dtype.itemsize == 2 else call.precision
+    precision = _precision.of_partial_sums(call.dtype, call.precision)
     convolve = path.prepare(call.convolution, data, kernel, None, values, precision)
     convolve(data, kernel, None, values)
     path.normalize(

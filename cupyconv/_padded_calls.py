@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from . import _precision
 from ._arrays import Array, Blueprint, Convolution, WeightGradient, partial_dtype
 from ._chunks import chunks
 from ._geometry import ConvGeometry
@@ -85,12 +86,9 @@ def _prepare_folded(
     precision: str,
     times: int,
 ) -> Convolution:
-    """Return the transposed convolution whose padded result is folded back.
-
-    Products of 16-bit floats are exact in TF32.
-    """
+    """Return the transposed convolution whose padded result is folded back."""
     data, weight, bias = operands
-    precision = precision if partial_dtype(out.dtype) == out.dtype else "tf32"
+    precision = _precision.of_partial_sums(out.dtype, precision)
 
     def prepare_wide(wide: Array) -> Convolution:
         return path.prepare(geometry.padded, data, weight, None, wide, precision, times)

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._arguments import shown
 from ._signatures import readable
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NAMES = ("float32", "tf32")
 
@@ -37,6 +40,15 @@ def _check(name: str, value: object) -> str:
 def resolve(name: str, value: object) -> str:
     """Return the precision of a call: its argument `value`, or if None the enclosing block's."""
     return _current.get() if value is None else _check(name, value)
+
+
+def of_partial_sums(dtype: np.dtype, precision: str) -> str:
+    """Return the precision of operands that are cast from `dtype` for sums that are rounded later.
+
+    It loses nothing of 16-bit numbers. float16 numbers are exact in TF32, even where scaled float16
+    numbers stand for TF32 ones. bfloat16 numbers have a wider range than these.
+    """
+    return {"float16": "tf32", "bfloat16": "float32"}.get(dtype.name, precision)
 
 
 @readable

@@ -17,7 +17,13 @@ import cupyconv
 import reference
 import test_convolution
 import test_grad
-from backends import EmulatorBackend, NumpyBackend, every_backend, without_bulk_copies
+from backends import (
+    EmulatorBackend,
+    NumpyBackend,
+    every_backend,
+    every_matrix_kernel,
+    without_bulk_copies,
+)
 from bounds import assert_same_bits
 from cupyconv import _borders, _chunks, _paths
 from cupyconv._arrays import partial_dtype
@@ -417,6 +423,31 @@ def test_nothing_is_absent(backend: NumpyBackend, function: str, mode: str) -> N
     result = backend.compute(case.with_arrays(weight=weight))
     test_convolution.check(backend, case.with_arrays(weight=weight))
     assert function != "conv2d" or np.isinf(result).all()
+
+
+# Numbers, weights, and a number that is so large that the others, scaled with it, lose digits as
+# float16 numbers. Their sum lies between two bfloat16 numbers.
+NUMBERS = (
+    7.82012939453125e-05, 1.4781951904296875e-04, 1.1873245239257812e-04, 1.3637542724609375e-04,
+    1.1157989501953125e-04, -1.4781951904296875e-04, -4.024505615234375e-04, 2.613067626953125e-04,
+    -1.2874603271484375e-04, 3.757476806640625e-04,
+)  # fmt: skip
+WEIGHTS = (
+    -0.28515625, -0.0400390625, 29.375, 324, -10.3125, -0.77734375, 3.53125, 0.04443359375,
+    -0.022705078125, 10.625,
+)  # fmt: skip
+LARGE = 19005440
+
+
+@every_matrix_kernel
+def test_bfloat16_numbers_beside_a_large_one(backend: NumpyBackend) -> None:
+    case = convolution(
+        "conv_transpose2d", (1, 10, 2, 8), (10, 3, 4, 1), "bfloat16", stride=(2, 1),
+        padding=(1, 0), padding_mode="reflect",
+    )  # fmt: skip
+    x, weight = (np.zeros_like(case[name]) for name in ("input", "weight"))
+    x[0, :, 0, 2], x[0, 8, 0, 6], weight[:, 1, 1, 0] = NUMBERS, LARGE, WEIGHTS
+    test_convolution.check(backend, case.with_arrays(input=x, weight=weight))
 
 
 # Chunks of samples ---------------------------------------------------------------------------

@@ -640,7 +640,7 @@ CASES: dict[str, Callable[[np.random.Generator], Case]] = {
     "boxes_of_words": boxes(np.uint32),
     "boxes_of_halves": boxes(np.uint16),
     **{
-        f"pixels_{axes}_of_{name}": pixels(axes, dtype, name == "floats")
+        f"pixels_{axes}_of_{name}": pixels(axes, dtype, exact=name == "floats")
         for axes in WINDOWS
         for name, dtype in (("words", np.uint32), ("floats", np.uint32), ("halves", np.uint16))
     },

@@ -121,7 +121,7 @@ def test_pixels(driver: Driver, axes: int, itemsize: int, exact: bool, kind: int
     strides = (640, 6400, 64000, 640000)
     pixels = Pixels(
         *(itemsize, (160, *(10, 11, 12)[:axes], 7), (*strides[:axes], strides[3])),
-        *((-3, -2, -1)[:axes], (1, -4, 0)[:axes], (2, 1, 3)[:axes], 32, 128),
+        *((-3, -2, -1)[:axes], (1, -4, 0)[:axes], (2, 1, 3)[:axes], 128 // itemsize, 128),
         exact=exact,
     )
     assert encode(ADDRESS, pixels) == MAP
@@ -134,7 +134,7 @@ def test_pixels(driver: Driver, axes: int, itemsize: int, exact: bool, kind: int
         "strides": pixels.strides,
         "lower": pixels.lower,
         "upper": pixels.upper,
-        "copied": (32, 128),
+        "copied": (128 // itemsize, 128),
         "steps": (1, *pixels.steps, 1),
         "modes": MODES,
     }

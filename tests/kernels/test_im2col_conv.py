@@ -1245,7 +1245,7 @@ MISTAKES: dict[str, Mistake] = {
         case_of(HALF, "conv_transpose1d", (3, 8, 8), (8, 9, 2), stride=2),
     ),
     "floats that are rounded on their way": (
-        "inputs_of", "exact,", "False,", case_like("one side", FULL),
+        "inputs_of", "pixels, exact)", "pixels, False)", case_like("one side", FULL),
     ),
     "weights in place where they have parts": (
         "weights_of", "parts == 1\n        and", "True\n        and",

@@ -10,6 +10,7 @@ from mutants import Mutant, Suite, depthwise, infinite
 from strategies import Convolution, poison
 
 DEPTHWISE_LAST = "depthwise_last.cu"
+STRIPS = "depthwise_strips.cuh"
 
 
 def innermost(a: np.ndarray) -> np.ndarray:
@@ -72,6 +73,6 @@ SUITE = Suite(
     MUTANTS,
     CASES,
     kernels=("gather",),
-    files=(DEPTHWISE_LAST,),
+    files=(DEPTHWISE_LAST, STRIPS),
     check=check,
 )

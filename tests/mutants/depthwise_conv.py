@@ -113,7 +113,7 @@ MUTANTS = {
         "TENSOR_CORES ? int(p.skew)", "TENSOR_CORES ? 0", case="halves",
     ),
     "a third block that is left out": Mutant(
-        "int(p.axis[2].taps.kernel) > 9;", "int(p.axis[2].taps.kernel) > 20;", case="halves",
+        "return skew + width > 9;", "return skew + width > 20;", case="halves",
     ),
     "zeros that count against an infinite input": Mutant(
         "Pairs::larger_magnitudes(largest, pairs[r]);", "largest;", case="an infinite half",

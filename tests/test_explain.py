@@ -325,7 +325,7 @@ def test_kernels_and_reasons() -> None:
         "streaming": "it has phases, many taps, or more products than tables are made of",
         "plain": "a sum has 576 products, not 1 to 384",
     }
-    dense = (cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3))
+    dense = (cupyconv.conv2d, (8, 64, 224, 224), (64, 64, 3, 3))
     assert_reasons("hopper", {**few, "direct": LONGER}, *dense)
     ampere = {**few, "direct": LONGER, "spans": "sm_80 lacks the instructions"}
     assert_reasons("portable", ampere, *dense, target="sm_80")
@@ -334,8 +334,8 @@ def test_kernels_and_reasons() -> None:
     double = dict.fromkeys(("streaming", "spans", "hopper"), "Tensor Cores do not multiply float64")
     assert_reasons("direct", double, *dense, dtype="float64")
     assert_reasons(
-        *("spans", {"hopper": LONGER, "direct": LONGER}),
-        *(cupyconv.conv2d, (8, 512, 7, 7), (512, 512, 3, 3)),
+        *("spans", {"hopper": LONGER, "im2col": LONGER}),
+        *(cupyconv.conv2d, (8, 1024, 7, 7), (512, 1024, 3, 3)),
         padding=1,
     )
     one = (cupyconv.conv2d, (8, 64, 112, 112), (64, 1, 5, 9))
@@ -424,7 +424,7 @@ def test_precision_is_that_of_the_call_or_of_the_block() -> None:
 
 
 def test_workspace_is_the_most_at_a_time() -> None:
-    dense = explain(cupyconv.conv2d, (8, 64, 56, 56), (64, 64, 3, 3), target="sm_90a")
+    dense = explain(cupyconv.conv2d, (8, 64, 224, 224), (64, 64, 3, 3), target="sm_90a")
     # The packed weights, in two parts and two windows, and the shifts of rows and samples.
     assert dense.workspace == 2 * 2 * 2 * 64 * 64 * 9 + 8 * 64 + 4 * 8
     # The same in eight row tiles and five phases of y, each with 32 x 3 steps at most; a flag.

@@ -209,10 +209,7 @@ def _choose_weight_gradient(question: Question, kernel: str | None) -> Choice:
     taken = min(times, key=times.__getitem__)
     if kernel is not None:
         taken = next(name for name in (kernel, "matrix", "direct") if name in plans)
-    for name, time in times.items():
-        if name != taken:
-            refused[name] = f"it would take {time / times[taken]:.2f} times as long"
-    return Choice(taken, plans[taken], refused)
+    return Choice(taken, plans[taken], refused | _slower(times, taken))
 
 
 def time_of_gradient(
@@ -276,12 +273,12 @@ def _choose(question: Question, kernel: str | None) -> Choice:
             plan = direct_conv.plan(question)
         return Choice(kernel, plan, refused)
     times, refused = _compared(_typical(question))
-    for name in sorted(times, key=times.__getitem__):
+    for name in _ranked(times):
         plan = _plan(name, question)
         if isinstance(plan, str):  # its sizes are too large with the call's own batch
             refused = {**refused, name: plan}
         else:
-            return Choice(name, plan, _with_times(refused, times, name))
+            return Choice(name, plan, refused | _not_taken(times, name))
     raise AssertionError("the direct kernel takes every call")
 
 
@@ -291,10 +288,28 @@ def _typical(question: Question) -> Question:
     return replace(question, geometry=geometry)
 
 
+class _Times(NamedTuple):
+    """Microseconds of a call for arrays in C order, and for those whose channels lie innermost."""
+
+    c_order: float
+    channels_last: float
+
+
+# The kernel must not depend on how the arrays of a call lie. So the one is taken that suits both
+# orders best, but none that takes this many times as long as the fastest in C order.
+_NEAR = 1.2
+
+
+def _ranked(times: dict[str, _Times]) -> list[str]:
+    """Return the names of the kernels, the one to be taken first."""
+    near = _NEAR * min(both.c_order for both in times.values())
+    return sorted(times, key=lambda name: (times[name].c_order > near, math.prod(times[name])))
+
+
 @lru_cache(maxsize=4096)
-def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]:
-    """Return the microseconds of the kernels that take a call, and why others do not."""
-    times: dict[str, float] = {}
+def _compared(question: Question) -> tuple[dict[str, _Times], dict[str, Refusal]]:
+    """Return the times of the kernels that take a call, and why others do not."""
+    times: dict[str, _Times] = {}
     refused: dict[str, Refusal] = {}
     engine = modes.engine_of(question.processor)
     copy = _time_of_copy(question)
@@ -302,32 +317,26 @@ def _compared(question: Question) -> tuple[dict[str, float], dict[str, Refusal]]
         copied = 0.0 if name == "depthwise" else copy
         if name.removeprefix(unfolded.PREFIX) in {"portable", "hopper"} - {engine}:
             continue
-        if min(times.values(), default=math.inf) < copied + least_time(name, question):
+        fastest = min((both.c_order for both in times.values()), default=math.inf)
+        if _NEAR * fastest < copied + least_time(name, question):
             refused[name] = "it would take longer"
             continue
         plan = plan_alone(name, question)
         if isinstance(plan, str):
             refused[name] = plan
         else:
-            times[name] = copied + _time_of_layouts(name, plan, question)
+            last = _time_channels_last(name, plan, question)
+            times[name] = _Times(copied + time_of(name, plan, question), copied + last)
     return times, refused
 
 
-# Weight of channels-last arrays in the choice, beside C order: it must not depend on how the arrays
-# of a call lie.
-_CHANNELS_LAST = 1 / 5
-
-
-def _time_of_layouts(kernel: str, plan: Plan, question: Question) -> float:
-    """Return the geometric mean of the microseconds for both layouts of the arrays."""
-    time = time_of(kernel, plan, question)
+def _time_channels_last(kernel: str, plan: Plan, question: Question) -> float:
+    """Return the microseconds for arrays whose channels lie innermost."""
     if isinstance(plan, Im2colPlan):
-        other = time_of(kernel, plan.in_place, question)
-    else:
-        nbytes = 2 * sum(elements(question.geometry)) * question.dtype.itemsize
-        copy_rate = CHIPS[question.processor.target].copy_rate
-        other = time + TRANSPOSED.time(0, 1e6 * nbytes / copy_rate)
-    return float(time ** (1 - _CHANNELS_LAST) * other**_CHANNELS_LAST)
+        return time_of(kernel, plan.in_place, question)
+    nbytes = 2 * sum(elements(question.geometry)) * question.dtype.itemsize
+    copy_rate = CHIPS[question.processor.target].copy_rate
+    return time_of(kernel, plan, question) + TRANSPOSED.time(0, 1e6 * nbytes / copy_rate)
 
 
 def _time_of_copy(question: Question) -> float:
@@ -393,16 +402,23 @@ def _is_depthwise_on_tensor_cores(plan: Plan) -> bool:
     return isinstance(plan, DepthwisePlan) and plan.layout.shape.tensor_cores
 
 
-def _with_times(
-    refused: dict[str, Refusal], times: dict[str, float], taken: str
-) -> dict[str, Refusal]:
-    """Return why kernels are refused, those that take longer included."""
-    slower = {
+def _not_taken(times: dict[str, _Times], taken: str) -> dict[str, Refusal]:
+    """Return why kernels are not taken that take a call."""
+    c_order = {name: both.c_order for name, both in times.items()}
+    return {
+        name: f"{text} in C order, but longer with channels last"
+        if c_order[name] < c_order[taken]
+        else text
+        for name, text in _slower(c_order, taken).items()
+    }
+
+
+def _slower(times: dict[str, float], taken: str) -> dict[str, Refusal]:
+    return {
         name: f"it would take {time / times[taken]:.2f} times as long"
         for name, time in times.items()
-        if time > times[taken]
+        if name != taken
     }
-    return {name: text for name in _PLANS if (text := (refused | slower).get(name))}
 
 
 # FFT -------------------------------------------------------------------------------------------
@@ -494,7 +510,7 @@ def _plan_fused(
         return "its input has no elements"
     if kernel is None:
         taker = _choose(question, None).kernel
-        if taker not in matrix_conv.PLANS:
+        if taker not in matrix_conv.PLANS and not _pays_to_pool(question, engine, taker):
             return f"the {taker} kernel takes less time for the convolution"
         strides = math.prod(axis.phases for axis in convolution.axes)
         if strides > 1 and strides * mode.products > _MOST_PRODUCTS_WITH_ZEROS:
@@ -502,6 +518,19 @@ def _plan_fused(
         if strides == 1 and sums.packings_of(convolution, mode)[0] != (1, 1, 1):
             return "packing neighbouring outputs into rows saves more than pooling in the epilogue"
     return fused.plan(question, mode, engine, pooled, num_groups)
+
+
+_PASSES = 4  # of kernels through the convolution's result, which pooling in the epilogue saves
+
+
+def _pays_to_pool(question: Question, engine: str, taker: str) -> bool:
+    """Return whether a kernel that pools takes less time than a faster one and what follows it."""
+    typical = _typical(question)
+    times, _ = _compared(typical)
+    nbytes = elements(typical.geometry)[1] * typical.dtype.itemsize
+    moved = 1e6 * nbytes / CHIPS[typical.processor.target].copy_rate
+    saved = _PASSES * COPY.time(0, moved)
+    return engine in times and times[engine].c_order < times[taker].c_order + saved
 
 
 # Complex numbers -------------------------------------------------------------------------------

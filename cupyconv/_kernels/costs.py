@@ -57,7 +57,7 @@ COSTS = {
     "spans": Cost(21.7, 0.94, 1.62),
     "portable": Cost(21.8, 1.74, 0.763),
     "hopper": Cost(19.3, 1.09, 0.81),
-    "im2col": Cost(9.0, 1.0, 0.5),
+    "im2col": Cost(6.3, 1.0, 0.76),
     "matrix gradient": Cost(8.0, 1.0, 1.0),
     "hopper gradient": Cost(8.0, 1.0, 1.0),
     "im2col gradient": Cost(8.0, 1.0, 1.0),

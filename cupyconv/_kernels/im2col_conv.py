@@ -194,8 +194,6 @@ def plan(question: Question) -> Im2colPlan | Refusal:
     mode = unscaled_mode(question.dtype.name, question.precision)
     if mode is None:
         return not_multiplied(question.dtype)
-    if mode.parts > 1 and not question.forced:
-        return "it was not timed in float32"
     if not processor.has_wgmma:
         return f"{processor.target} lacks wgmma"
     axes = axes_of(geometry)
@@ -275,10 +273,10 @@ def _partial(geometry: ConvGeometry, splits: int) -> int:
     return 4 * _outputs(geometry) * splits
 
 
-# Steps in the time of whose operands a tile begins and ends; bytes of partial sums that a
-# multiprocessor writes and reads in a cycle, and of results in C order; results that are stored one
-# by one, for each phase along x; and cycles of the launch of copies.
-_ENDS, _ADDED, _STORED, _SCATTERED, _LAUNCH = 6, 8, 18, 3, 6000
+# Cycles in which a tile begins and ends, and sums that it stores in a cycle; bytes of partial sums
+# that a multiprocessor writes and reads in a cycle; results that are stored one by one, for each
+# phase along x; cycles of the launch of copies; and what products of two parts take beside theirs.
+_TILE, _SUMS, _ADDED, _SCATTERED, _LAUNCH, _PARTS = 2500, 6, 9, 1.8, 4900, 1.15
 
 
 def _splits(question: Question, mode: Mode, axes: Sequence[AxisTaps], steps: int) -> int:
@@ -301,9 +299,9 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
     copied = batch * _sample_bytes(geometry, mode)
     places = math.prod(axis.size_out for axis in axes)
     in_units = len(phases) == 1 and places % 4 == 0  # as `_together` finds them in C order
-    stored = mode.itemsize / _STORED if in_units else axes[-1].phases / _SCATTERED
-    stored *= batch * _outputs(geometry)
+    stored = 0 if in_units else axes[-1].phases * batch * _outputs(geometry) / _SCATTERED
     arranging = (copied / COPIED + stored) / multiprocessors
+    products = mode.products * (_PARTS if mode.parts > 1 else 1)
     packing = _LAUNCH + _packed(geometry, mode) / (COPIED * multiprocessors)
     if mode.parts == 1:  # else weights are copied however they lie
         arranging, packing = arranging + packing, 0
@@ -323,8 +321,8 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
             if apart:
                 tiles, parts_of_tile = tiles * splits, splits
             brought = _stage(mode.parts, pixels, columns) / BROUGHT
-            of_step = max(pixels * columns * step * mode.products / mode.rate, brought)
-            of_tile = steps / parts_of_tile * of_step + _ENDS * brought
+            of_step = max(pixels * columns * step * products / mode.rate, brought)
+            of_tile = steps / parts_of_tile * of_step + _TILE + pixels * columns / _SUMS
             busy = -(-tiles // multiprocessors) * of_tile
             added = 2 * partial * batch / (_ADDED * multiprocessors)
             cycles = busy + added + arranging + packing

@@ -30,7 +30,7 @@ STEP_BYTES, SLICE_BYTES, ALIGNED = 128, 32, 16  # of a K step, an instruction, a
 MOST_STEP = 8  # from one pixel to the next
 # Bytes of operands that reach a multiprocessor in a cycle, and of copies with their channels last
 # that it makes. Fitted with the constants of `im2col_conv`.
-BROUGHT, COPIED = 38, 7
+BROUGHT, COPIED = 37, 5
 
 
 @dataclass(frozen=True)

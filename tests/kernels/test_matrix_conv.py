@@ -53,14 +53,13 @@ from strategies import MODES
 from subjects import ConvolutionSubject, Example
 
 CHOSEN = [
-    conv((1, 64, 56, 56), (64, 64, 3, 3), padding=1),
-    conv((1, 128, 56, 56), (128, 128, 1, 1), padding=1),
-    conv_transpose((1, 64, 32, 32), (64, 32, 4, 4), stride=2, padding=1),
+    conv((1, 64, 224, 224), (64, 64, 3, 3), padding=1),
+    conv((1, 128, 300, 300), (128, 128, 1, 1), padding=1),
+    conv_transpose((1, 64, 128, 128), (64, 32, 4, 4), stride=2, padding=1),
     conv((1, 512, 1000), (512, 512, 9), dilation=4),
-    conv((1, 32, 16, 16, 16), (64, 32, 3, 3, 3)),
-    conv((1, 128, 28, 28), (128, 64, 3, 3), groups=2),
+    conv((1, 32, 64, 64, 64), (64, 32, 3, 3, 3)),
+    conv((1, 128, 128, 128), (128, 64, 3, 3), groups=2),
     conv((8, 24, 512, 512), (64, 24, 5, 5)),
-    conv((1, 512, 7, 7), (512, 512, 3, 3), padding=1),
 ]
 # The kernel's names, each with the targets that it runs on.
 CAPABLE: dict[str, tuple[str, ...]] = {
@@ -447,7 +446,7 @@ def test_the_ends_of_rows_belong_to_all_blocks(
 
 
 def test_plans_of_a_network_print_readably() -> None:
-    plan = plan_of(conv((16, 64, 56, 56), (128, 64, 3, 3), padding=1), processor=HOPPER)
+    plan = plan_of(conv((16, 64, 224, 224), (128, 64, 3, 3), padding=1), processor=HOPPER)
     assert re.fullmatch(
         r"pack_weights\.cu:pack_weights \[ELEMENT=float, OPERAND=float16, PARTS=2, SPANS=1\], "
         r"\d+ blocks of 512 threads; matrix_conv\.cu:matrix_conv "

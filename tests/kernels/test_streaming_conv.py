@@ -48,9 +48,9 @@ from subjects import ConvolutionSubject, Example
 BACKENDS = forced_backends("streaming", wgmma=True)
 STREAMING = instances_of("streaming_conv.cu")
 CHOSEN = [
-    conv((1, 16, 100, 100), (128, 16, 1, 1)),
-    conv((8, 48, 56, 56), (64, 48, 1, 1)),
-    conv((8, 128, 32, 32), (256, 64, 1, 1), groups=2, stride=2),
+    conv((1, 16, 300, 300), (128, 16, 1, 1)),
+    conv((8, 48, 224, 224), (64, 48, 1, 1)),
+    conv((8, 128, 128, 128), (256, 64, 1, 1), groups=2, stride=2),
     conv_transpose((1, 48, 3000), (48, 24, 1)),
     conv((8, 3, 224, 224), (768, 3, 8, 8), stride=8),
     conv((8, 3, 227, 227), (96, 3, 11, 11), stride=4),

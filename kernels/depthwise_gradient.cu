@@ -4,7 +4,8 @@
 //
 // where i(o, k) = o * step - pad + k * dilation on each axis. There is little to compute for each byte, so that both
 // arrays should be read once. A block has an output channel and goes over tiles of its outputs. It stages a tile of
-// both arrays, zeros where they end, and each warp takes some windows of four taps next to each other along x:
+// both arrays, zeros where they end, and each warp takes some windows of four taps next to each other along x, or a part
+// of the outputs of a window:
 //
 //     a thread's outputs    d0  d1  d2  d3                     sums[0] += d0 * i0 + d1 * i1 + d2 * i2 + d3 * i3
 //     its inputs            i0  i1  i2  i3  i4  i5  i6  i7     sums[1] += d0 * i1 + d1 * i2 + d2 * i3 + d3 * i4  ...
@@ -26,7 +27,7 @@ typedef accumulator_of<Element>::type Accumulator;
 constexpr int THREADS = 128;
 constexpr int WARPS = THREADS / 32;
 constexpr int SIDE = 4;       // outputs of a thread, and taps of a window
-constexpr int UNDER_WAY = 8;  // elements that a thread loads at a time
+constexpr int UNDER_WAY = 2;  // sides that a thread loads at a time
 constexpr int MOST_TAPS = 64;
 
 struct Arguments {
@@ -45,8 +46,9 @@ struct Arguments {
     int64 staged_high;  // lines of inputs of a sample and a tap along z
     int64 residues;     // of x
     int64 pitch;        // staged inputs of a residue
-    int64 per_pitch, per_wide;  // reciprocals of pitch times residues, and of wide
+    int64 per_pitch, per_wide;  // reciprocals of pitch times residues, and of wide, in sides
     int64 windows;
+    int64 parts;  // of the outputs of a window, so that all warps have as many
     int64 window[MOST_TAPS];  // where a window begins in a line of staged inputs
     unsigned char window_of[MOST_TAPS], place_of[MOST_TAPS];  // of the taps along x
 };
@@ -60,6 +62,13 @@ struct Line {
 // Neighbours in shared memory.
 struct alignas(SIDE * sizeof(Accumulator)) Side {
     Accumulator of[SIDE];
+};
+
+// Where they come from: a place along x of a line, the step to the next one, and the size of the line.
+struct Source {
+    const Element* from;
+    int64 apart;
+    int x, step, size;
 };
 
 struct Worker {
@@ -82,7 +91,7 @@ struct Worker {
         grads = (Side*)memory;
         inputs = grads + rows * int(p.wide) / SIDE;
         sums = inputs + lines * line_pitch / SIDE;
-        table = (Line*)(sums + taps * int(p.windows));
+        table = (Line*)(sums + taps * int(p.windows * p.parts));
         starts = (int*)(table + rows + lines);
     }
 
@@ -116,53 +125,79 @@ struct Worker {
     }
     __device__ static bool inside(int i, const Axis& axis) { return unsigned(i) < unsigned(axis.size_in); }
 
-    // Stages `count` elements; `at` gives of an element its address, or null outside of the arrays.
+    // Stages `count` sides; `at` gives the source of each.
     template <typename At>
     __device__ __forceinline__ void stage(Side* sides, int count, At at) const {
-        Accumulator* const to = sides->of;
 #pragma unroll 1
         for (int i = threadIdx.x; i < count; i += THREADS * UNDER_WAY) {
-            Element values[UNDER_WAY];
+            Element values[UNDER_WAY][SIDE];
 #pragma unroll
             for (int k = 0; k < UNDER_WAY; ++k) {
                 const int item = i + k * THREADS;
-                const Element* const from = item < count ? at(item) : nullptr;
-                values[k] = Element();
-                if (from) values[k] = *from;
+                const Source source = item < count ? at(item) : Source{};
+#pragma unroll
+                for (int o = 0; o < SIDE; ++o) {
+                    values[k][o] = Element();
+                    if (unsigned(source.x + o * source.step) < unsigned(source.size))
+                        values[k][o] = source.from[o * source.apart];
+                }
             }
 #pragma unroll
-            for (int k = 0; k < UNDER_WAY; ++k)
-                if (i + k * THREADS < count) to[i + k * THREADS] = widen<Accumulator>(values[k]);
+            for (int k = 0; k < UNDER_WAY; ++k) {
+                if (i + k * THREADS >= count) break;
+                Side side = {};
+#pragma unroll
+                for (int o = 0; o < SIDE; ++o) side.of[o] = widen<Accumulator>(values[k][o]);
+                sides[i + k * THREADS] = side;
+            }
         }
     }
     __device__ __forceinline__ void stage(const Tile& tile) const {
         const Axis& ax = p.axis[2];
-        stage(grads, rows * int(p.wide), [&](int item) {
-            const int row = quotient(item, p.per_wide), x = item - row * int(p.wide);
-            const Line line = table[row];
-            return line.present && tile.x + x < ax.size_out ? line.from + x * ax.grad : nullptr;
+        const int wide = int(p.wide) / SIDE, pitch = int(p.pitch) / SIDE, line = line_pitch / SIDE;
+        stage(grads, rows * wide, [&](int item) -> Source {
+            const int row = quotient(item, p.per_wide), x = (item - row * wide) * SIDE;
+            return {table[row].from + x * ax.grad, ax.grad, tile.x + x, 1, table[row].present * int(ax.size_out)};
         });
-        const int first = tile.x * int(ax.step) - int(ax.pad);
-        stage(inputs, lines * line_pitch, [&](int item) {
-            const int own = quotient(item, p.per_pitch), place = item - own * line_pitch;
-            const int residue = p.residues == 1 ? 0 : small_quotient(place, int(p.pitch));
-            const int x = first + (place - residue * int(p.pitch)) * int(p.residues) + residue;
-            const Line line = table[rows + own];
-            return line.present && inside(x, ax) ? line.from + x * ax.input : nullptr;
+        const int first = tile.x * int(ax.step) - int(ax.pad), residues = int(p.residues);
+        stage(inputs, lines * line, [&](int item) -> Source {
+            const int own = quotient(item, p.per_pitch), place = item - own * line;
+            const int residue = residues == 1 ? 0 : small_quotient(place, pitch);
+            const int x = first + (place - residue * pitch) * SIDE * residues + residue;
+            const Line from = table[rows + own];
+            return {from.from + x * ax.input, residues * ax.input, x, residues, from.present * int(ax.size_in)};
         });
     }
 
-    // Adds the products of a tile. Each window belongs to one warp.
+    // The sums of four numbers of each lane, in pairs of lanes: lane 8 * s returns that of number s.
+    __device__ __forceinline__ static Accumulator added(const Side& own, int lane) {
+        Accumulator half[SIDE / 2];
+        const bool upper = lane & 16;
+#pragma unroll
+        for (int s = 0; s < SIDE / 2; ++s)
+            half[s] = kept(upper, own.of[s], own.of[s + SIDE / 2], 16);
+        Accumulator sum = kept(lane & 8, half[0], half[1], 8);
+#pragma unroll
+        for (int apart = 4; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+        return sum;
+    }
+    // One of two numbers, and the same one of the lane `apart`, which keeps the other.
+    __device__ __forceinline__ static Accumulator kept(bool second, Accumulator a, Accumulator b, int apart) {
+        return (second ? b : a) + __shfl_xor_sync(~0u, second ? a : b, apart);
+    }
+
+    // Adds the products of a tile. Each part of a window belongs to one warp.
     __device__ __forceinline__ void multiply() const {
-        const int lane = threadIdx.x % 32, sides = int(p.wide) / SIDE, windows = int(p.windows);
-        for (int i = threadIdx.x / 32; i < taps * windows; i += WARPS) {
-            const int tap = small_quotient(i, windows), z = small_quotient(tap, int(p.axis[1].kernel));
-            const int y = tap - z * int(p.axis[1].kernel);
+        const int lane = threadIdx.x % 32, sides = int(p.wide) / SIDE, windows = int(p.windows), parts = int(p.parts);
+        for (int i = threadIdx.x / 32; i < taps * windows * parts; i += WARPS) {
+            int tap = i;
+            const int part = take_rest(tap, parts), window = take_rest(tap, windows);
+            const int z = small_quotient(tap, int(p.axis[1].kernel)), y = tap - z * int(p.axis[1].kernel);
             const int line = z * int(p.staged_high) + y * int(p.axis[1].dilation);
-            const Side* const from = inputs + (line * line_pitch + int(p.window[i - tap * windows])) / SIDE;
+            const Side* const from = inputs + (line * line_pitch + int(p.window[window])) / SIDE;
             Side own = {};
 #pragma unroll 2
-            for (int k = lane; k < rows * sides; k += 32) {
+            for (int k = part * 32 + lane; k < rows * sides; k += parts * 32) {
                 const int row = small_quotient(k, sides);
                 const Side d = grads[k], *const at = from + starts[row] + (k - row * sides);
                 const Side low = at[0], high = at[1];
@@ -173,20 +208,14 @@ struct Worker {
                         own.of[s] = multiply_add(d.of[o], s + o < SIDE ? low.of[s + o] : high.of[s + o - SIDE],
                                                  own.of[s]);
             }
-#pragma unroll
-            for (int s = 0; s < SIDE; ++s)
-#pragma unroll
-                for (int apart = 16; apart > 0; apart /= 2)
-                    own.of[s] += __shfl_xor_sync(~0u, own.of[s], apart);
-            if (lane == 0)
-#pragma unroll
-                for (int s = 0; s < SIDE; ++s) sums[i].of[s] += own.of[s];
+            const Accumulator sum = added(own, lane);
+            if (lane % 8 == 0) sums[i].of[lane / 8] += sum;
         }
     }
 
     __device__ __forceinline__ void run() const {
         const int windows = int(p.windows), wide = int(p.axis[2].kernel);
-        for (int i = threadIdx.x; i < taps * windows; i += THREADS) sums[i] = {};
+        for (int i = threadIdx.x; i < taps * windows * int(p.parts); i += THREADS) sums[i] = {};
         for (int i = threadIdx.x; i < rows; i += THREADS) {
             const int sample = i / int(p.high), y = i - sample * int(p.high);
             starts[i] = (sample * int(p.axis[0].kernel * p.staged_high) + y * int(p.axis[1].step)) * line_pitch / SIDE;
@@ -204,7 +233,10 @@ struct Worker {
         Accumulator* const out = p.partial + (split * p.channels + channel) * taps * wide;
         for (int i = threadIdx.x; i < taps * wide; i += THREADS) {
             const int tap = i / wide, x = i - tap * wide;
-            out[i] = sums[tap * windows + p.window_of[x]].of[p.place_of[x]];
+            const Side* const parts = sums + (tap * windows + p.window_of[x]) * int(p.parts);
+            Accumulator sum = 0;
+            for (int part = 0; part < int(p.parts); ++part) sum += parts[part].of[p.place_of[x]];
+            out[i] = sum;
         }
     }
 };

@@ -278,7 +278,9 @@ def _choose(question: Question, kernel: str | None) -> Choice:
         if isinstance(plan, str):  # its sizes are too large with the call's own batch
             refused = {**refused, name: plan}
         else:
-            return Choice(name, plan, refused | _not_taken(times, name))
+            c_order = {one: both.c_order for one, both in times.items()}
+            where = " in C order, but longer with channels last"
+            return Choice(name, plan, refused | _slower(c_order, name, where))
     raise AssertionError("the direct kernel takes every call")
 
 
@@ -402,20 +404,11 @@ def _is_depthwise_on_tensor_cores(plan: Plan) -> bool:
     return isinstance(plan, DepthwisePlan) and plan.layout.shape.tensor_cores
 
 
-def _not_taken(times: dict[str, _Times], taken: str) -> dict[str, Refusal]:
-    """Return why kernels are not taken that take a call."""
-    c_order = {name: both.c_order for name, both in times.items()}
-    return {
-        name: f"{text} in C order, but longer with channels last"
-        if c_order[name] < c_order[taken]
-        else text
-        for name, text in _slower(c_order, taken).items()
-    }
-
-
-def _slower(times: dict[str, float], taken: str) -> dict[str, Refusal]:
+def _slower(times: dict[str, float], taken: str, where: str = "") -> dict[str, Refusal]:
+    """Return why kernels are not taken that take a call, and `where` those that are faster are."""
     return {
         name: f"it would take {time / times[taken]:.2f} times as long"
+        + where * (time < times[taken])
         for name, time in times.items()
         if name != taken
     }
@@ -527,9 +520,8 @@ def _pays_to_pool(question: Question, engine: str, taker: str) -> bool:
     """Return whether a kernel that pools takes less time than a faster one and what follows it."""
     typical = _typical(question)
     times, _ = _compared(typical)
-    nbytes = elements(typical.geometry)[1] * typical.dtype.itemsize
-    moved = 1e6 * nbytes / CHIPS[typical.processor.target].copy_rate
-    saved = _PASSES * COPY.time(0, moved)
+    moved = 1e6 * elements(typical.geometry)[1] * typical.dtype.itemsize
+    saved = _PASSES * COPY.time(0, moved / CHIPS[typical.processor.target].copy_rate)
     return engine in times and times[engine].c_order < times[taker].c_order + saved
 
 

@@ -31,6 +31,7 @@ SOURCES = ("depthwise_gradient.cu",)
 UNIT = "FMA"
 
 THREADS = 128
+WARPS = THREADS // 32
 SIDE = 4  # outputs of a thread, and taps of a window
 MOST_TAPS = 64
 _LINE = 16  # bytes of a line's description
@@ -87,9 +88,17 @@ class Layout:
     def shared(self, axes: tuple[AxisTaps, ...], itemsize: int) -> int:
         """Return the bytes of shared memory."""
         rows = self.samples * self.high
-        sums = axes[0].kernel * axes[1].kernel * len(self.windows) * SIDE
+        sums = self.windows_of_taps(axes) * self.parts(axes) * SIDE
         table = (rows + self.lines(axes)) * _LINE + 4 * rows
         return (self.staged(axes) + sums) * itemsize + table
+
+    def windows_of_taps(self, axes: tuple[AxisTaps, ...]) -> int:
+        """Return the windows of all taps."""
+        return axes[0].kernel * axes[1].kernel * len(self.windows)
+
+    def parts(self, axes: tuple[AxisTaps, ...]) -> int:
+        """Return the parts of a window's outputs, so that all warps have as many."""
+        return WARPS // math.gcd(WARPS, self.windows_of_taps(axes))
 
     def __str__(self) -> str:
         box = f"{self.samples} x {self.high} x {self.wide}"
@@ -149,9 +158,9 @@ def _windows(x: AxisTaps, pitch: int) -> tuple[tuple[int, ...], tuple[int, ...],
 
 
 # Instructions of a warp to stage an element of each thread, for four outputs of each thread with a
-# window, and for a tile beside them; cycles of an instruction, and how many more where a block has
-# a multiprocessor for itself. Fitted to the times of 13 calls of an H200.
-_STAGE, _WINDOW, _TILE = 16, 26, 400
+# window, for a part of a window, and for a tile beside them; cycles of an instruction, and how many
+# more where a block has a multiprocessor for itself. Fitted to the times of 13 calls of an H200.
+_STAGE, _WINDOW, _PART, _TILE = 7, 26, 50, 400
 _CYCLES, _ALONE = 2.2, 4
 
 
@@ -191,11 +200,12 @@ def _layout(question: Question, axes: tuple[AxisTaps, ...], itemsize: int) -> La
         most = gradient_sum.MOST_PARTIAL // gradient_sum.nbytes(question)
         splits = max(1, min(count, most, 2 * _BLOCKS * processor.multiprocessors // channels))
         outputs = -(-layout.samples * layout.high * layout.wide // (32 * SIDE))
-        windows = z.kernel * y.kernel * len(layout.windows)
+        windows = layout.windows_of_taps(axes)
         tile = _STAGE * layout.staged(axes) / 32 + _WINDOW * outputs * windows + _TILE
+        tile += _PART * windows * layout.parts(axes)
         waves = -(-channels * splits // processor.multiprocessors)
         alone = 1 + _ALONE / min(_BLOCKS, processor.shared // bytes_of_block, waves) ** 2
-        cycles = waves * -(-count // splits) * tile / (THREADS // 32) * _CYCLES * alone
+        cycles = waves * -(-count // splits) * tile / WARPS * _CYCLES * alone
         return replace(layout, splits=splits, cycles=cycles)
 
     found = [one for layout in layouts() if (one := planned(layout)) is not None]
@@ -260,9 +270,10 @@ def _arguments(
         "staged_high": layout.staged_high,
         "residues": residues,
         "pitch": layout.pitch,
-        "per_pitch": reciprocal(residues * layout.pitch),
-        "per_wide": reciprocal(layout.wide),
+        "per_pitch": reciprocal(residues * layout.pitch // SIDE),
+        "per_wide": reciprocal(layout.wide // SIDE),
         "windows": len(layout.windows),
+        "parts": layout.parts(on_three_axes(geometry.axes)),
         "window": [*layout.windows, *(0,) * room],
         "window_of": byte_words(layout.of, MOST_TAPS),
         "place_of": byte_words(layout.places, MOST_TAPS),

@@ -35,10 +35,10 @@ MUTANTS = {
         "(sample < p.batch) & inside(y, ay) & inside(z, az)", "sample < p.batch", case="three axes",
     ),
     "outputs beyond the end of a line": Mutant(
-        "line.present && tile.x + x < ax.size_out ?", "line.present ?", case="ragged",
+        "1, table[row].present * int(ax.size_out)}", "1, table[row].present << 30}", case="ragged",
     ),
     "the first residue for all": Mutant(
-        "p.residues == 1 ? 0 : small_quotient(place, int(p.pitch))", "0", case="stride",
+        "residues == 1 ? 0 : small_quotient(place, pitch)", "0", case="stride",
     ),
     "the taps of the first plane": Mutant(
         "z * int(p.staged_high) + y", "y", case="three axes",
@@ -46,20 +46,21 @@ MUTANTS = {
     "no dilation of y": Mutant(
         "y * int(p.axis[1].dilation)", "y", case="dilation",
     ),
-    "the first window for all": Mutant(
-        "int(p.window[i - tap * windows])", "int(p.window[0])", case="stride",
+    "the first window for all": Mutant("int(p.window[window])", "int(p.window[0])", case="stride"),
+    "the first part for all": Mutant("part * 32 + lane", "lane", case="samples of a tile"),
+    "the outputs of all parts for each": Mutant(
+        "k += parts * 32", "k += 32", case="samples of a tile",
     ),
+    "one part of a sum": Mutant("part < int(p.parts)", "part < 1", case="samples of a tile"),
     "the lines of outputs side by side": Mutant(
         "y * int(p.axis[1].step)) * line_pitch", "y) * line_pitch", case="stride",
     ),
-    "the last tile alone": Mutant("sums[i].of[s] += own.of[s];", "sums[i].of[s] = own.of[s];",
-        case="ragged",
-    ),
+    "the last tile alone": Mutant("of[lane / 8] += sum;", "of[lane / 8] = sum;", case="ragged"),
     "a tile staged while another is read": Mutant(
         "__syncthreads();  // before the next tile is staged", "", case="ragged",
     ),
     "the sums of half a warp": Mutant(
-        "int apart = 16; apart > 0", "int apart = 8; apart > 0", case="ragged",
+        "int apart = 4; apart > 0", "int apart = 2; apart > 0", case="ragged",
     ),
 }  # fmt: skip
 
@@ -72,12 +73,12 @@ def _infinite() -> Gradient:
 
 CASES = {
     "multiplier": gradient("weight", (2, 3, 40), (6, 1, 3), groups=3),
-    "samples of a tile": gradient("weight", (7, 2, 5, 6), (2, 1, 3, 3), groups=2, padding=1),
-    "ragged": gradient("weight", (2, 2, 19, 70), (2, 1, 3, 5), groups=2, padding=2),
+    "samples of a tile": gradient("weight", (19, 4, 5, 6), (4, 1, 3, 3), groups=4, padding=1),
+    "ragged": gradient("weight", (2, 2, 23, 70), (2, 1, 6, 5), groups=2, padding=2),
     "three axes": gradient("weight", (5, 2, 4, 5, 9), (2, 1, 3, 2, 3), groups=2, padding=1),
     "stride": gradient("weight", (2, 2, 11, 40), (2, 1, 3, 5), groups=2, stride=(2, 3)),
     "dilation": gradient("weight", (2, 2, 14, 20), (2, 1, 3, 4), groups=2, dilation=(3, 2)),
-    "unread": gradient("weight", (2, 2, 29, 20), (2, 1, 2, 3), groups=2, stride=(4, 1)),
+    "unread": gradient("weight", (2, 2, 269, 6), (2, 1, 2, 3), groups=2, stride=(4, 1)),
     "halves": gradient("weight", (2, 2, 9, 20), (2, 1, 3, 3), np.float16, groups=2),
     "infinity": _infinite(),
 }

@@ -183,15 +183,35 @@ struct Window {
           columns(p.axis[1], steps.offset(p.outputs, i, COLUMN) - p.axis[1].pad, p.inside) {}
 };
 
+// Lets `largest` consider what `load` returns of each tap of a window, in order.
+template <typename Largests, typename Load>
+__device__ inline void consider_taps(Largests& largest, const Window& window, Load load) {
+    const int64 width = window.columns.end - window.columns.first;
+    const int64 taps = (window.rows.end - window.rows.first) * width, to_line = window.step[0] - width * window.step[1];
+    const Element* from = window.input + window.rows.first * window.step[0] + window.columns.first * window.step[1];
+    int64 column = 0;
+    for (int64 left = taps; left > 0; left -= UNROLL) {
+        decltype(load(from)) loaded[UNROLL];  // all loads are issued before the first result is used
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i) {
+            if (i >= left) break;
+            loaded[i] = load(from);
+            from += window.step[1];
+            if (++column == width) column = 0, from += to_line;
+        }
+#pragma unroll
+        for (int i = 0; i < UNROLL; ++i) {
+            if (i >= left) break;
+            largest.consider(loaded[i]);
+        }
+    }
+}
+
 // ---- one thread for a window ----
 
 __device__ inline Element largest_of(const Window& window) {
     Largest largest;
-    for (int64 row = window.rows.first; row < window.rows.end; ++row) {
-        const Element* const line = window.input + row * window.step[0];
-        for (int64 column = window.columns.first; column < window.columns.end; ++column)
-            largest.consider(line[column * window.step[1]]);
-    }
+    consider_taps(largest, window, [](const Element* from) { return *from; });
     return largest.element;
 }
 
@@ -208,26 +228,8 @@ __device__ inline Bits128 load_channels(const Element* from, int64 gap) {
 
 template <bool IN_TOGETHER, bool OUT_TOGETHER>
 __device__ inline void pool_channels(const Arguments& p, const Window& window, Element* out) {
-    const int64 width = window.columns.end - window.columns.first;
-    const int64 taps = (window.rows.end - window.rows.first) * width, to_line = window.step[0] - width * window.step[1];
-    const Element* from = window.input + window.rows.first * window.step[0] + window.columns.first * window.step[1];
     LargestPack<Element> largest;
-    int64 column = 0;
-    for (int64 left = taps; left > 0; left -= UNROLL) {
-        Bits128 packs[UNROLL];  // all loads are issued before the first result is used
-#pragma unroll
-        for (int i = 0; i < UNROLL; ++i) {
-            if (i >= left) break;
-            packs[i] = load_channels<IN_TOGETHER>(from, p.gaps[IN]);
-            from += window.step[1];
-            if (++column == width) column = 0, from += to_line;
-        }
-#pragma unroll
-        for (int i = 0; i < UNROLL; ++i) {
-            if (i >= left) break;
-            largest.consider(packs[i]);
-        }
-    }
+    consider_taps(largest, window, [&p](const Element* from) { return load_channels<IN_TOGETHER>(from, p.gaps[IN]); });
     PackWords result;
     result.bits = largest.elements();
     if constexpr (OUT_TOGETHER) {

@@ -285,7 +285,7 @@ def test_the_best_kernel_for_both_orders_is_taken() -> None:
                 times[name] = choice.time_of(name, plan, typical)
                 last[name] = choice._time_channels_last(name, plan, typical)
                 assert times[name] >= choice.least_time(name, typical) * (1 - 1e-9)
-        near = [name for name, time in times.items() if time <= 1.2 * min(times.values())]
+        near = [name for name, time in times.items() if time <= choice._NEAR * min(times.values())]
         assert taken.kernel == min(near, key=lambda name: times[name] * last[name])
         fastest = min(times, key=times.__getitem__)
         if fastest != taken.kernel:

@@ -299,7 +299,7 @@ class _Times(NamedTuple):
 
 # The kernel must not depend on how the arrays of a call lie. So the one is taken that suits both
 # orders best, but none that takes this many times as long as the fastest in C order.
-_NEAR = 1.2
+_NEAR = 1.15
 
 
 def _ranked(times: dict[str, _Times]) -> list[str]:

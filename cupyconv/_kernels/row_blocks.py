@@ -13,7 +13,6 @@ from .._arrays import Array, Convolution
 from . import matrix_conv
 from .launches import Launch
 from .matrix_conv import MatrixPlan
-from .matrix_tiles import MOST_PARTIAL
 from .question import Question, Refusal
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def questions(question: Question, rows: tuple[range, ...]) -> list[Question]:
 def bytes_in_any_batch(plan: MatrixPlan, batch: int) -> int:
     """Return the bytes that decide on blocks: as a sum's order, they do not depend on the batch."""
     shifts = 4 * max(1, batch) if plan.summation.mode.scaled else 0
-    return plan.packed - shifts + (MOST_PARTIAL if plan.summation.spans > 1 else 0)
+    return plan.packed - shifts
 
 
 def refusal(workspace: int) -> Refusal:

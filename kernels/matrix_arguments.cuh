@@ -4,21 +4,16 @@
 // Names of the layout, as matrix_tile.cuh explains them: a `slot` is a 16-byte chunk of channels of one input position,
 // a `lattice` is a polyphase component of a strided input, a `fold` is one of several neighbouring outputs that are
 // packed into the rows of a column, and a `segment` is a column tile. Comments say chunk, component, packed output and
-// column tile. A "span" is a split-K slice, a "team" a warpgroup, and a "slab" a row tile.
+// column tile. A "team" is a warpgroup, and a "slab" a row tile.
 #pragma once
 #include "matrix_engine.cuh"
 #include "moments.cuh"
 
-#ifndef SPANS
-#define SPANS 0
-#endif
-
 // ---- constants ----
 
 // The variants of the kernel. Each has a policy type of its own, which is chosen once: Numbers
-// (matrix_float16.cuh) with Passes (matrix_passes.cuh), Slices (matrix_schedule.cuh) with SplitK
-// (matrix_split_k.cuh), and Epilogue (matrix_store.cuh, matrix_pool.cuh).
-constexpr bool EMULATES = SCALED, SPLITS = SPANS, POOLING = POOLS;
+// (matrix_float16.cuh) with Passes (matrix_passes.cuh), and Epilogue (matrix_store.cuh, matrix_pool.cuh).
+constexpr bool EMULATES = SCALED, POOLING = POOLS;
 
 constexpr int CONSUMER_THREADS = TEAMS * WARPGROUP, CONSUMER_WARPS = CONSUMER_THREADS / 32;
 constexpr int THREADS = CONSUMER_THREADS + ENGINE::PRODUCER_WARPGROUPS * WARPGROUP;
@@ -100,12 +95,6 @@ struct Arguments {
     Parameter scale, shift, mean, var;
     double eps;
     int64 pooled_batch, pooled_row, pooled_pitch;
-#endif
-#if SPANS
-    float* partial;     // partial sums as threads hold them: of each slice of a tile, or of each block
-    unsigned* arrived;  // of each warp of a tile, how many slices have been stored
-    int64 spans, spans_reciprocal;
-    int64 apart;        // whether the slices of a tile belong to neighbouring blocks
 #endif
 };
 

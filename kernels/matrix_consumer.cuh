@@ -3,10 +3,10 @@
 //
 //     mainloop   for each stage of inputs: wait until it is full; for each group of steps: wait for its weights,
 //                multiply, give the stage of weights back; give the stage of inputs back
-//     then       float16 emulation adds up passes, split-K adds up slices, and the epilogue stores or pools
+//     then       float16 emulation adds up passes, and the epilogue stores or pools
 #pragma once
 #include "matrix_outputs.cuh"
-#include "matrix_split_k.cuh"
+#include "matrix_float16.cuh"
 
 struct Consumer {
     const Schedule& schedule;
@@ -70,7 +70,6 @@ struct Consumer {
     __device__ __forceinline__ void run() const {
         int row_tile = -1, group = -1;  // of the last tile
         ENGINE engine;
-        Slicing::Kept kept;
         Numbers::Sums sums;
         Numbers numbers(schedule);
         ENGINE::begin(warpgroup);
@@ -103,16 +102,15 @@ struct Consumer {
                     pass = next;
                 }
                 engine.finish();
-                if (sweep == 0 && numbers.finds_windows(tile)) {
-                    numbers.postpone(engine, sums, tile, index, warpgroup);
+                if (sweep == 0 && numbers.finds_windows()) {
+                    numbers.postpone(engine, sums, index, warpgroup);
                     continue;
                 }
                 const Numbers::Scale scale = numbers.finish(engine, sums, tile, warpgroup, sweep, pass);
-                if (!Slicing::add(schedule, engine, kept, scale, tile, index, warpgroup)) continue;
-                if constexpr (POOLING && !SPLITS) scale_sums(engine, scale);  // windows read them more than once
-                if constexpr (SPLITS || POOLING)
+                if constexpr (POOLING) {
+                    scale_sums(engine, scale);  // windows read them more than once
                     Epilogue::finish(schedule, engine, Unscaled(), tile, output, index, warpgroup, border);
-                else
+                } else
                     Epilogue::finish(schedule, engine, scale, tile, output, index, warpgroup, border);
             }
         ENGINE::end(warpgroup);

@@ -27,7 +27,6 @@
 //                   matrix_pool.cuh       Epilogue = Pool: stores extrema of windows, and statistics (POOLS)
 //                   matrix_exact.cuh      exact_sum: computes what is not finite again, from the arrays
 //     variants      matrix_float16.cuh    Numbers: float16 emulation of float32 with exponent windows (OPERAND)
-//                   matrix_split_k.cuh    Slicing: split-K (SPANS)
 //
 // Warps are specialised. The first TEAMS warpgroups are consumers: of two, each has its 64 rows of the tile or its half
 // of the columns; a single one has all. Of the producer warps after them the first one loads weights, the others load
@@ -52,8 +51,7 @@
 //       InputProducer        for each round of K blocks: wait until their stages are empty, convert and store the round
 //                            before, load the next one
 //       Consumer             describe rows and columns (Outputs), then for each stage (mainloop): wait until it is
-//                            full, multiply, give it back; then add up passes (Numbers) and slices (Slicing), and store
-//                            (Epilogue)
+//                            full, multiply, give it back; then add up passes (Numbers), and store (Epilogue)
 //
 // A stage of inputs consists of 16-byte chunks (`slot` in names; 4 channels of TF32, 8 of 16 bits):
 //
@@ -73,8 +71,7 @@
 // `Steps` in matrix_tile.cuh defines the order of a sum, whatever the tile, the grid or the batch: taps of z (the
 // outermost loop), K blocks of channels, taps of y, taps of x; then the bias. For float32 accuracy (PARTS = 2) a float
 // is split into a high and a low part, and the three products of parts of a few steps form chains, which are added to
-// the sum with rounding (matrix_engine.cuh). Tile, grid and batch do not change the chains either. Split-K sums are
-// sums of slices, in order, wherever these are computed.
+// the sum with rounding (matrix_engine.cuh). Tile, grid and batch do not change the chains either.
 //
 // Absent inputs, and weights that a row does not have, are zeros that are multiplied, and an infinite float splits into
 // infinity and NaN. So infinities and NaN may reach outputs that should not have them, and the epilogue computes each
@@ -86,7 +83,6 @@
 //     SLABS        row tiles (64 rows) of a block: 1, which its warpgroups share, or 2, one for each of two warpgroups
 //                  or both for a single one
 //     POOLS        1 where sums are not stored but pooled (matrix_pool.cuh)
-//     SPANS        1 with split-K (sum.blocks is the number of K blocks of a slice)
 //
 // Launch: THREADS threads, any multiple of `phases` blocks, `shared` bytes of shared memory (_kernels/matrix_tiles.py),
 // and, where the GPU can, before pack_weights.cu has ended (programmatic dependent launch): a thread that reads what
@@ -134,7 +130,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matrix_conv(const __gri
         layout.describe_steps(consumers);
         Outputs(schedule).describe_columns(consumers);
         Epilogue::describe(schedule, consumers);
-        Slicing::wait_for_counters();
         if (EARLY && !EMULATES) named_barrier_wait(OUTPUTS_DESCRIBED, CONSUMER_THREADS);
     }
     if (!EARLY) __syncthreads();

@@ -26,8 +26,8 @@ struct NativeNumbers {
     __device__ __forceinline__ explicit NativeNumbers(const Schedule&) {}
     __device__ static void begin_block(Shared&) {}
     __device__ static void put_aside(ENGINE&, Sums&, int, int) {}
-    __device__ static bool finds_windows(const Tile&) { return false; }
-    __device__ static void postpone(ENGINE&, Sums&, const Tile&, int, int) {}
+    __device__ static bool finds_windows() { return false; }
+    __device__ static void postpone(ENGINE&, Sums&, int, int) {}
     __device__ static Scale finish(ENGINE&, Sums&, const Tile&, int, int, int) { return {}; }
 };
 
@@ -83,7 +83,7 @@ struct EmulatedNumbers {
     const Arguments& p;
     Shared& shared;
     int done = 0;          // tiles of the first sweep
-    unsigned windows = 0;  // of the tile's split-K slices, in the first sweep
+    unsigned windows = 0;  // of the tile, in the first sweep
     bool noted = false;    // whether a tile is computed again
 
     // ---- producers ----
@@ -151,21 +151,17 @@ struct EmulatedNumbers {
         shared.kept |= kept;
     }
     // After the K loop of a tile in the first sweep: whether its numbers have windows beside the first one, so that the
-    // second sweep computes it again. With split-K slices in turn it is the slices so far that count.
-    __device__ __forceinline__ bool finds_windows(const Tile& tile) {
-        const unsigned own = uniform(take_windows(done++));
-        windows = tile.slice % Slices::in_turn(p) ? windows | own : own;
+    // second sweep computes it again.
+    __device__ __forceinline__ bool finds_windows() {
+        windows = uniform(take_windows(done++));
         return windows;
     }
     // Leaves tile `index` to the second sweep. A mainloop that kept sums on its way would take longer.
-    __device__ __forceinline__ void postpone(ENGINE& engine, Sums& sums, const Tile& tile, int index, int warpgroup) {
-        const int in_turn = Slices::in_turn(p);
-        const bool keep =
-            Schedule::KEEPS && !noted && schedule.weight_windows == 1 && in_turn == 1 && !(windows & ABOVE);
+    __device__ __forceinline__ void postpone(ENGINE& engine, Sums& sums, int index, int warpgroup) {
+        const bool keep = Schedule::KEEPS && !noted && schedule.weight_windows == 1 && !(windows & ABOVE);
         if (keep) put_aside(engine, sums, warpgroup, 0);
         noted = true;
-        if (threadIdx.x == 0 && (tile.slice + 1) % in_turn == 0)
-            for (int s = in_turn - 1; s >= 0; --s) note(index - s, windows, keep);
+        if (threadIdx.x == 0) note(index, windows, keep);
     }
     static constexpr unsigned ABOVE = 1;  // the bit of numbers above the first window
 

@@ -23,7 +23,7 @@ struct KLoop {
     const int phase_index;
     const Phase& phase;
     const int taps, z_taps;   // steps along y and x of one K block; taps of z, 0 where a phase has none
-    const int blocks, depth;  // K blocks of a split-K slice, and of a stage
+    const int blocks, depth;  // K blocks of a tap of z, and of a stage
 
     __device__ __forceinline__ KLoop(const Arguments& p, Shared& shared, int phase_index, int taps, int z_taps)
         : p(p),

@@ -29,9 +29,7 @@ struct WeightProducer {
                 Tile tile;
                 if (!schedule.describe(schedule.tile_of(sweep, i), tile)) continue;
                 const int64 rows = (tile.group * p.phases + schedule.phase_index) * p.row_tiles + tile.row_tile;
-                const unsigned char* const weights =
-                    p.packed + rows * p.steps * STEP_BYTES +
-                    tile.slice * schedule.blocks * schedule.taps * STEP_BYTES;
+                const unsigned char* const weights = p.packed + rows * p.steps * STEP_BYTES;
                 for (int pass = schedule.first_pass(sweep, i); pass >= 0; pass = schedule.next_pass(sweep, pass))
                     bring(weights + schedule.weights_of_pass(pass) * window_bytes, pass, turn, filled);
             }
@@ -40,10 +38,9 @@ struct WeightProducer {
             mbarrier_arrive(&shared.weights_full[filled]);
         }
     }
-    // Brings the weights of a pass over a tile, from the first ones of its split-K slice on.
+    // Brings the weights of a pass over a tile.
     __device__ __forceinline__ void bring(const unsigned char* from, int pass, Turn& turn, int& filled) const {
         const int blocks = schedule.blocks, depth = schedule.depth;
-        const int64 others = (Slices::count(p) - 1) * blocks * schedule.taps * STEP_BYTES;  // other slices of a tap of z
         const int lane = threadIdx.x % 32;
         for (int stage = 0, block = 0; stage < schedule.stages_of_tap() * schedule.z_taps; ++stage) {
             int left = schedule.steps_of(block);
@@ -73,7 +70,6 @@ struct WeightProducer {
                 left -= steps;
                 turn.advance(int(p.weight_stages));
             }
-            if (SPLITS && block == 0) from += others;
         }
     }
 };
@@ -105,8 +101,7 @@ struct InputProducer {
     const int turned;       // 1 where the second of two neighbours is stored first
     int number, pass;    // of the tile in the sweep
     int begun;           // tiles
-    int block, tap;      // of the chunk, in its split-K slice
-    int before;          // K blocks before the slice
+    int block, tap;      // of the chunk
     int unit, units;     // the first unit of the round, and the number of units of the chunk
     int blocks;          // K blocks of the chunk
     const Bits* input;   // the chunk's first input
@@ -133,7 +128,6 @@ struct InputProducer {
           begun(0),
           block(schedule.blocks),
           tap(schedule.z_taps),
-          before(SPLITS ? Slices::count(p) * schedule.blocks : 0),
           unit(warp),
           units(0),
           blocks(0),
@@ -180,7 +174,6 @@ struct InputProducer {
         for (int i = 0; i < count && unit < units; ++i) unit += WARPS;
         if (unit < units) return true;
         unit -= units;
-        const int last = before + block;
         bool other = false;
         do {
             block += chunk();
@@ -191,22 +184,12 @@ struct InputProducer {
             other = pass < 0;
             if (other) pass = schedule.first_pass(SWEEP, number + 1);
         } while (SWEEP && !schedule.has(pass, block));
-        // The next slice of the same tile differs in its channels alone.
-        if (SPLITS && other && schedule.z_taps == 1 && Slices::apart(p) == 1 &&
-            before + schedule.blocks < Slices::count(p) * schedule.blocks) {
-            ++number, ++begun;
-            before += schedule.blocks;
-            input += (before - last) * BLOCK * p.input_channel;
-            size_chunk();
-            return true;
-        }
         Tile tile;
         do {
             number += other;
             if (schedule.z_taps == 0 || number >= schedule.tiles_of(SWEEP)) return false;
         } while (!schedule.describe(schedule.tile_of(SWEEP, number), tile));
         begun += other;
-        before = tile.slice * schedule.blocks;
         size_chunk();
         first[0] = tile.start[0];
         inside = tile.size[0] >= int(p.tile[0]);
@@ -220,7 +203,7 @@ struct InputProducer {
             inside &= (start >= 0) & (start + int(p.reach[a + 1]) < int(p.axis[a].taps.size_in));
         }
         input = (const Bits*)p.input + tile.group * p.input_group + first[0] * p.input_batch +
-                (before + block) * BLOCK * p.input_channel;
+                block * BLOCK * p.input_channel;
 #pragma unroll
         for (int a = 0; a < 3; ++a) input += element_of(p, a, first[a + 1]) * p.input_axis[a];
         return true;
@@ -262,7 +245,7 @@ struct InputProducer {
                        (unsigned(first[2] + from[2]) < unsigned(p.axis[1].taps.size_in)) &
                        (unsigned(first[3] + from[3]) < unsigned(p.axis[2].taps.size_in));
         }
-        channels = present ? int(p.sum.channels) - (before + block + own) * BLOCK : 0;
+        channels = present ? int(p.sum.channels) - (block + own) * BLOCK : 0;
         at = input + own * BLOCK * p.input_channel + (present ? offset : 0);
         if (present) Numbers::find_shift(p, first[0] + PackedPlace::sample(memory.from[slot]), shift);
     }

@@ -2,13 +2,6 @@
 //
 // A block stays in one phase (output residue of a strided transposed convolution) and takes every n-th of its tiles,
 // n being the number of blocks of the phase. Tiles are numbered along rows first, then x, y, z, samples and groups.
-//
-// With split-K, an output is the sum of several slices of as many K blocks each, in order. Tiles are few or many:
-//
-//     apart     block   0 1 2 3 | 4 5 6 7 | ...    each slice of a tile is numbered like a tile, and neighbouring
-//               tile    0       | 1       |        blocks have the slices of one tile
-//
-//     in turn   a block has all slices of a tile, one after the other
 #pragma once
 #include "matrix_passes.cuh"
 
@@ -16,31 +9,7 @@ struct Tile {
     int group, row_tile;
     int start[4];  // of the outputs of the phase, along samples, z, y and x
     int size[4];   // outputs from there on that exist
-    int slice;     // of split-K
 };
-
-// The split-K slices of a sum.
-#if SPANS
-struct Slices {
-    __device__ static int count(const Arguments& p) { return int(p.spans); }
-    // Slices that one block computes one after the other.
-    __device__ static int in_turn(const Arguments& p) { return p.apart ? 1 : int(p.spans); }
-    __device__ static int apart(const Arguments& p) { return p.apart ? int(p.spans) : 1; }
-    // The slice of a number; `index` becomes the number of its tile.
-    __device__ static int take(const Arguments& p, int& index) {
-        const int whole = long_quotient(index, p.spans_reciprocal), slice = index - whole * int(p.spans);
-        index = whole;
-        return slice;
-    }
-};
-#else
-struct Slices {
-    __device__ static int count(const Arguments&) { return 1; }
-    __device__ static int in_turn(const Arguments&) { return 1; }
-    __device__ static int apart(const Arguments&) { return 1; }
-    __device__ static int take(const Arguments&, int&) { return 0; }
-};
-#endif
 
 // The phase that a block stays in: runs of blocks share a phase, or blocks have the phases in turn.
 __device__ inline int phase_of_block(const Arguments& p) {
@@ -50,30 +19,27 @@ __device__ inline int phase_of_block(const Arguments& p) {
 
 struct Schedule : Passes {
     const int tile_step, first_tile;
-    const int tile_count, own_tiles;  // slices apart are tiles of their own
+    const int tile_count, own_tiles;
 
     __device__ __forceinline__ Schedule(const Arguments& p, Shared& shared, int taps = 0, int z_taps = 0)
         : Passes(p, shared, phase_of_block(p), taps, z_taps),
           tile_step(gridDim.x / int(p.phases)),
           first_tile(p.by_phase ? blockIdx.x % tile_step : blockIdx.x / int(p.phases)),
-          tile_count(int(p.row_tiles * p.tiles[0] * p.tiles[1] * p.tiles[2] * p.tiles[3] * p.groups) *
-                     Slices::apart(p)),
+          tile_count(int(p.row_tiles * p.tiles[0] * p.tiles[1] * p.tiles[2] * p.tiles[3] * p.groups)),
           own_tiles(first_tile < tile_count ? (tile_count - first_tile + tile_step - 1) / tile_step : 0) {}
 
-    // The number of tiles of a sweep, and the i-th of them. Slices in turn are numbered like tiles.
+    // The number of tiles of a sweep, and the i-th of them.
     __device__ int tiles_of(int sweep) const {
         if (sweep > 0 && listed()) return repeated_tiles();
-        return own_tiles * Slices::in_turn(p);
+        return own_tiles;
     }
     __device__ int tile_of(int sweep, int i) const {
         if (sweep > 0 && listed()) return repeated_tile(i);
-        const int in_turn = Slices::in_turn(p);
-        return (first_tile + i / in_turn * tile_step) * in_turn + i % in_turn;
+        return first_tile + i * tile_step;
     }
 
     // Describes a tile by its number. Returns whether it has outputs, as phases differ in theirs.
     __device__ __forceinline__ bool describe(int index, Tile& tile) const {
-        tile.slice = Slices::take(p, index);
         const int next = long_quotient(index, p.tile_reciprocals[0]);
         tile.row_tile = index - next * int(p.row_tiles);
         index = next;

@@ -80,9 +80,9 @@ struct Store {
             FragmentRows rows = {row * p.out_row, 8 * p.out_row, {int(p.rows) - row, int(p.rows) - row - 8}, {1, 1}};
             if (ACROSS || p.folds > 1) rows = shared.rows[warpgroup][row / 16 % (WARPGROUP_ROWS / 16)];
             Bits* const own = out + rows.offset;
-            // With packed outputs and with split-K the code of a buffer stands once, as it takes long to compile. Which
-            // sums go into a buffer has to be known when compiling all the same.
-#pragma unroll(ACROSS || SPLITS ? 1 : 8)
+            // With packed outputs the code of a buffer stands once, as it takes long to compile. Which sums go into a
+            // buffer has to be known when compiling all the same.
+#pragma unroll(ACROSS ? 1 : 8)
             for (int first = 0; first < ENGINE::COLUMNS; first += BUFFER_FRAGMENTS) {
 #pragma unroll
                 for (int c0 = 0; c0 < ENGINE::COLUMNS; c0 += BUFFER_FRAGMENTS)

@@ -19,23 +19,17 @@ struct Unscaled {
     }
 };
 
-// use(number, row, half, column, sum, its neighbour) for all pairs of a thread's sums.
-template <typename Use>
-__device__ __forceinline__ void each_pair(ENGINE& engine, Use use) {
+// Multiplies all sums by their scale.
+template <typename Scale>
+__device__ __forceinline__ void scale_sums(ENGINE& engine, const Scale& scale) {
 #pragma unroll
     for (int r = 0; r < ENGINE::ROWS; ++r)
 #pragma unroll
         for (int c = 0; c < ENGINE::COLUMNS; ++c)
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
-                use((r * ENGINE::COLUMNS + c) * 2 + half, r, half, c, engine.value(r, c, 2 * half),
-                    engine.value(r, c, 2 * half + 1));
-}
-// Multiplies all sums by their scale.
-template <typename Scale>
-__device__ __forceinline__ void scale_sums(ENGINE& engine, const Scale& scale) {
-    each_pair(engine, [&](int, int r, int half, int c, float& first, float& second) {
-        const Neighbours sums = scale.of(engine, r, half, c);
-        first = sums.first, second = sums.second;
-    });
+            for (int half = 0; half < 2; ++half) {
+                const Neighbours sums = scale.of(engine, r, half, c);
+                engine.value(r, c, 2 * half) = sums.first;
+                engine.value(r, c, 2 * half + 1) = sums.second;
+            }
 }

@@ -206,15 +206,15 @@ struct Fold {
     }
 };
 
-// The order of a sum, from the outermost loop on: taps of z, K blocks of channels, taps of y, taps of x. With split-K
-// it is the order in each slice, which has all taps of its own K blocks. A K block at a tap is a K step; `depth` K
-// blocks at one tap of z are a pipeline stage. A chunk that holds all channels leaves the other half of K empty: then
-// that half is the next tap of x in the same component, which is the same chunks at another distance.
+// The order of a sum, from the outermost loop on: taps of z, K blocks of channels, taps of y, taps of x. A K block at a
+// tap is a K step; `depth` K blocks at one tap of z are a pipeline stage. A chunk that holds all channels leaves the
+// other half of K empty: then that half is the next tap of x in the same component, which is the same chunks at another
+// distance.
 //
 //     step 2, taps 0 .. 4    steps: 0 and 2, 1 and 3, 4 and none
 struct Steps {
     int64 channels;
-    int64 blocks;  // K blocks of channels; with split-K, of a slice
+    int64 blocks;  // K blocks of channels
     int64 depth;   // K blocks of a stage; the last stage may have fewer
     int64 halves;  // halves of K that are channels: 2, or 1 where a step has two taps of x
     int64 apart;   // from a tap to the next one in the same component

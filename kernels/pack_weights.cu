@@ -11,7 +11,7 @@
 // second exponent window. The shifts of the weights of each row are found here, and the shifts of the inputs of each
 // sample as well.
 //
-// Macros: the macros of matrix_tile.cuh; and SPANS: 1 with split-K, whose semaphores this kernel sets to zero.
+// Macros: the macros of matrix_tile.cuh.
 // Launch: any multiple of `phases` blocks of THREADS threads, for fewer than 2**21 steps (small_quotient). An equal
 // number of neighbouring blocks has each phase, so that blocks of all phases run on a multiprocessor together: some
 // phases have far more taps than others. A block packs SIDE rows of its phase at a time, or its share of their steps if
@@ -23,10 +23,6 @@
 // At each of these steps a thread packs up to DEEP blocks of channels of the same tap, one after the other.
 
 #include "matrix_tile.cuh"
-
-#ifndef SPANS
-#define SPANS 0
-#endif
 
 struct Arguments {
     const Element* weight;
@@ -46,10 +42,6 @@ struct Arguments {
     RowShifts* row_shifts;
     int* sample_shifts;
     int64 batch, input_channels, input_size[3], input_batch, input_channel, input_axis[3];
-#endif
-#if SPANS
-    unsigned* arrived;  // semaphores of the split-K reduction
-    int64 counted;      // number of semaphores
 #endif
 };
 
@@ -313,9 +305,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, SCALED ? 2 : 4)
     // The next kernel reads these inputs; this kernel does not wait for them.
     for (int64 line = blockIdx.x * THREADS + threadIdx.x; line < p.lines; line += gridDim.x * THREADS)
         prefetch((const char*)p.input + line * 128);
-#if SPANS
-    for (int64 i = blockIdx.x * THREADS + threadIdx.x; i < p.counted; i += gridDim.x * THREADS) p.arrived[i] = 0;
-#endif
     const int slabs = int(p.slabs), splits = int(p.splits);
     // Describing a phase takes long, so a block stays in one phase.
     __shared__ Phase phase;

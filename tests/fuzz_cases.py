@@ -408,5 +408,5 @@ def kernel_name(launch: launches.Launch) -> str:
     """The kernel of a launch, for a count: its function, its engine and its variant."""
     defines = dict(launch.instance.defines)
     shown = [defines[name] for name in ("ENGINE",) if name in defines]
-    shown += [name.lower() for name in ("SPANS", "POOLS", "MATRIX") if name in defines]
+    shown += [name.lower() for name in ("POOLS", "MATRIX") if name in defines]
     return " ".join((launch.instance.function, *shown))

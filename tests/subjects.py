@@ -67,8 +67,6 @@ class Example:
     ----------
     targets
         Which have what the kernel needs.
-    geometry
-        Another call, where the kernel does not take that one.
     precision
         The accuracy that is asked of float32.
     drawn
@@ -81,7 +79,6 @@ class Example:
     """
 
     targets: Sequence[str] = TARGETS
-    geometry: ConvGeometry | None = None
     precision: str = "float32"
     drawn: Sequence[st.SearchStrategy[Convolution]] = ()
     promised: Sequence[Case] = ()

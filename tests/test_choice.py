@@ -30,13 +30,15 @@ from cupyconv._axes import COMPARED_BATCH, joined
 from cupyconv._device import CupyDevice
 from cupyconv._geometry import ConvGeometry
 from cupyconv._gpus import named
-from cupyconv._kernels import choice, workspace
+from cupyconv._kernels import choice, row_blocks, workspace
 from cupyconv._kernels.chips import CHIPS, KNOWN
 from cupyconv._kernels.costs import COSTS, Cost
 from cupyconv._kernels.im2col_conv import Im2colPlan
 from cupyconv._kernels.launches import Processor
+from cupyconv._kernels.matrix_conv import MatrixPlan
 from cupyconv._kernels.question import Question
 from cupyconv._kernels.row_blocks import RowBlocksPlan
+from cupyconv._strides import conv_strides
 from planning import HOPPER, Steering, conv, conv_transpose
 from strategies import MODES, Convolution, convolution
 
@@ -124,8 +126,12 @@ def memory(geometry: ConvGeometry, mode: Any, gpu: Processor) -> tuple[int, int]
     Copies of chunks of the input have a limit of their own.
     """
     question, plan = Question(geometry, *mode, gpu), choice.plan_conv(geometry, *mode, gpu)
-    copies = plan.copies if isinstance(plan, Im2colPlan) else 0
-    return plan.workspace - copies, workspace.most_workspace(question)
+    plans = plan.plans if isinstance(plan, RowBlocksPlan) else (plan,)
+    taken = (
+        one.workspace - one.copies if isinstance(one, Im2colPlan) else one.workspace
+        for one in plans
+    )
+    return max(taken), workspace.most_workspace(question)
 
 
 def test_memory_of_random_calls() -> None:
@@ -165,6 +171,23 @@ def test_large_weights_are_packed_in_blocks() -> None:
     assert whole.workspace > workspace.most_workspace(Question(geometry, *MODES[0], HOPPER))
 
 
+def test_blocks_of_the_im2col_kernel_read_channels_last() -> None:
+    """So neither their plans nor the arrays of a call are transposed."""
+    geometry = conv((8, 1280, 16, 16), (1280, 1280, 3, 3), padding=1)
+    question = Question(geometry, *MODES[0], HOPPER)
+    plan = choice.plan_alone("im2col", question)
+    assert isinstance(plan, RowBlocksPlan)
+    blocks = zip(plan.plans, row_blocks.questions(question, plan.rows), strict=True)
+    expected = sum(choice._time_channels_last("im2col", *block) for block in blocks)
+    assert choice._time_channels_last("im2col", plan, question) == expected
+    x = np.moveaxis(np.empty((8, 16, 16, 1280), np.float32), -1, 1)
+    strides = conv_strides(geometry, x, np.empty((1280, 1280, 3, 3), np.float32), x)
+    for kernel in ("im2col", "hopper"):
+        with choice.forced(kernel):
+            assert isinstance(choice.plan_conv(geometry, *MODES[0], HOPPER), RowBlocksPlan)
+            assert (choice.relay(question, strides) is None) == (kernel == "im2col")
+
+
 # Blocks of output channels ---------------------------------------------------------------------
 
 BLOCKED: dict[str, Callable[[Any, str], Convolution]] = {
@@ -184,7 +207,11 @@ BLOCKED: dict[str, Callable[[Any, str], Convolution]] = {
 
 @pytest.mark.parametrize("mode", [MODES[0], MODES[2]], ids=["float32", "float16"])
 @pytest.mark.parametrize(
-    "backend", [*forced_backends("portable"), *forced_backends("hopper", wgmma=True)]
+    "backend",
+    [
+        *forced_backends("portable"),
+        *(one for name in ("hopper", "im2col") for one in forced_backends(name, wgmma=True)),
+    ],
 )
 @pytest.mark.parametrize("name", BLOCKED)
 def test_blocks_of_output_channels(
@@ -195,8 +222,8 @@ def test_blocks_of_output_channels(
     device = backend.path.device if isinstance(backend, EmulatorBackend) else CupyDevice()
     question = Question(geometry_of(case), *mode, device.processor(), forced=True)
     whole = choice._PLANS[str(backend.kernel)](question)
-    assert not isinstance(whole, str)
-    steer.replace(choice, most_workspace=lambda question: whole.workspace * 6 // 10)
+    assert isinstance(whole, (MatrixPlan, Im2colPlan))
+    steer.replace(row_blocks, most_workspace=lambda question: whole.packed * 6 // 10)
     plan = choice.plan_alone(str(backend.kernel), question)
     assert isinstance(plan, RowBlocksPlan) and len(plan.rows[0]) > len(plan.rows[-1])
     test_convolution.check(backend, case)

@@ -168,7 +168,7 @@ def test_other_dtypes_do_not(dtype: str) -> None:
 @pytest.mark.parametrize("kernel", choice.KERNELS)
 def test_a_forced_kernel_decides(kernel: str) -> None:
     with choice.forced(kernel):
-        assert (refusal(DENSE) is None) == (kernel in ("hopper", "im2col", "portable", "spans"))
+        assert (refusal(DENSE) is None) == (kernel in ("hopper", "im2col", "portable"))
 
 
 @given(geometry=dense_geometries(), batch=st.integers(1, 2**20))

@@ -327,14 +327,16 @@ def test_kernels_and_reasons() -> None:
     }
     dense = (cupyconv.conv2d, (8, 64, 224, 224), (64, 64, 3, 3))
     assert_reasons("hopper", {**few, "direct": LONGER}, *dense)
-    ampere = {**few, "direct": LONGER, "spans": "sm_80 lacks the instructions"}
+    ampere = {**few, "direct": LONGER, "im2col": "sm_80 lacks wgmma"}
     assert_reasons("portable", ampere, *dense, target="sm_80")
-    turing = dict.fromkeys(("spans", "portable"), "sm_75 lacks the instructions")
-    assert_reasons("direct", {**few, **turing}, *dense, target="sm_75")
-    double = dict.fromkeys(("streaming", "spans", "hopper"), "Tensor Cores do not multiply float64")
+    turing = {**few, "portable": "sm_75 lacks the instructions"}
+    assert_reasons("direct", turing, *dense, target="sm_75")
+    double = dict.fromkeys(
+        ("streaming", "im2col", "hopper"), "Tensor Cores do not multiply float64"
+    )
     assert_reasons("direct", double, *dense, dtype="float64")
     assert_reasons(
-        *("spans", {"hopper": LONGER, "im2col": LONGER}),
+        *("im2col", {"hopper": LONGER}),
         *(cupyconv.conv2d, (8, 1024, 7, 7), (512, 1024, 3, 3)),
         padding=1,
     )

@@ -28,12 +28,12 @@ CALLS: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
 
 @pytest.mark.parametrize(
     "kernel",
-    ["portable", *(pytest.param(name, marks=pytest.mark.wgmma) for name in ("hopper", "spans"))],
+    ["portable", pytest.param("hopper", marks=pytest.mark.wgmma)],
 )
 @pytest.mark.parametrize("mode", MODES, ids=["float32", "tf32", "float16", "bfloat16"])
 @pytest.mark.parametrize("function", CALLS)
 def test_workspace(function: str, mode: tuple[np.dtype[Any], str], kernel: str) -> None:
-    """The packed weights, partial sums of slices, and no copy of an input or an output."""
+    """The packed weights, and no copy of an input or an output."""
     import cupy
 
     describe, input_shape, weight_shape, options = CALLS[function]

@@ -258,7 +258,7 @@ def test_phases_of_which_none_has_a_tap() -> None:
 
 
 CHOSEN = [(one, geometry) for one in subjects.convolutions() for geometry in one.chosen]
-ENGINES = {"portable": "MmaEngine", "hopper": "WgmmaEngine", "spans": "WgmmaEngine"}
+ENGINES = {"portable": "MmaEngine", "hopper": "WgmmaEngine"}
 
 
 @pytest.mark.parametrize(("kernel", "geometry"), CHOSEN, ids=str)
@@ -303,18 +303,11 @@ def test_the_direct_kernel_takes_the_rest(name: str) -> None:
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if name not in choice.UNFOLDED])
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_run_where_they_can(target: str, kernel: str) -> None:
-    """Each takes one input channel in each group, though it may not be what is chosen for it.
-
-    But for split-K slices, which take two K blocks of channels and more.
-    """
+    """Each takes one input channel in each group, though it may not be what is chosen for it."""
     example, processor = subjects.examples()[kernel], Processor(target, 132)
-    geometry = example.geometry
-    if geometry is None:
-        geometry = subjects.ONE_CHANNEL
-    else:
-        refused = plan_of(subjects.ONE_CHANNEL, processor=processor, kernel=kernel)
-        assert isinstance(refused, DirectPlan)
-    plan = plan_of(geometry, precision=example.precision, processor=processor, kernel=kernel)
+    plan = plan_of(
+        subjects.ONE_CHANNEL, precision=example.precision, processor=processor, kernel=kernel
+    )
     (kind,) = [one.module.PLAN for one in subjects.convolutions() if kernel in one.examples]
     assert isinstance(plan, kind if target in example.targets else DirectPlan)
 
@@ -465,7 +458,6 @@ FEW_LAYOUTS = {
         conv_transpose((16, 32, 15, 15, 17), (32, 2, 3, 3, 3), stride=2),
         *(12, ("hopper", "portable")),
     ),
-    "slices": (conv((1, 512, 8, 8), (64, 512, 3, 3)), 30, ("spans",)),
     "few products": (conv((64, 3, 64, 64), (8, 3, 3, 3)), 1, ("plain",)),
     "channels": (conv((4, 96, 56, 56), (96, 1, 5, 5), groups=96), 1, ("gather",)),
 }

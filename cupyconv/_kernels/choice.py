@@ -58,14 +58,11 @@ from .depthwise_last_mma import DepthwiseLastMmaPlan
 from .direct_conv import DirectPlan
 from .fused import FusedPlan
 from .gather_conv import GatherPlan
-from .im2col_conv import Im2colPlan
 from .launches import TARGETS, Instance, Processor
-from .matrix_conv import MatrixPlan
 from .question import Kernel, Plan, Question, Refusal, not_multiplied
 from .relayed import Relay
-from .row_blocks import RowBlocksPlan, bytes_in_any_batch
+from .row_blocks import RowBlocksPlan, in_place, within_memory
 from .unfolded import UnfoldedPlan
-from .workspace import most_workspace
 
 if TYPE_CHECKING:
     from .._strides import ConvStrides
@@ -172,8 +169,9 @@ def relay(question: Question, strides: ConvStrides) -> Relay | None:
     if found is None:
         return None
     plan = plan_conv(question.geometry, question.dtype, question.precision, question.processor)
-    in_place = DirectPlan, Im2colPlan, DepthwiseLastPlan, DepthwiseLastMmaPlan
-    return None if isinstance(settled(plan, question, strides), in_place) else found
+    taken = settled(plan, question, strides)
+    others = DirectPlan, DepthwiseLastPlan, DepthwiseLastMmaPlan
+    return None if isinstance(taken, others) or in_place(taken) else found
 
 
 # Kernels for the gradient of a weight, by their names.
@@ -334,8 +332,8 @@ def _compared(question: Question) -> tuple[dict[str, _Times], dict[str, Refusal]
 
 def _time_channels_last(kernel: str, plan: Plan, question: Question) -> float:
     """Return the microseconds for arrays whose channels lie innermost."""
-    if isinstance(plan, Im2colPlan):
-        return time_of(kernel, plan.in_place, question)
+    if as_they_lie := in_place(plan):
+        return time_of(kernel, as_they_lie, question)
     nbytes = 2 * sum(elements(question.geometry)) * question.dtype.itemsize
     copy_rate = CHIPS[question.processor.target].copy_rate
     return time_of(kernel, plan, question) + TRANSPOSED.time(0, 1e6 * nbytes / copy_rate)
@@ -361,16 +359,7 @@ def plan_alone(kernel: str, question: Question) -> Plan | Refusal:
 
 def _plan(kernel: str, question: Question) -> Plan | Refusal:
     """Return a kernel's plan, in blocks of output channels where it would take too much memory."""
-    plan = _PLANS[kernel](question)
-    multiplied = plan.plan if isinstance(plan, UnfoldedPlan) else plan
-    if not isinstance(multiplied, MatrixPlan):
-        return plan  # it has no packed weights, and no more partial sums than any plan may have
-    needed, most = bytes_in_any_batch(multiplied, question.geometry.batch), most_workspace(question)
-    if needed <= most:
-        return plan
-    if plan is multiplied and question.geometry.groups == 1:
-        return row_blocks.plan(question, kernel, needed, most)
-    return row_blocks.refusal(needed)
+    return within_memory(_PLANS[kernel](question), kernel, question)
 
 
 def least_time(kernel: str, question: Question) -> float:

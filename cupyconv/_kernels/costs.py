@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 _OVERLAP = 3
 # Kernels that store the outputs of a phase at a time. Along x they lie apart, and memory writes a
 # sector again for each phase.
-_BY_PHASE = ("direct", "spans", "portable", "hopper")
+_BY_PHASE = ("direct", "portable", "hopper")
 
 COSTS = {
     "direct": Cost(15.3, 1.67, 3.08),
@@ -54,7 +54,6 @@ COSTS = {
     "gather": Cost(6.37, 0.978, 0.973),
     "plain": Cost(16.1, 0.661, 1),
     "streaming": Cost(12.1, 1.02, 0.961),
-    "spans": Cost(21.7, 0.94, 1.62),
     "portable": Cost(21.8, 1.74, 0.763),
     "hopper": Cost(19.3, 1.09, 0.81),
     "im2col": Cost(6.3, 1.0, 0.76),

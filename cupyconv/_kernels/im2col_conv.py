@@ -214,8 +214,6 @@ def plan(question: Question) -> Im2colPlan | Refusal:
     inputs = math.prod(axis.size_in for axis in axes) * geometry.groups * geometry.channels
     if _sample_bytes(geometry, mode) > max(_MOST_COPY, 4 * inputs):
         return "a copy of a sample would take too much memory"
-    if _packed(geometry, mode) > most_workspace(question):
-        return "its weights would take too much memory"
     layout = min(_layouts(question, mode, axes), key=lambda layout: layout.cycles)
     tile = mode.parts, layout.pixels, layout.columns
     tiles = _tiles(axes, max(1, geometry.batch), layout.pixels) * geometry.groups
@@ -310,7 +308,7 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
         # The input may be a padded copy already, or the result be padded.
         parts = chunks(batch, max(1, _sample_bytes(geometry, mode), partial), copies=2)
         samples = tuple(part.stop - part.start for part in parts)
-        if _packed(geometry, mode) + partial * max(samples) > most_workspace(question):
+        if apart and _packed(geometry, mode) + partial * max(samples) > most_workspace(question):
             continue
         for pixels, columns in _TILES[mode.parts]:
             if splits > 1 and pixels * columns > math.prod(_WITH_TOTALS[mode.parts]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from .._geometry import ConvGeometry
-from .matrix_tiles import MOST_PARTIAL
 from .sums import Sum
 
 # A multiprocessor has several blocks, one after the other, where one of the phases has many more
@@ -27,13 +26,10 @@ def blocks_of(
     summation: Sum,
     tiles: int,
     phase_by_phase: bool,
-    partial: int,
     multiprocessors: int,
 ) -> int:
-    """Return the blocks of a launch, where a block may hold `partial` bytes of partial sums."""
+    """Return the blocks of a launch."""
     blocks = multiprocessors * _turns(geometry, summation)
-    if partial:
-        blocks = min(blocks, MOST_PARTIAL // partial)
     blocks = multiprocessors if phase_by_phase else max(1, blocks // summation.phases)
     return min(tiles, blocks) * summation.phases
 
@@ -62,7 +58,7 @@ def by_phase(geometry: ConvGeometry, summation: Sum, tiles: int, multiprocessors
     wait for the blocks of the phase with most taps.
     """
     phases = summation.phases
-    if summation.spans > 1 or not summation.phase_order or tiles * phases <= multiprocessors:
+    if not summation.phase_order or tiles * phases <= multiprocessors:
         return False
     taps = summation.phase_taps
     if min(taps) == 0 < max(taps):

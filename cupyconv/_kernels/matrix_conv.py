@@ -1,7 +1,7 @@
 """Convolutions as matrix products on Tensor Cores, by wgmma ("hopper") or mma ("portable").
 
 An implicit GEMM: output channels (rows) by output positions (columns), K being channels and taps.
-A sum may be divided into split-K slices ("spans"), and outputs may be pooled in the epilogue.
+Outputs may be pooled in the epilogue.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .._arrays import Array, Convolution
-from .._axes import NOMINAL_BATCH, nominal
+from .._axes import NOMINAL_BATCH
 from .._geometry import ConvGeometry
 from .._packing import lie_together, long_reciprocal, reciprocal, zero_padded
 from . import modes, packed_weights, sums
-from .launches import INT32_LIMIT, MAX_GRID, WARP, WGMMA, Instance, Launch, Processor
+from .launches import INT32_LIMIT, MAX_GRID, WGMMA, Instance, Launch, Processor
 from .matrix_blocks import blocks_of, by_phase
-from .matrix_shapes import Shape, pool_shapes, shapes, span_shapes, stacked
+from .matrix_shapes import Shape, pool_shapes, shapes, stacked
 from .matrix_tiles import Task, Tiling, tiling
 from .members import CALL, Members, Template, axis_taps, byte_words, parameter, struct
 from .memory import along_three_axes, weight_strides
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .._strides import ConvStrides
 
 SOURCES = ("matrix_conv.cu", packed_weights.SOURCE)
-ORDER = "taps of z, then blocks of channels, then taps of y and x; split-K slices in order"
+ORDER = "taps of z, then blocks of channels, then taps of y and x"
 UNIT = "Tensor Core"
 
 _SCALING = 1.2  # factor of the time where floats are multiplied as float16 numbers
@@ -57,8 +57,6 @@ class MatrixPlan(PackedPlan[Tiling]):
         Bytes of the packed weights, and of the shifts of scaled floats.
     splits : int
         Blocks of the first kernel that share some rows: each packs a part of their K steps.
-    partial, arrived : int
-        Bytes of partial sums, and counters of their split-K slices.
     by_phase : bool
         Whether neighbouring blocks have the same phase, not all phases in turn.
     """
@@ -66,8 +64,6 @@ class MatrixPlan(PackedPlan[Tiling]):
     summation: Sum
     packed: int
     splits: int
-    partial: int
-    arrived: int
     by_phase: bool
 
     @property
@@ -78,7 +74,7 @@ class MatrixPlan(PackedPlan[Tiling]):
     @property
     def workspace(self) -> int:
         """Bytes of memory beside the arrays."""
-        return self.partial + self.packed + 4 * self.arrived
+        return self.packed
 
 
 PLAN = MatrixPlan
@@ -105,17 +101,16 @@ def plan_in_mode(
     processor: Processor,
     engine: str,
     window: int = 1,
-    spans: int = 1,
 ) -> MatrixPlan | Refusal:
     """Return the plan in a mode, or why there is none.
 
-    A `window` of 2 pools the outputs two by two along y and x; `spans` are split-K slices.
+    A `window` of 2 pools the outputs two by two along y and x.
     """
     refusal = _refusal(geometry, processor, engine)
     if refusal:
         return refusal
     nominal_batch = replace(geometry, batch=NOMINAL_BATCH)
-    summation = _sum(nominal_batch, mode, processor, engine, window, spans)
+    summation = _sum(nominal_batch, mode, processor, engine, window)
     phases, groups = summation.phases, geometry.groups
     most_rows = summation.matrix_rows + 2 * SLAB_ROWS
     if groups * phases * most_rows * summation.steps >= INT32_LIMIT // 8:
@@ -124,12 +119,10 @@ def plan_in_mode(
     if tiled is None:
         return "no tile fits shared memory"
     shape = tiled.shape
-    stored = spans > 1 and (tiled.apart or not mode.keeps_slices)
-    partial_bytes = shape.partial_bytes if stored else 0
-    tiles = tiled.count * groups * (spans if tiled.apart else 1)
+    tiles = tiled.count * groups
     multiprocessors = processor.multiprocessors
     same_phase = by_phase(geometry, summation, tiles, multiprocessors)
-    blocks = blocks_of(geometry, summation, tiles, same_phase, partial_bytes, multiprocessors)
+    blocks = blocks_of(geometry, summation, tiles, same_phase, multiprocessors)
     if max(blocks, tiles) > MAX_GRID:
         return LARGE
     if tiled.resident and tiled.stores_most and 1 < tiled.tiles[-1] < blocks < tiles // 32:
@@ -144,7 +137,7 @@ def plan_in_mode(
     threads = shape.threads(mode, engine, window)
     # Where statistics are kept for each block, the number of blocks is not free.
     unit = phases if window == 1 else blocks
-    kernel = _instance(mode, shape, engine, window, spans > 1)
+    kernel = _instance(mode, shape, engine, window)
     return MatrixPlan(
         pack=pack,
         launch=Launch(kernel, blocks, threads, tiled.shared, unit, early=engine == "hopper"),
@@ -152,8 +145,6 @@ def plan_in_mode(
         summation=summation,
         packed=packed,
         splits=splits,
-        partial=(tiles * phases if tiled.apart else blocks) * partial_bytes,
-        arrived=tiled.count * groups * phases * (threads // WARP) if tiled.apart else 0,
         by_phase=same_phase,
     )
 
@@ -176,18 +167,13 @@ def _refusal(geometry: ConvGeometry, processor: Processor, engine: str) -> Refus
 
 # Sums -----------------------------------------------------------------------------------------
 
-# A sum has at most this many split-K slices, each of at least this many K steps: shorter slices do
-# not pay for the partial sums that are handed over.
-_MOST_SPANS, _LEAST_STEPS = 16, 32
 # Factors of cycles: of the default packing, as a gain must exceed the error of the model; and of
 # packings of the phases of several positions, whose inputs lie in polyphase components.
 _GAIN, _SEVERAL_PLACES = 0.9, 1.1
 
 
 @lru_cache(maxsize=4096)
-def _sum(
-    geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str, window: int, spans: int
-) -> Sum:
+def _sum(geometry: ConvGeometry, mode: Mode, processor: Processor, engine: str, window: int) -> Sum:
     """Return the default sum, or one that takes far fewer cycles.
 
     The geometry has the nominal batch: the order of a sum must not depend on a call's.
@@ -198,8 +184,6 @@ def _sum(
     else:
         packings = sums.packings_of(geometry, mode)
         found = [sums.sum_of(geometry, mode, shared, counts) for counts in packings]
-    if spans > 1:
-        found = [sums.split(one, spans) for one in found]
     found = [one for pairs in found for one in (pairs, sums.one_by_one(pairs)) if one]
     if len(found) == 1:
         return found[0]
@@ -214,61 +198,16 @@ def _sum(
     return best.summation if best else found[0]
 
 
-def plan_split_k(question: Question) -> MatrixPlan | Refusal:
-    """Return the plan with split-K sums, or why there is none.
-
-    They are for samples of few tiles and long sums, unless the kernel is forced. The number of
-    slices is the best one for a single sample, which needs them most.
-    """
-    geometry, processor, forced = question.geometry, question.processor, question.forced
-    mode = mode_of(question, "hopper")
-    if mode is None:
-        return not_multiplied(question.dtype)
-    if not span_shapes(mode):
-        return "sums of tf32 numbers are too short for split-K slices"
-    typical = nominal(geometry)
-    refusal = _refusal(typical, processor, "hopper")
-    if refusal:
-        return refusal
-    summation = _sum(typical, mode, processor, "hopper", 1, 1)
-    if any(axis.taps.tap_counts[1] == 0 for axis in summation.axes):
-        return "it has phases without taps, in which the warpgroups of a block drift apart"
-    tiles = _small_tiles(summation, mode, geometry.groups)
-    if not forced and tiles > processor.multiprocessors // 2:
-        return f"a sample has {tiles} small tiles, more than half as many as multiprocessors"
-    least = 1 if forced else _LEAST_STEPS
-    most = min(summation.blocks, summation.steps // least, _MOST_SPANS)
-    numbers = [spans for spans in range(2, most + 1) if summation.blocks % spans == 0]
-    if not numbers:
-        return f"its {summation.steps} K steps are too few for split-K slices"
-    found = (_sum(typical, mode, processor, "hopper", 1, spans) for spans in numbers)
-    best = tiling(*(Task(one, 1, geometry.groups, "hopper", processor) for one in found))
-    if best is None:
-        return "no tile fits shared memory"
-    return plan_in_mode(geometry, mode, processor, "hopper", spans=best.spans)
-
-
 PLANS: dict[str, Callable[[Question], MatrixPlan | Refusal]] = {
     "hopper": partial(plan, engine="hopper"),
     "portable": partial(plan, engine="portable"),
-    "spans": plan_split_k,
 }
-
-
-def _small_tiles(summation: Sum, mode: Mode, groups: int) -> int:
-    """Return the tiles of a sample in the smallest shape for split-K sums."""
-    smallest = span_shapes(mode)[-1]
-    columns = math.prod(axis.taps.positions(0) for axis in summation.axes)
-    tiles = -(-summation.matrix_rows // smallest.rows) * -(-columns // smallest.columns)
-    return tiles * groups * summation.phases
 
 
 # Instances ------------------------------------------------------------------------------------
 
 
-def _instance(
-    mode: Mode, shape: Shape, engine: str, window: int = 1, split: bool = False
-) -> Instance:
+def _instance(mode: Mode, shape: Shape, engine: str, window: int = 1) -> Instance:
     """Return the kernel that convolves, and pools where there are windows."""
     shaped = (
         ("ENGINE", {"portable": "MmaEngine", "hopper": "WgmmaEngine"}[engine]),
@@ -278,7 +217,7 @@ def _instance(
         ("SEGMENTS", str(shape.segments)),
         *((("POOLS", "1"),) if window > 1 else ()),
     )
-    macros = packed_weights.macros(mode, split) + shaped
+    macros = packed_weights.macros(mode) + shaped
     return Instance(SOURCES[0], "matrix_conv", macros)
 
 
@@ -294,8 +233,6 @@ def instances(target: str) -> Iterator[Instance]:
             yield packed_weights.instance(mode)
             for shape in shapes(mode, engine):
                 yield _instance(mode, shape, engine)
-            for shape in span_shapes(mode) if engine == "hopper" else ():
-                yield _instance(mode, shape, engine, split=True)
 
 
 def pooling_instances(target: str) -> Iterator[Instance]:
@@ -333,7 +270,7 @@ def bind_pooling(
     After its arrays, the result being None, it takes the values of the members that are `CALL`.
     """
     geometry, summation, tiled = question.geometry, plan.summation, plan.layout
-    element, scaled, split = question.dtype.itemsize, summation.mode.scaled, summation.spans > 1
+    element, scaled = question.dtype.itemsize, summation.mode.scaled
     pack_template = packed_weights.template(
         geometry,
         summation,
@@ -341,7 +278,6 @@ def bind_pooling(
         row_tiles=tiled.row_tiles,
         slabs=tiled.shape.slabs,
         splits=plan.splits,
-        counted=plan.arrived,
     )
     template = Template(SOURCES[0], _arguments(plan, geometry, strides, bias, pooling))
     batch = max(1, geometry.batch)
@@ -359,16 +295,12 @@ def bind_pooling(
         data: Array, weight: Array, bias: Array | None, out: Array | None, *more: int
     ) -> None:
         memory = device.workspace((plan.workspace,), byte)
-        partial = address(memory)
-        weights, packed = address(weight), partial + plan.partial
+        weights, packed = address(weight), address(memory)
         source, result = address(data), 0 if out is None else address(out)
         looked_at: tuple[int, ...] = (source,)
         if scaled:
             shifts = packed + row_shifts, packed + sample_shifts
             looked_at, more = (source, *shifts), (*shifts, *more)
-        if split:
-            arrived = packed + plan.packed
-            looked_at, more = (*looked_at, arrived), (*more, partial, arrived)
         pack(pack_template.fill(weights, packed, *looked_at))
         paired = input_pairs and source % (2 * element) == 0
         launch(
@@ -425,7 +357,7 @@ def _arguments(
         "fold": [struct(fold) for fold in summation.fold],
         "folds": summation.folds,
         "fold_offset": zero_padded(_fold_offsets(summation, out_axes), MOST_FOLDS),
-        "sum": packed_weights.steps(summation, summation.blocks),
+        "sum": packed_weights.steps(summation),
         "phases": summation.phases,
         "steps": summation.steps,
         "by_phase": plan.by_phase,
@@ -436,7 +368,6 @@ def _arguments(
         "output_unit": CALL,
         **(scaled if summation.mode.scaled else {}),
         **pooling,
-        **(_split_members(plan) if summation.spans > 1 else {}),
     }
 
 
@@ -470,16 +401,4 @@ def _tiling_members(tiled: Tiling) -> Members:
         "row_reciprocal": reciprocal(tiled.row_pitch),
         "depth_reciprocal": reciprocal(tiled.tile[1]),
         "tile_reciprocals": [long_reciprocal(n) for n in (tiled.row_tiles, *reversed(tiled.tiles))],
-    }
-
-
-def _split_members(plan: MatrixPlan) -> Members:
-    """Return the last members of a kernel with split-K sums."""
-    spans = plan.summation.spans
-    return {
-        "partial": CALL,
-        "arrived": CALL,
-        "spans": spans,
-        "spans_reciprocal": long_reciprocal(spans),
-        "apart": plan.layout.apart,
     }

@@ -70,11 +70,6 @@ class Shape:
         """
         return 16 if engine == "hopper" and self.sums(mode) <= _FEW_SUMS else 32
 
-    @property
-    def partial_bytes(self) -> int:
-        """Bytes of the partial sums of a tile."""
-        return 4 * self.rows * self.columns
-
 
 def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
     """Return the shapes that kernels are built for.
@@ -101,18 +96,6 @@ def shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
     if segments == 2:
         half = tuple(Shape(2, slabs, 128, 1) for slabs in ((2,) if engine == "hopper" else (1, 2)))
     return large[0], small[0], large[1], small[1], *large[2:], *half
-
-
-def span_shapes(mode: Mode) -> tuple[Shape, ...]:
-    """Return the shapes for split-K sums, by wgmma: none for tf32 numbers, whose sums are short.
-
-    In modes of one product a thread has few sums, and keeps as many totals of earlier slices.
-    """
-    if mode.operand == "float":
-        return ()
-    if mode.parts == 1:
-        return Shape(2, 2, 128, 1), Shape(1, 2, 64, 1), Shape(1, 1, 32, 1)
-    return Shape(2, 1, 128, 1), Shape(2, 2, 128, 1), Shape(2, 1, 64, 1), Shape(1, 1, 32, 1)
 
 
 def pool_shapes(mode: Mode, engine: str) -> tuple[Shape, ...]:
@@ -147,8 +130,8 @@ class Block(NamedTuple):
         The shape, and its place among the shapes that are tried.
     rows, columns : int
         Rows and columns of a tile; stacked columns count once.
-    declared, partial : int
-        Bytes of ``struct Shared``, and of the partial sums of a tile.
+    declared : int
+        Bytes of ``struct Shared``.
     narrow, slower : float
         Factors of the time of products, and of a tile.
     pace, fast_pace : float
@@ -160,7 +143,6 @@ class Block(NamedTuple):
     rows: int
     columns: int
     declared: int
-    partial: int
     narrow: float
     pace: float
     fast_pace: float
@@ -187,7 +169,6 @@ def blocks_of_shapes(
                 shape.rows,
                 shape.columns // (stacked(mode, engine) if window > 1 else 1),
                 _declared(shape, mode, engine, window),
-                shape.partial_bytes,
                 max(_SHORT_TURNS if short else 1.1, 128 / shape.segment),
                 pace,
                 fast_pace,

@@ -13,19 +13,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from .launches import SECTOR, Processor
-from .matrix_shapes import (
-    MAX_STAGES,
-    Block,
-    Shape,
-    blocks_of_shapes,
-    pool_shapes,
-    shapes,
-    span_shapes,
-)
+from .matrix_shapes import MAX_STAGES, Block, Shape, blocks_of_shapes, pool_shapes, shapes
 from .modes import SLOT
 from .sums import Axis, Sum, even_parts, whole_multiple
 
-MOST_PARTIAL = 2**24  # bytes of partial sums
 MAX_STEPS = 2048  # K steps of a stage in the kernel's table of distances
 # Distances of an input from the first of its tile, along samples, z, y and x, stay below these: the
 # kernel packs them into 5, 5, 10 and 12 bits.
@@ -72,8 +63,6 @@ class Tiling:
         Bytes of shared memory.
     stores_most : bool
         Whether storing a tile takes about as long as its products.
-    apart : bool
-        Whether several blocks compute the slices of a tile, not one block in turn.
     cycles : float
         The model's time.
     """
@@ -98,18 +87,12 @@ class Tiling:
     resident: bool
     shared: int
     stores_most: bool
-    apart: bool
     cycles: float
 
     @property
     def stacked(self) -> int:
         """Outputs along y of a position."""
         return self.summation.stacked
-
-    @property
-    def spans(self) -> int:
-        """Split-K slices of a sum."""
-        return self.summation.spans
 
     @property
     def count(self) -> int:
@@ -119,12 +102,10 @@ class Tiling:
     def __str__(self) -> str:
         samples, z, y, x = self.tile
         box = " x ".join(map(str, (samples, z, y * self.stacked, x)))
-        order = "apart" if self.apart else "in turn"
         return (
             f"tiles of {self.shape.rows} rows x ({box}) outputs in {self.shape.columns} columns, "
             f"{self.slots} 16-byte chunks, {self.stages} + {self.weight_stages} stages"
             f"{', weights stay' if self.resident else ''}"
-            f"{f', {self.spans} split-K slices {order}' if self.spans > 1 else ''}"
         )
 
 
@@ -148,7 +129,6 @@ _SINGLE = 1.5  # factor where values are copied one by one
 _SECTOR_CYCLES = 1.6  # of a multiprocessor to store a sector, about its share of memory's rate
 _POOLED_A_CYCLE = 6  # sums that a block pools in a cycle
 _BROUGHT_A_CYCLE = 2800  # bytes that all multiprocessors together copy from the L2 cache
-_PASSED_A_CYCLE = 64  # bytes of partial sums that one multiprocessor writes or reads
 
 
 @dataclass(frozen=True)
@@ -212,10 +192,7 @@ def fastest(trials: Sequence[Trial]) -> Tiling | None:
 def trials_of(task: Task, number: int = 0) -> list[Trial]:
     """Return the task with each of the shapes that it may have."""
     mode, window, engine = task.summation.mode, task.window, task.engine
-    if task.summation.spans > 1:
-        kinds = span_shapes(mode)
-    else:
-        kinds = (shapes if window == 1 else pool_shapes)(mode, engine)
+    kinds = (shapes if window == 1 else pool_shapes)(mode, engine)
     return [Trial(task, number, block) for block in blocks_of_shapes(kinds, mode, engine, window)]
 
 
@@ -240,9 +217,9 @@ class Trial:
     step_bytes : int
         Bytes of the weights of a K step.
     may_stay : bool
-        Whether weights stay where there is room: with a single row tile, and sums in one slice.
+        Whether weights stay where there is room: with a single row tile.
     copied, least_copied : float
-        Bytes of the weights of a split-K slice, and what a tile copies of them at least.
+        Bytes of the weights of a sum, and what a tile copies of them at least.
     lines : float
         Lines of outputs for each line of positions.
     least : float
@@ -270,7 +247,7 @@ class Trial:
             inside = max(1, summation.depth * summation.steps_inside)
             self.groups = (even_parts(inside, mode.group // 2), even_parts(inside, mode.group))
         self.step_bytes = block.shape.slabs * mode.slab_bytes
-        self.may_stay = self.units * summation.spans == 1
+        self.may_stay = self.units == 1
         self.copied = summation.mean_steps * self.step_bytes
         self.least_copied = 0 if self.may_stay else self.copied
         self.lines = summation.matrix_rows / self.row_tiles / summation.fold[2].count
@@ -449,7 +426,7 @@ def _fitted(trial: Trial, box: _Box, tiles: int, staged: float, stores: float) -
     resident = trial.may_stay and weight_stages == _groups_of_sum(summation, group)
     deep = _deep(summation, shape.loads(mode, task.engine), stages)
     copied = 0 if resident else trial.copied
-    cycles, apart = _cycles(trial, tiles, staged, stores, copied)
+    cycles = _cycles(trial, tiles, staged, stores, copied)
     return Tiling(
         summation=summation,
         shape=shape,
@@ -471,7 +448,6 @@ def _fitted(trial: Trial, box: _Box, tiles: int, staged: float, stores: float) -
         group=group,
         shared=fixed + used,
         stores_most=task.window == 1 and stores > 1.3 * trial.products,
-        apart=apart,
         cycles=cycles,
     )
 
@@ -518,41 +494,22 @@ def least_cycles(trial: Trial, tiles: int, staged: float = 0, stores: float = 0)
 
     Most candidates exceed another tiling's cycles already by this bound.
     """
-    return _cycles(trial, tiles, staged, stores, trial.least_copied)[0]
+    return _cycles(trial, tiles, staged, stores, trial.least_copied)
 
 
-def _cycles(
-    trial: Trial, tiles: int, staged: float, stores: float, weights: float
-) -> tuple[float, bool]:
-    """Return the cycles of the tiles, and whether several blocks share a tile's split-K slices.
+def _cycles(trial: Trial, tiles: int, staged: float, stores: float, weights: float) -> float:
+    """Return the cycles of the tiles.
 
-    Products, `staged` and `stores` are the cycles of one slice of a tile, and `weights` the bytes
-    of its weights that are not in shared memory yet.
+    Products, `staged` and `stores` are the cycles of a tile, and `weights` the bytes of its weights
+    that are not in shared memory yet.
     """
-    task, products, slower = trial.task, trial.products, trial.block.slower
-    multiprocessors, spans = task.processor.multiprocessors, task.summation.spans
+    products, multiprocessors = trial.products, trial.task.processor.multiprocessors
     longer, shorter = (products, staged) if products > staged else (staged, products)
     hidden = longer + _IN_THE_WAY * shorter
-    waves = -(-tiles // multiprocessors)
-    # All blocks together copy the weights of their slices.
-    computed = max(hidden, min(tiles, multiprocessors) * weights / _BROUGHT_A_CYCLE) + _TILE_CYCLES
-    if spans == 1:
-        return waves * (computed + stores) * slower, False
-    # The partial sums are written, and read by the block that adds them. Several blocks at a time
-    # pass theirs through the L2 cache.
-    partial, slices = trial.block.partial, tiles * spans
-    passed = partial * max(1 / _PASSED_A_CYCLE, min(tiles, multiprocessors) / _BROUGHT_A_CYCLE)
-    passed_apart = partial * max(
-        1 / _PASSED_A_CYCLE, min(slices, multiprocessors) / _BROUGHT_A_CYCLE
-    )
-    copied = max(hidden, min(slices, multiprocessors) * weights / _BROUGHT_A_CYCLE)
-    apart = -(-slices // multiprocessors) * (copied + _TILE_CYCLES + passed_apart)
-    apart += waves * (spans * passed + stores)
-    kept = 0 if task.summation.mode.keeps_slices else 2 * passed
-    together = waves * (spans * (computed + kept) + stores)
-    if apart < together and slices * partial <= MOST_PARTIAL:
-        return apart * slower, True
-    return together * slower, False
+    # All blocks together copy the weights of their tiles.
+    copied = min(tiles, multiprocessors) * weights / _BROUGHT_A_CYCLE
+    each = max(hidden, copied) + _TILE_CYCLES + stores
+    return -(-tiles // multiprocessors) * each * trial.block.slower
 
 
 def _chunks(

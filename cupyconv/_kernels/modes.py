@@ -68,11 +68,6 @@ class Mode:
         return 3 if self.parts == 2 else 1
 
     @property
-    def keeps_slices(self) -> bool:
-        """Whether registers hold a block's total of split-K slices beside the current slice."""
-        return self.parts == 1
-
-    @property
     def slab_bytes(self) -> int:
         """Bytes of the weights of a row tile in a K step."""
         return 2 * SLOT * SLAB_ROWS * self.parts

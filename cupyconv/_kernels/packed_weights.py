@@ -27,16 +27,15 @@ SOURCE = "pack_weights.cu"
 _PACK_TURNS, _PACK_DEEP = 16, 4
 
 
-def macros(mode: Mode, split: bool) -> tuple[tuple[str, str], ...]:
+def macros(mode: Mode) -> tuple[tuple[str, str], ...]:
     """Return the macros of the kernels that pack or multiply packed weights."""
     operand = (("OPERAND", mode.operand),) if mode.scaled else ()
-    spans = (("SPANS", "1"),) if split else ()
-    return (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)), *spans)
+    return (("ELEMENT", mode.element), *operand, ("PARTS", str(mode.parts)))
 
 
 def instance(mode: Mode) -> Instance:
-    """Return the kernel that packs weights; it resets as many counters as split-K slices have."""
-    return Instance(SOURCE, "pack_weights", macros(mode, split=True))
+    """Return the kernel that packs weights."""
+    return Instance(SOURCE, "pack_weights", macros(mode))
 
 
 def launch(summation: Sum, rows: int, batch: int, multiprocessors: int) -> tuple[Launch, int]:
@@ -48,8 +47,7 @@ def launch(summation: Sum, rows: int, batch: int, multiprocessors: int) -> tuple
     mode = summation.mode
     packs = rows // mode.pack_rows
     spare = (1 if mode.scaled else 8) * multiprocessors // packs
-    blocks = summation.spans * summation.blocks
-    turns = summation.steps // blocks * -(-blocks // _PACK_DEEP)
+    turns = summation.steps // summation.blocks * -(-summation.blocks // _PACK_DEEP)
     splits = max(1, min(spare, turns // _PACK_TURNS))
     packs *= splits
     if mode.scaled:
@@ -70,12 +68,11 @@ def template(
     row_tiles: int,
     slabs: int,
     splits: int,
-    counted: int = 0,
 ) -> Template:
     """Return the arguments of pack_weights.cu.
 
-    A call puts in the addresses of the weights, the packed weights and the input; of the shifts of
-    rows and samples where floats are scaled; and of the counters of split-K sums.
+    A call puts in the addresses of the weights, the packed weights and the input, and of the shifts
+    of rows and samples where floats are scaled.
 
     Parameters
     ----------
@@ -85,8 +82,6 @@ def template(
         Tiles along the rows of the matrix product, and row tiles of one.
     splits : int
         Blocks that share some rows.
-    counted : int
-        Counters of split-K slices, which the kernel sets to zero.
     """
     source = strides.source or (geometry, strides)
     judged = _judged(*source) if summation.mode.scaled else {}
@@ -101,15 +96,13 @@ def template(
         "slabs": slabs,
         "steps": summation.steps,
         "splits": splits,
-        "sum": steps(summation, summation.spans * summation.blocks),
+        "sum": steps(summation),
         "fold": [struct(fold) for fold in summation.fold],
         "folds": summation.folds,
         "axis": matrix_axes(summation, strides),
         "input": CALL,
         "lines": lines_of(*source, summation.mode.itemsize),
         **judged,
-        "arrived": CALL if summation.spans > 1 else 0,
-        "counted": counted,
     }
     return Template(SOURCE, members)
 
@@ -146,11 +139,11 @@ def matrix_axes(summation: Sum, strides: ConvStrides) -> list[Members]:
     ]
 
 
-def steps(summation: Sum, blocks: int) -> Members:
-    """Return a ``struct Steps``; `blocks` counts the blocks of channels."""
+def steps(summation: Sum) -> Members:
+    """Return a ``struct Steps``."""
     return {
         "channels": summation.channels,
-        "blocks": blocks,
+        "blocks": summation.blocks,
         "depth": summation.depth,
         "halves": summation.halves,
         "apart": summation.axes[2].apart,

@@ -7,14 +7,16 @@ workspace. The blocks follow from the geometry of one sample.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._arrays import Array, Convolution
-from . import matrix_conv
+from . import im2col_conv, matrix_conv
+from .im2col_conv import Im2colPlan
 from .launches import Launch
 from .matrix_conv import MatrixPlan
-from .matrix_tiles import MOST_PARTIAL
-from .question import Question, Refusal
+from .question import Plan, Question, Refusal
+from .unfolded import UnfoldedPlan
+from .workspace import most_workspace
 
 if TYPE_CHECKING:
     from .._device import Device
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 ORDER = "of the kernel"
 UNIT = "Tensor Core"
 
+# The kernels that pack weights, by their plans, and their plans by name.
+_KERNELS: dict[type, Any] = {MatrixPlan: matrix_conv, Im2colPlan: im2col_conv}
+_PLANS = matrix_conv.PLANS | im2col_conv.PLANS
 _WHOLE = 64  # rows of a tile; a block has a multiple of them
 _MOST_BLOCKS = 16
 
@@ -33,13 +38,13 @@ class RowBlocksPlan:
 
     Attributes
     ----------
-    plans : tuple of MatrixPlan
+    plans : tuple of MatrixPlan or of Im2colPlan
         Plan of each block.
     rows : tuple of range
         Output channels of each block.
     """
 
-    plans: tuple[MatrixPlan, ...]
+    plans: tuple[MatrixPlan | Im2colPlan, ...]
     rows: tuple[range, ...]
 
     @property
@@ -75,18 +80,39 @@ def questions(question: Question, rows: tuple[range, ...]) -> list[Question]:
     return [replace(question, geometry=geometry) for geometry in sizes]
 
 
-def bytes_in_any_batch(plan: MatrixPlan, batch: int) -> int:
+def in_place(plan: Plan) -> Plan | None:
+    """Return an im2col plan as it is timed for arrays whose channels lie innermost, else None."""
+    if isinstance(plan, RowBlocksPlan):
+        plans = tuple(one.in_place for one in plan.plans if isinstance(one, Im2colPlan))
+        return replace(plan, plans=plans) if plans else None
+    return plan.in_place if isinstance(plan, Im2colPlan) else None
+
+
+def within_memory(plan: Plan | Refusal, kernel: str, question: Question) -> Plan | Refusal:
+    """Return a kernel's plan, in blocks if it would pack more weights than memory has room for."""
+    whole = plan.plan if isinstance(plan, UnfoldedPlan) else plan
+    if not isinstance(whole, (MatrixPlan, Im2colPlan)):
+        return plan
+    needed, most = _bytes_in_any_batch(whole, question.geometry.batch), most_workspace(question)
+    if needed <= most:
+        return plan
+    if plan is whole and question.geometry.groups == 1:
+        return _in_blocks(kernel, question, needed, most)
+    return _refusal(needed)
+
+
+def _bytes_in_any_batch(plan: MatrixPlan | Im2colPlan, batch: int) -> int:
     """Return the bytes that decide on blocks: as a sum's order, they do not depend on the batch."""
-    shifts = 4 * max(1, batch) if plan.summation.mode.scaled else 0
-    return plan.packed - shifts + (MOST_PARTIAL if plan.summation.spans > 1 else 0)
+    scaled = isinstance(plan, MatrixPlan) and plan.summation.mode.scaled
+    return plan.packed - (4 * max(1, batch) if scaled else 0)
 
 
-def refusal(workspace: int) -> Refusal:
+def _refusal(workspace: int) -> Refusal:
     """Return why a plan that would take so many bytes is none."""
     return f"it would take {workspace:,} bytes beside the arrays"
 
 
-def plan(question: Question, kernel: str, whole: int, most: int) -> RowBlocksPlan | Refusal:
+def _in_blocks(kernel: str, question: Question, whole: int, most: int) -> RowBlocksPlan | Refusal:
     """Return the plan of a kernel in blocks that take at most so many bytes each.
 
     `whole` are the bytes that one block of all rows would take. The convolution has one group.
@@ -97,13 +123,13 @@ def plan(question: Question, kernel: str, whole: int, most: int) -> RowBlocksPla
         size = -(-geometry.rows // (count * _WHOLE)) * _WHOLE
         starts = range(0, geometry.rows, size)
         rows = tuple(range(start, min(start + size, geometry.rows)) for start in starts)
-        plans = [matrix_conv.PLANS[kernel](one) for one in questions(question, rows)]
-        found = tuple(one for one in plans if isinstance(one, MatrixPlan))
+        plans = [_PLANS[kernel](one) for one in questions(question, rows)]
+        found = tuple(one for one in plans if not isinstance(one, str))
         if len(found) < len(plans):
-            return refusal(whole)
-        if max(bytes_in_any_batch(one, geometry.batch) for one in found) <= most:
+            return _refusal(whole)
+        if max(_bytes_in_any_batch(one, geometry.batch) for one in found) <= most:
             return RowBlocksPlan(found, rows)
-    return refusal(whole)
+    return _refusal(whole)
 
 
 def bind(
@@ -116,16 +142,15 @@ def bind(
     """Return the convolution of a plan for all arrays of such strides."""
     geometry = question.geometry
     lead: tuple[slice, ...] = (slice(None),) if geometry.batched else ()
-    runs = [
-        (matrix_conv.bind(own, asked, strides, bias, device), slice(rows.start, rows.stop))
-        for own, asked, rows in zip(
-            plan.plans, questions(question, plan.rows), plan.rows, strict=True
-        )
-    ]
+    runs = []
+    for own, asked, rows in zip(plan.plans, questions(question, plan.rows), plan.rows, strict=True):
+        block = slice(rows.start, rows.stop)
+        own_bias = None if bias is None else bias[block]
+        runs.append((_KERNELS[type(own)].bind(own, asked, strides, own_bias, device), block))
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
-        for run, rows in runs:
-            own_weight = weight[:, rows] if geometry.transposed else weight[rows]
-            run(data, own_weight, None if bias is None else bias[rows], out[lead + (rows,)])
+        for run, block in runs:
+            own_weight = weight[:, block] if geometry.transposed else weight[block]
+            run(data, own_weight, None if bias is None else bias[block], out[lead + (block,)])
 
     return convolve

@@ -157,15 +157,13 @@ class Sum:
     channels, rows : int
         Input and output channels of a group.
     blocks : int
-        Blocks of channels, one K step wide, of a split-K slice.
+        Blocks of channels, one K step wide.
     depth : int
         Blocks of channels of a pipeline stage.
     group : int
         K steps of a stage of weights.
     halves : int
         Halves of a K step that are channels: 2, or 1 where a step has two taps of x.
-    spans : int
-        Split-K slices, which are added in order; each has `blocks` blocks of channels.
     """
 
     taps: tuple[AxisTaps, ...]
@@ -178,7 +176,6 @@ class Sum:
     depth: int
     group: int
     halves: int
-    spans: int = 1
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -203,7 +200,7 @@ class Sum:
     @cached_property
     def steps(self) -> int:
         """K steps of the phase with most."""
-        return self.spans * self.blocks * self.axes[0].most_taps * self.steps_inside
+        return self.blocks * self.axes[0].most_taps * self.steps_inside
 
     @cached_property
     def folds(self) -> int:
@@ -218,7 +215,7 @@ class Sum:
 
     @cached_property
     def mean_steps(self) -> float:
-        """K steps of a split-K slice, in the mean of the phases."""
+        """K steps, in the mean of the phases."""
         taps = math.prod(axis.taps.kernel for axis in self.axes) / self.phases
         return self.blocks * taps * self._steps_a_tap
 
@@ -240,7 +237,7 @@ class Sum:
             return math.prod(axis.kernel / axis.phases for axis in axes)
 
         useful = self.rows * self.folds * self.channels * taps(self.taps)
-        channels = self.spans * self.blocks * self.mode.block * self._steps_a_tap
+        channels = self.blocks * self.mode.block * self._steps_a_tap
         computed = _tiled_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
         return useful / computed if computed else 0.0  # 0 where no phase with outputs has a tap
 
@@ -435,14 +432,6 @@ def sum_of(
     return Sum(
         taps, axes, fold, mode, geometry.channels, geometry.rows, blocks, depth, group, halves
     )
-
-
-def split(whole: Sum, spans: int) -> Sum:
-    """Return the sum in split-K slices, whose number must divide its blocks of channels."""
-    blocks = whole.blocks // spans
-    depth = min(whole.depth, blocks)
-    group = even_parts(max(1, depth * whole.steps_inside), whole.mode.group)
-    return replace(whole, spans=spans, blocks=blocks, depth=depth, group=group)
 
 
 def one_by_one(whole: Sum) -> Sum | None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import test_matrix_instances
-import test_split_k
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -63,11 +62,10 @@ CHOSEN = [
 ]
 # The kernel's names, each with the targets that it runs on.
 CAPABLE: dict[str, tuple[str, ...]] = {
-    "spans": ("sm_90a",),
     "portable": tuple(target for target in TARGETS if target != "sm_75"),
     "hopper": ("sm_90a",),
 }
-matrix_kernels = st.sampled_from(["portable", "hopper", "spans"])
+matrix_kernels = st.sampled_from(["portable", "hopper"])
 
 
 def packing(instance: Instance, name: str) -> int:
@@ -111,7 +109,7 @@ def order(plan: Any) -> tuple[Any, ...]:
 
 
 def order_of_joined(plan: Any) -> tuple[Any, ...]:
-    return tuple(getattr(plan.summation, n) for n in ("mode", "spans", "blocks", "depth", "halves"))
+    return tuple(getattr(plan.summation, n) for n in ("mode", "blocks", "depth", "halves"))
 
 
 SUBJECTS = (
@@ -133,11 +131,8 @@ SUBJECTS = (
             "SLOT_BYTES": modes.SLOT,
         },
         examples={
-            "spans": test_split_k.EXAMPLE,
-            **{
-                name: Example(CAPABLE[name], lines=test_matrix_instances.LINES)
-                for name in ("portable", "hopper")
-            },
+            name: Example(CAPABLE[name], lines=test_matrix_instances.LINES)
+            for name in ("portable", "hopper")
         },
     ),
 )
@@ -153,7 +148,7 @@ def test_loads_are_those_of_the_kernel(engine: str) -> None:
     few, loads_of_all = portable_staging()
     for mode in modes.modes(engine):
         shapes = (*matrix_shapes.shapes(mode, engine), *matrix_shapes.pool_shapes(mode, engine))
-        for shape in (*shapes, *matrix_shapes.span_shapes(mode)):
+        for shape in shapes:
             pieces = max(1, shape.slabs // shape.teams) * shape.segments
             sums = mode.parts * pieces * shape.segment // 2
             loads = small if sums <= least else large
@@ -162,8 +157,6 @@ def test_loads_are_those_of_the_kernel(engine: str) -> None:
             if engine == "portable":
                 assert shape.staging_teams(mode, engine, 1) == (2 if sums <= few else 1), shape
                 assert shape.staging_teams(mode, engine, 2) == 1
-        if mode.keeps_slices:  # as many sums beside them
-            assert all(shape.sums(mode) <= least for shape in matrix_shapes.span_shapes(mode))
 
 
 def furthest(axis: sums.Axis) -> int:
@@ -180,7 +173,7 @@ def test_matrix_plans(
     processor = Processor(target, data.draw(st.sampled_from([1, 2, 30, 132])))
     plan = checked_plan_of(geometry, *mode, processor, kernel)
     if isinstance(plan, DirectPlan):
-        return  # its inputs do not fit shared memory, or there are no split-K slices
+        return  # its inputs do not fit shared memory
     if isinstance(plan, RowBlocksPlan):
         geometry, plan = replace(geometry, rows=len(plan.rows[0])), plan.plans[0]
     sum, tiling = plan.summation, plan.layout
@@ -204,8 +197,7 @@ def test_matrix_plans(
     # Each block stays in its phase, and has a tile to begin with.
     assert plan.launch.unit == sum.phases
     tiles = sum.phases * tiling.count * geometry.groups
-    numbered = tiles * (sum.spans if tiling.apart else 1)
-    assert plan.launch.grid <= numbered <= MOST
+    assert plan.launch.grid <= tiles <= MOST
     # Each output of a tile has a column.
     samples, depth, height, width = tiling.tile
     for plane in range(samples * depth):
@@ -232,21 +224,7 @@ def test_matrix_plans(
     assert tiling.chunk % sum.depth == 0
     # All phases, rows and steps have packed weights; as float16 numbers they lie in two windows.
     # Each row has two shifts and each sample one.
-    # Split-K slices are whole blocks of channels. Their sums are kept, a tile's or a block's, and
-    # counted by each warp, unless a block in turn keeps them in registers; the batch does not
-    # change their number.
-    blocks = -(-geometry.channels // sum.mode.block)
-    assert sum.spans == tiling.spans and sum.spans * sum.blocks == blocks
-    assert (sum.spans > 1) == (kernel == "spans") and tiling.apart <= (sum.spans > 1)
-    in_turn = sum.spans > 1 and not sum.mode.keeps_slices
-    kept = numbered if tiling.apart else plan.launch.grid if in_turn else 0
-    assert plan.partial == 4 * kept * shape.rows * shape.columns <= 2**25
-    assert plan.arrived == (tiles * plan.launch.block // 32 if tiling.apart else 0)
-    if sum.spans > 1:
-        alone = Question(replace(geometry, batch=1), *mode, processor, forced=True)
-        single = matrix_conv.plan_split_k(alone)
-        assert isinstance(single, MatrixPlan) and single.summation == sum
-        assert not tiling.resident
+    assert sum.blocks == -(-geometry.channels // sum.mode.block)
     slabs = geometry.groups * sum.phases * tiling.row_tiles * shape.slabs
     weights = slabs * sum.steps * sum.mode.slab_bytes
     shifts = 8 * slabs * SLAB_ROWS + 4 * geometry.batch
@@ -255,8 +233,7 @@ def test_matrix_plans(
     # each, which are found by a product in 32 bits, as are numbers of blocks.
     assert sum.steps < 2**21 and plan.splits * sum.steps <= MOST
     assert slabs * SLAB_ROWS * 2 * sum.steps <= MOST
-    blocks = sum.spans * sum.blocks
-    turns = sum.steps // blocks * -(-blocks // packed_weights._PACK_DEEP)
+    turns = sum.steps // sum.blocks * -(-sum.blocks // packed_weights._PACK_DEEP)
     assert plan.splits == 1 or turns // plan.splits >= 16
     assert packing(plan.pack.instance, "SIDE") == sum.mode.pack_rows
     assert packed_weights._PACK_DEEP == constant("pack_weights.cu", "DEEP")
@@ -448,7 +425,7 @@ def test_the_ends_of_rows_belong_to_all_blocks(
 def test_plans_of_a_network_print_readably() -> None:
     plan = plan_of(conv((16, 64, 224, 224), (128, 64, 3, 3), padding=1), processor=HOPPER)
     assert re.fullmatch(
-        r"pack_weights\.cu:pack_weights \[ELEMENT=float, OPERAND=float16, PARTS=2, SPANS=1\], "
+        r"pack_weights\.cu:pack_weights \[ELEMENT=float, OPERAND=float16, PARTS=2\], "
         r"\d+ blocks of 512 threads; matrix_conv\.cu:matrix_conv "
         r"\[ELEMENT=float, OPERAND=float16, PARTS=2, ENGINE=WgmmaEngine, TEAMS=\d, "
         r"SLABS=\d, SEGMENT=\d+, SEGMENTS=\d\], \d+ blocks of \d+ threads and \d+ bytes: "

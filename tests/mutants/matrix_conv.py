@@ -94,7 +94,7 @@ MUTANTS = {
         by="portable",
     ),
     "a channel too many": Mutant(
-        "(before + block + own) * BLOCK : 0", "(block + own) * BLOCK + 1 : 0", case="three axes",
+        "(block + own) * BLOCK : 0", "(block + own) * BLOCK + 1 : 0", case="three axes",
         by="portable",
     ),
     "a stage given away before it is stored": Mutant(
@@ -145,12 +145,16 @@ MUTANTS = {
         "p.by_phase ? p.phase_order[blockIdx.x / (gridDim.x / phases)] : blockIdx.x % phases",
         "blockIdx.x % phases", case="phases of planes", by="hopper",
     ),
+    "weights of one tap of z": Mutant(
+        "turns = phase.taps[0].count * weights.turns", "turns = weights.turns", case="three axes",
+        by="portable", file=PACK,
+    ),
     "weights of another group": Mutant(
         "(const Bits*)w.p.weight + group * w.p.weight_group", "(const Bits*)w.p.weight",
         case="groups", by="hopper", file=PACK,
     ),
     "tiles that are done once": Mutant(
-        "note(index - s, windows, keep);", ";", case="wide", by="hopper",
+        "note(index, windows, keep);", ";", case="wide", by="hopper",
     ),
     "one window of the second sweep": Mutant(
         "window == 0 || uniform(shared.wide_windows)", "window == 0 || 0u", case="wide",

@@ -80,6 +80,9 @@ MUTANTS = {
         "phase.taps[1].offset_step + stacked;", "phase.taps[1].offset_step;", case="stacked",
         by="hopper",
     ),
+    "sums that are not scaled": Mutant(
+        "scale_sums(engine, scale);", ";", case="stacked", by="hopper",
+    ),
     "rows of stacked outputs that are not counted": Mutant(
         "int(p.taps[1].size_out) - tile.start[2] * STACKED", "tile.size[2] * STACKED",
         case="stacked", by="hopper",

@@ -16,9 +16,11 @@
 //                           <-- first product -->
 //                                     <-- second product -->
 //
-// The right operand has the weights of a line of taps on its diagonals (depthwise_band.cuh). A line of inputs is
-// multiplied for all HEIGHT lines of outputs that read it; the first of these is complete then. Its outputs pass
-// through shared memory, so that stores run along the channels.
+// The right operand has the weights of a line of taps on its diagonals (depthwise_band.cuh). The right operands of two
+// or three products are parts of one band of up to 7 diagonals, 8 rows apart, so that a lane has weights in one of them
+// and zeros in the others. A line of inputs is multiplied for all HEIGHT lines of outputs that read it; the first of
+// these is complete then. Its outputs pass through shared memory, so that stores run along the channels. They are
+// stored in the next turn, so that one barrier a turn is enough.
 //
 // A zero of the right operand times an infinite input is NaN where no product belongs, so outputs that are not finite
 // are computed exactly once more, from the array. All outputs of a channel with a weight that is not finite are among
@@ -26,7 +28,7 @@
 //
 // Macros (set by cupyconv/_kernels/depthwise_last_mma.py):
 //     ELEMENT    type of input, weight and output elements: float16 or bfloat16
-//     HEIGHT     lines of the kernel, which is up to 9 wide
+//     HEIGHT     lines of the kernel, which is up to 7 wide
 //     RESIDENT   blocks that a multiprocessor shall hold, which bounds the registers
 //
 // Launch: THREADS threads, a block for each tile: CHANNELS channels of STRIPS strips. Tiles run over the channels
@@ -43,9 +45,10 @@ constexpr int WARP_CHANNELS = 4;
 constexpr int WIDTH = 64;  // outputs of a line of a strip
 constexpr int STAGES = 4;  // lines of inputs in shared memory
 constexpr int THREADS = 32 * WARPS, CHANNELS = WARPS * WARP_CHANNELS, STRIPS = 2;
-constexpr int PIXELS = WIDTH + 16;           // inputs of a line of a strip: two blocks more than outputs
-constexpr int CHUNK = 8;                     // elements of a 16-byte chunk
-constexpr int CHUNKS = CHANNELS / CHUNK;     // of a pixel
+constexpr int PIXELS = WIDTH + 16;        // inputs of a line of a strip: two blocks more than outputs
+constexpr int CHUNK = 8;                  // elements of a 16-byte chunk
+constexpr int CHUNKS = CHANNELS / CHUNK;  // of a pixel
+constexpr int TOGETHER = THREADS / (STRIPS * CHUNKS);  // pixels of a strip that all its threads copy at a time
 
 struct Arguments {
     const Element* input;
@@ -90,23 +93,29 @@ struct Strip {
 
 struct Shared {
     Bits128 inputs[STAGES][STRIPS][PIXELS * CHUNKS];
-    Bits128 outputs[STRIPS][WIDTH * CHUNKS];
+    Bits128 outputs[2][STRIPS][PIXELS * CHUNKS];  // one line is computed while the line before it is stored
     Element taps[CHANNELS][HEIGHT][2 * DIAGONAL];
+    float bias[CHANNELS];
     Strip strips[STRIPS];
 };
 
 // Where a chunk of a pixel lies. The chunks of every second pixel, which neighbouring threads read, are spread over the
-// banks: all banks have 8 chunks.
+// banks: all banks have 8 chunks. The chunk of the next pixel, or of the pixel 8 later, lies at a constant distance
+// from this place with one bit flipped (`Consumer::own`).
 __device__ __forceinline__ int swizzled(int pixel, int chunk) {
     const int place = pixel * CHUNKS + chunk;
-    return place ^ place / 8 % 8;
+    return place ^ place / 8 % (2 * CHUNKS);
 }
 
 // ---- exact recomputation ----
 
-// Returns an output of a strip by multiply-adds. Absent inputs are zero, or are left out if the sum is MASKED.
+// Returns an output of a strip by multiply-adds. Absent inputs are zero, or are left out if a weight of the channel is
+// not finite.
 __device__ __noinline__ float compute_exactly(const Arguments& p, const Strip& strip, int channel, int line, int pixel,
-                                              const Element (*taps)[2 * DIAGONAL], float bias, bool masked) {
+                                              const Element (*taps)[2 * DIAGONAL], float bias) {
+    bool masked = false;
+    for (int i = 0; i < HEIGHT; ++i)
+        for (int j = 0; j < int(p.width); ++j) masked |= is_special(widen<float>(taps[i][MARGIN + j]));
     float sum = bias;
     for (int i = 0; i < HEIGHT; ++i)
         for (int j = 0; j < int(p.width); ++j) {
@@ -128,8 +137,6 @@ struct Block {
     Shared& memory;
     const int first;  // channel
 
-    // -- producer --
-
     __device__ void clear_taps() const {
         Element* const taps = memory.taps[0][0];
         for (int i = threadIdx.x; i < CHANNELS * HEIGHT * 2 * DIAGONAL; i += THREADS) taps[i] = Element();
@@ -145,55 +152,101 @@ struct Block {
                                      x * p.axis[1].weight]);
         }
     }
+    __device__ void load_bias() const {
+        const int channel = first + threadIdx.x;
+        if (threadIdx.x >= CHANNELS) return;
+        const bool given = p.bias.data && channel < int(p.channels);
+        memory.bias[threadIdx.x] = given ? load_parameter<float>(p.bias, channel) : 0;
+    }
+};
 
-    // Copies line number `line` of the inputs of all strips, with zeros where the array has none.
-    __device__ __forceinline__ void stage(int line) const {
-        const bool aligned = p.chunks[0] && (unsigned long long)p.input % 16 == 0;
-        const int64 line_offset = line * p.axis[0].input;
-        for (int i = threadIdx.x; i < STRIPS * PIXELS * CHUNKS; i += THREADS) {
-            const int s = i / (PIXELS * CHUNKS), pixel = i / CHUNKS % PIXELS, chunk = i % CHUNKS;
-            const Strip& strip = memory.strips[s];
-            const int channel = first + chunk * CHUNK;
-            const bool exists = (strip.lines > 0) & (unsigned(strip.y + line) < unsigned(p.axis[0].size_in)) &
-                                (unsigned(strip.x + pixel) < unsigned(p.axis[1].size_in)) &
-                                (channel < int(p.channels));
-            const Element* const from = strip.input + line_offset + (pixel * p.axis[1].input + channel);
-            Bits128& to = memory.inputs[line % STAGES][s][swizzled(pixel, chunk)];
-            if (aligned) {
-                copy_async<16>(&to, exists ? from : p.input, exists ? 16 : 0);
-            } else {
-                Bits128 bits = {};
+// ---- copies of inputs and outputs ----
+
+// What one thread copies: a chunk of every TOGETHER-th pixel of one strip, at most COPIES of a line. Lines are copied
+// in their order, and what is the same for all of them is computed once.
+struct Copier {
+    static constexpr int COPIES = (PIXELS + TOGETHER - 1) / TOGETHER;
+
+    const Block& block;
+    const int pixel;  // the first one
+    unsigned place;   // of the first chunk, in lines of all strips
+    unsigned exist;   // a bit for each pixel that exists: COPIES of the inputs, then of the outputs
+    int y, lines;     // the next line of inputs, and how many lines of outputs are left
+    const Element* input;
+    Element* out;
+
+    __device__ explicit Copier(const Block& block) : block(block), pixel(threadIdx.x / CHUNKS % TOGETHER), exist(0) {
+        const Arguments& p = block.p;
+        const int s = threadIdx.x / (TOGETHER * CHUNKS);
+        const Strip& strip = block.memory.strips[s];
+        place = s * PIXELS * CHUNKS + swizzled(pixel, threadIdx.x % CHUNKS);
+        y = strip.y, lines = strip.lines;
+        input = strip.input + (pixel * p.axis[1].input + channel());
+        out = strip.out + (pixel * p.axis[1].out + channel());
+        if (lines > 0 && channel() < int(p.channels))
 #pragma unroll
-                for (int e = 0; e < CHUNK; ++e) {
-                    unsigned short own = 0;
-                    load_bits(own, (const unsigned short*)from + e, channel + e, exists ? int(p.channels) : 0);
-                    bits.words[e / 2] |= unsigned(own) << e % 2 * 16;
-                }
-                to = bits;
+            for (int i = 0; i < COPIES; ++i) {
+                const int x = pixel + i * TOGETHER;
+                exist |= unsigned(unsigned(strip.x + x) < unsigned(p.axis[1].size_in)) << i;
+                exist |= unsigned(x < strip.columns && x < WIDTH) << (COPIES + i);
             }
+        settle(place), settle(exist);  // else they are computed again for each line
+    }
+    // The first of the chunk's channels.
+    __device__ int channel() const { return block.first + threadIdx.x % CHUNKS * CHUNK; }
+
+    // Copies the next line of inputs, with zeros where the array has none.
+    __device__ __forceinline__ void stage(int stage) {
+        const Arguments& p = block.p;
+        const unsigned used = unsigned(y) < unsigned(p.axis[0].size_in) ? exist : 0;
+        const int64 apart = TOGETHER * p.axis[1].input;
+        Bits128* const to = block.memory.inputs[stage][0] + place;
+        if (p.chunks[0] && (unsigned long long)p.input % 16 == 0) {
+#pragma unroll
+            for (int i = 0; i < COPIES; ++i) {
+                if (pixel + i * TOGETHER >= PIXELS) break;
+                copy_async<16>(to + i * TOGETHER * CHUNKS, input + i * apart, used >> i & 1u ? 16 : 0);
+            }
+        } else {
+#pragma unroll 1
+            for (int i = 0; pixel + i * TOGETHER < PIXELS; ++i)
+                to[i * TOGETHER * CHUNKS] = load(input + i * apart, used >> i & 1u);
         }
+        input += p.axis[0].input, ++y;
+    }
+    // Loads a chunk element by element, with zeros for channels that do not exist.
+    __device__ Bits128 load(const Element* from, bool exists) const {
+        Bits128 bits = {};
+#pragma unroll
+        for (int e = 0; e < CHUNK; ++e) {
+            unsigned short own = 0;
+            load_bits(own, (const unsigned short*)from + e, channel() + e, exists ? int(block.p.channels) : 0);
+            bits.words[e / 2] |= unsigned(own) << e % 2 * 16;
+        }
+        return bits;
     }
 
-    // Stores a line of the outputs of all strips from shared memory.
-    __device__ __forceinline__ void store(int line) const {
-        const bool aligned = p.chunks[1] && (unsigned long long)p.out % 16 == 0;
-        const int64 line_offset = line * p.axis[0].out;
-        for (int i = threadIdx.x; i < STRIPS * WIDTH * CHUNKS; i += THREADS) {
-            const int s = i / (WIDTH * CHUNKS), pixel = i / CHUNKS % WIDTH, chunk = i % CHUNKS;
-            const Strip& strip = memory.strips[s];
-            const int channel = first + chunk * CHUNK;
-            if (line >= strip.lines || pixel >= strip.columns || channel >= int(p.channels)) continue;
-            Element* const to = strip.out + line_offset + (pixel * p.axis[1].out + channel);
-            const Bits128 bits = memory.outputs[s][swizzled(pixel, chunk)];
-            if (aligned) {
-                *(Bits128*)to = bits;
-            } else {
+    // Stores the next line of outputs from shared memory.
+    __device__ __forceinline__ void store(int stage) {
+        const Arguments& p = block.p;
+        const unsigned used = lines > 0 ? exist >> COPIES : 0;
+        const int64 apart = TOGETHER * p.axis[1].out;
+        const Bits128* const from = block.memory.outputs[stage][0] + place;
+        if (p.chunks[1] && (unsigned long long)p.out % 16 == 0) {
+#pragma unroll
+            for (int i = 0; i < WIDTH / TOGETHER; ++i)
+                store_bits((Bits128*)(out + i * apart), from[i * TOGETHER * CHUNKS], used >> i & 1u);
+        } else {
+#pragma unroll 1
+            for (int i = 0; used >> i; ++i) {
+                const Bits128 bits = from[i * TOGETHER * CHUNKS];
 #pragma unroll
                 for (int e = 0; e < CHUNK; ++e)
-                    if (channel + e < int(p.channels))
-                        *(unsigned short*)(to + e) = (unsigned short)(bits.words[e / 2] >> e % 2 * 16);
+                    store_bits((unsigned short*)(out + i * apart) + e,
+                               (unsigned short)(bits.words[e / 2] >> e % 2 * 16), channel() + e < int(p.channels));
             }
         }
+        out += p.axis[0].out, --lines;
     }
 };
 
@@ -203,59 +256,61 @@ struct Consumer {
     typedef float Sums[HEIGHT][WARP_CHANNELS][4];
 
     const Block& block;
-    float bias[WARP_CHANNELS];
-    bool special[WARP_CHANNELS];  // true if a weight of the channel is not finite
+    unsigned place;  // of the warp's channels of the lane's first pixel, in 8 bytes
+    unsigned band;   // of the lane's weights, in elements
+    unsigned part;   // the block of inputs that they are multiplied with
 
     __device__ static int warp() { return threadIdx.x / 32; }
     __device__ static int g() { return threadIdx.x % 32 / 4; }
     __device__ static int t() { return threadIdx.x % 4; }
 
-    __device__ explicit Consumer(const Block& block) : block(block) {
-        const Arguments& p = block.p;
+    __device__ explicit Consumer(const Block& block)
+        : block(block), place(2 * swizzled(pixel(0), warp() / 2) + warp() % 2) {
+        const int skew = int(block.p.skew);
+        // The lane's pairs of taps begin with 2t - g - skew, 8 more, and 16 more. One of these is from -1 to 6.
+        part = (6 - 2 * t() + g() + skew) / 8;
+        band = warp() * WARP_CHANNELS * HEIGHT * 2 * DIAGONAL + band_place(skew) + 8 * part;
+        settle(place), settle(band), settle(part);  // else they are computed again for each line
+    }
+
+    // Begins a line of outputs.
+    __device__ __forceinline__ void begin(float (&sums)[WARP_CHANNELS][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * WARP_CHANNELS; ++i) sums[i / 4][i % 4] = bias(i / 4);
+    }
+    __device__ float bias(int c) const { return block.memory.bias[warp() * WARP_CHANNELS + c]; }
+
+    // The warp's channels of the lane's first or second pixel of a line, or of one that many blocks of 8 pixels later.
+    __device__ Bits64& own(Bits128* line, int which, int blocks = 0) const {
+        return ((Bits64*)line)[(place ^ (which + blocks) % 2 * (2 * CHUNKS)) + blocks * 16 * CHUNKS];
+    }
+
+    // Adds the products of a line of inputs, in the order of their blocks. Of the open lines of outputs, the first one
+    // reads the last line of taps.
+    template <int BLOCKS>
+    __device__ __forceinline__ void add(Sums& sums, int line) const {
+        Bits64 inputs[BLOCKS][STRIPS][2];
+#pragma unroll
+        for (int i = 0; i < BLOCKS * STRIPS * 2; ++i)
+            inputs[i / 2 / STRIPS][i / 2 % STRIPS][i % 2] =
+                own(block.memory.inputs[line % STAGES][i / 2 % STRIPS], i % 2, i / 2 / STRIPS);
 #pragma unroll
         for (int c = 0; c < WARP_CHANNELS; ++c) {
-            const int own = warp() * WARP_CHANNELS + c, channel = block.first + own;
-            const bool given = p.bias.data && channel < int(p.channels);
-            bias[c] = given ? load_parameter<float>(p.bias, channel) : 0;
-            const Element* const taps = block.memory.taps[own][0];
-            bool found = false;
-            for (int i = threadIdx.x % 32; i < HEIGHT * 2 * DIAGONAL; i += 32)
-                found |= is_special(widen<float>(taps[i]));
-            special[c] = __any_sync(~0u, found);
-        }
-    }
-
-    // The warp's channels of a pixel.
-    __device__ static Bits64& own(Bits128* line, int pixel) {
-        return ((Bits64*)&line[swizzled(pixel, warp() / 2)])[warp() % 2];
-    }
-
-    // Adds the products of a line of inputs. Of the open lines of outputs, the first one reads the last line of taps.
-    __device__ __forceinline__ void add(Sums& sums, int line) const {
-        const Arguments& p = block.p;
-        const Element* const taps = block.memory.taps[warp() * WARP_CHANNELS][0] + band_place(int(p.skew));
-        const bool three = reaches_third_block(int(p.skew), int(p.width));
+            unsigned pairs[BLOCKS][STRIPS];
 #pragma unroll
-        for (int part = 0; part < 3; ++part) {
-            if (part == 2 && !three) break;
-            unsigned blocks[WARP_CHANNELS][STRIPS];
-#pragma unroll
-            for (int s = 0; s < STRIPS; ++s) {
-                Bits128* const inputs = block.memory.inputs[line % STAGES][s];
-                const int pixel = 8 * (g() + part) + 2 * t();
-                const Bits64 left = own(inputs, pixel), right = own(inputs, pixel + 1);
-                blocks[0][s] = byte_select(left.first, right.first, 0x5410);
-                blocks[1][s] = byte_select(left.first, right.first, 0x7632);
-                blocks[2][s] = byte_select(left.second, right.second, 0x5410);
-                blocks[3][s] = byte_select(left.second, right.second, 0x7632);
+            for (int i = 0; i < BLOCKS * STRIPS; ++i) {
+                const Bits64 &left = inputs[i / STRIPS][i % STRIPS][0], &right = inputs[i / STRIPS][i % STRIPS][1];
+                const unsigned which = c % 2 ? 0x7632 : 0x5410;
+                pairs[i / STRIPS][i % STRIPS] =
+                    c / 2 ? byte_select(left.second, right.second, which) : byte_select(left.first, right.first, which);
             }
 #pragma unroll
-            for (int c = 0; c < WARP_CHANNELS; ++c)
+            for (int o = 0; o < HEIGHT; ++o) {
+                const unsigned weights = *(const unsigned*)(block.memory.taps[c][HEIGHT - 1 - o] + band);
 #pragma unroll
-                for (int o = 0; o < HEIGHT; ++o) {
-                    const int offset = (c * HEIGHT + HEIGHT - 1 - o) * 2 * DIAGONAL + part * 8;
-                    Pairs::mma(sums[o][c], blocks[c], *(const unsigned*)(taps + offset), sums[o][c]);
-                }
+                for (int i = 0; i < BLOCKS; ++i)
+                    Pairs::mma(sums[o][c], pairs[i], i == part ? weights : 0, sums[o][c]);
+            }
         }
     }
 
@@ -273,7 +328,7 @@ struct Consumer {
             for (int i = 0; i < 8; ++i) repair(pairs[i / 2][i % 2], i % 2 * 2, i / 4, line, pixel(i / 2 % 2));
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-            own(block.memory.outputs[i / 2], pixel(i % 2)) = {pairs[i][0], pairs[i][1]};
+            own(block.memory.outputs[line % 2][i / 2], i % 2) = {pairs[i][0], pairs[i][1]};
     }
 
     // The first or second of the lane's neighbouring outputs of a line.
@@ -289,7 +344,7 @@ struct Consumer {
             const bool found = Pairs::special(pair) >> (15 + 16 * i) & 1u;
             if (!found) continue;  // as are the zeros of channels that do not exist
             const float sum = compute_exactly(block.p, strip, block.first + number, line, pixel,
-                                              block.memory.taps[number], bias[c + i], special[c + i]);
+                                              block.memory.taps[number], block.memory.bias[number]);
             const unsigned exact = pair_of(sum, sum, Element());
             pair = i ? byte_select(pair, exact, 0x5410) : byte_select(pair, exact, 0x3254);
         }
@@ -306,38 +361,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     if (threadIdx.x < STRIPS) memory.strips[threadIdx.x] = Strip(p, tile * STRIPS + threadIdx.x);
     block.clear_taps();
     __syncthreads();
+    Copier copier(block);
     const int turns = int(p.lines) + HEIGHT - 1;
+    const bool three = reaches_third_block(int(p.skew), int(p.width));
 #pragma unroll
     for (int line = 0; line < STAGES - 1; ++line) {
-        block.stage(line);  // there are HEIGHT lines at least
+        copier.stage(line);  // there are HEIGHT lines at least
         copy_async_commit();
     }
     block.load_taps();
+    block.load_bias();
     __syncthreads();
     const Consumer consumer(block);
     Consumer::Sums sums;
 #pragma unroll
-    for (int o = 0; o < HEIGHT; ++o)
-#pragma unroll
-        for (int i = 0; i < 4 * WARP_CHANNELS; ++i) sums[o][i / 4][i % 4] = consumer.bias[i / 4];
+    for (int o = 0; o < HEIGHT; ++o) consumer.begin(sums[o]);
 #pragma unroll 1
     for (int turn = 0; turn < turns; ++turn) {
         copy_async_wait<STAGES - 2>();
-        __syncthreads();  // the line is there, and the stage of the line before it is free
-        if (turn + STAGES - 1 < turns) block.stage(turn + STAGES - 1);
+        __syncthreads();  // the line is there, the stage of the line before it is free, and its outputs are there
+        const int line = turn - (HEIGHT - 1);  // the first open line of outputs, which this turn completes
+        if (turn + STAGES - 1 < turns) copier.stage((turn + STAGES - 1) % STAGES);
         copy_async_commit();
-        consumer.add(sums, turn);
-        const int line = turn - (HEIGHT - 1);  // the first open line of outputs, which is complete
-        if (line >= 0) {
-            consumer.finish(sums[0], line);
-            __syncthreads();
-            block.store(line);
-        }
+        if (line > 0) copier.store((line - 1) % 2);
+        if (three)
+            consumer.add<3>(sums, turn);
+        else
+            consumer.add<2>(sums, turn);
+        if (line >= 0) consumer.finish(sums[0], line);
 #pragma unroll
-        for (int i = 0; i < 4 * WARP_CHANNELS; ++i) {
-#pragma unroll
-            for (int o = 0; o < HEIGHT - 1; ++o) sums[o][i / 4][i % 4] = sums[o + 1][i / 4][i % 4];
-            sums[HEIGHT - 1][i / 4][i % 4] = consumer.bias[i / 4];
+        for (int i = 0; i < (HEIGHT - 1) * 4 * WARP_CHANNELS; ++i) {
+            const int o = i / (4 * WARP_CHANNELS), c = i / 4 % WARP_CHANNELS;
+            sums[o][c][i % 4] = sums[o + 1][c][i % 4];
         }
+        consumer.begin(sums[HEIGHT - 1]);
     }
+    __syncthreads();
+    copier.store((int(p.lines) - 1) % 2);
 }

@@ -34,9 +34,11 @@ UNIT = "memory"
 
 STAGES, STRIPS, WIDTH = 4, 2, 64  # lines in shared memory, strips of a tile, outputs of their lines
 _WARP_CHANNELS = 4
-_PIXELS, _LINE_OF_TAPS, _STRIP = WIDTH + 16, 160, 32  # inputs of a line; bytes
+_MOST_TAPS = 7  # of a line, so that each lane has weights for one of three blocks of inputs
+_PIXELS, _OUTPUTS = WIDTH + 16, 2  # inputs of a line, lines of outputs
+_LINE_OF_TAPS, _BIAS, _STRIP = 160, 4, 32  # bytes
 # Warps of a block, by the height of the kernel, and blocks of a multiprocessor: as many as
-# registers leave room for where compute capability 9.0 spills none.
+# registers leave room for where compute capability 9.0 spills next to none.
 _WARPS = {3: 8, 5: 8, 7: 4}
 _RESIDENT = {3: 2, 5: 2, 7: 3}
 
@@ -56,8 +58,10 @@ def plan(question: Question, strides: ConvStrides) -> DepthwiseLastMmaPlan | Non
     axes, geometry = plane_of(question), question.geometry
     if axes is None or geometry.rows > 1 or not lie_innermost(geometry, strides):
         return None
-    height, step = axes[0].kernel, axes[0].step
-    layout = layout_of(question, axes, _tile(height)) if height in _WARPS and step == 1 else None
+    (height, width), step = (axis.kernel for axis in axes), axes[0].step
+    if height not in _WARPS or width > _MOST_TAPS or step > 1:
+        return None
+    layout = layout_of(question, axes, _tile(height))
     if layout is None:
         return None
     blocks, threads = layout.count, 32 * _WARPS[height]
@@ -68,17 +72,17 @@ def plan(question: Question, strides: ConvStrides) -> DepthwiseLastMmaPlan | Non
 
 
 def shared_bytes(height: int) -> int:
-    """Return the bytes of ``struct Shared``: inputs and outputs of lines, taps, and strips."""
-    pixels = STRIPS * (STAGES * _PIXELS + WIDTH)
+    """Return the bytes of ``struct Shared``: inputs and outputs of lines, taps, bias, strips."""
+    pixels = STRIPS * _PIXELS * (STAGES + _OUTPUTS)
     channels = _WARPS[height] * _WARP_CHANNELS
-    return channels * (2 * pixels + height * _LINE_OF_TAPS) + STRIPS * _STRIP
+    return channels * (2 * pixels + height * _LINE_OF_TAPS + _BIAS) + STRIPS * _STRIP
 
 
 def _tile(height: int) -> Tile:
     warps = _WARPS[height]
-    # Products with the loads of their right operands; sums that move up by a line; and copies and
-    # the epilogue, as counted in the text of the kernel.
-    turn = (2 * 3 + 4) * height * _WARP_CHANNELS + 200
+    # A load of weights, with a selection and a product for each of three blocks of inputs; and
+    # loads of inputs, copies and the epilogue, as counted in the compiled kernel.
+    turn = (1 + 2 * 3) * height * _WARP_CHANNELS + 180
     return Tile(warps * _WARP_CHANNELS, STRIPS, WIDTH, _RESIDENT[height], warps * turn)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LEAST_CHANNELS = 16
 _BEGIN = 2  # waits for memory before the first products: for weights, and for a first line
 _SCHEDULERS = 4
+_PARTS = (1, 3, 5, 7)  # into which lines are divided, before they are halved
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,11 @@ def lie_innermost(geometry: ConvGeometry, strides: ConvStrides) -> bool:
 def layout_of(question: Question, axes: tuple[AxisTaps, AxisTaps], tile: Tile) -> Layout | None:
     """Return the layout of fewest turns: longer strips have less halo, shorter ones fill a GPU."""
     size = axes[0].size_out
-    heights = [-(-size // 2**n) for n in range((size - 1).bit_length() + 1)]
+    halvings = range((size - 1).bit_length() + 1)
+    heights = {-(-size // (odd << n)) for odd in _PARTS for n in halvings}
     multiprocessors = question.processor.multiprocessors
-    layouts = (Layout(question.geometry, axes, tile, n, multiprocessors) for n in heights)
+    tallest_first = sorted(heights, reverse=True)
+    layouts = (Layout(question.geometry, axes, tile, n, multiprocessors) for n in tallest_first)
     layout = min(layouts, key=lambda layout: layout.time)
     return layout if layout.count <= MAX_GRID // 2 and layout.strips < INT32_LIMIT else None
 

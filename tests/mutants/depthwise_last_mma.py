@@ -20,6 +20,9 @@ CASES = {
     "two blocks": depthwise("conv2d", (5, 16, 4, 50), (3, 2), 1, "bfloat16"),
 }
 CASES["infinite"] = infinite(CASES["chunks"])
+FIRST = CASES["chunks"]["weight"].copy()
+FIRST[::2, :, 0, 0] = np.inf  # no other tap of these channels, nor of the next ones
+CASES["an infinite first tap"] = CASES["chunks"].with_arrays(weight=FIRST)
 CASES["an infinite half"] = infinite_input(CASES["chunks"])
 CASES["an infinite bfloat16"] = infinite_input(CASES["flipped"])
 CASES["no bias"] = CASES["two blocks"].with_arrays(bias=None)
@@ -34,11 +37,15 @@ CASES["zeros"] = infinite_input(
 
 MUTANTS = {
     "a third block that is left out": Mutant(
-        "part == 2 && !three", "part == 2", case="chunks"
+        "if (three)", "if (false)", case="chunks"
     ),
     "channels that change places": Mutant(
-        "blocks[1][s] = byte_select(left.first, right.first, 0x7632);",
-        "blocks[1][s] = byte_select(left.first, right.first, 0x5410);", case="chunks",
+        "which = c % 2 ? 0x7632 : 0x5410", "which = 0x5410", case="chunks"
+    ),
+    "weights of the first block alone": Mutant(" + 8 * part;", ";", case="chunks"),
+    "weights for all blocks": Mutant("i == part ? weights : 0", "weights", case="chunks"),
+    "one place for two lines of outputs": Mutant(
+        "outputs[line % 2][i / 2]", "outputs[0][i / 2]", case="tall"
     ),
     "a line that is not waited for": Mutant(
         "copy_async_wait<STAGES - 2>();", "copy_async_wait<STAGES - 1>();", case="tall"
@@ -47,14 +54,12 @@ MUTANTS = {
         "__syncthreads();  // the line is there", "  // the line is there", case="tall"
     ),
     "outputs that nobody waits for": Mutant(
-        "consumer.finish(sums[0], line);\n            __syncthreads();",
-        "consumer.finish(sums[0], line);", case="chunks",
+        "__syncthreads();\n    copier.store(", "copier.store(", case="chunks"
     ),
     "chunks of inputs that are not aligned": Mutant("p.chunks[0] && ", "", case="no chunks"),
     "chunks of outputs that are not aligned": Mutant("p.chunks[1] && ", "", case="no chunks"),
     "lines of another stage": Mutant(
-        "memory.inputs[line % STAGES][s][swizzled",
-        "memory.inputs[(line + 1) % STAGES][s][swizzled", case="tall",
+        "memory.inputs[line % STAGES]", "memory.inputs[(line + 1) % STAGES]", case="tall"
     ),
     "lines without skew": Mutant("int(ax.low - p.skew)", "int(ax.low)", "chunks"),
     "zeros that count against an infinite input": Mutant(
@@ -64,14 +69,13 @@ MUTANTS = {
         "if (!exists && masked) continue;", "", case="infinite"
     ),
     "sums without the bias": Mutant(
-        "sums[HEIGHT - 1][i / 4][i % 4] = consumer.bias[i / 4];",
-        "sums[HEIGHT - 1][i / 4][i % 4] = 0;", case="tall",
+        "sums[i / 4][i % 4] = bias(i / 4);", "sums[i / 4][i % 4] = 0;", case="tall"
     ),
     "the same strip twice": Mutant(
         "tile * STRIPS + threadIdx.x", "tile * STRIPS", case="chunks"
     ),
     "strips that do not exist": Mutant("!exists ? 0 : left", "left", case="two blocks"),
-    "columns beyond the output": Mutant("pixel >= strip.columns || ", "", case="chunks"),
+    "columns beyond the output": Mutant("x < strip.columns && ", "", case="chunks"),
     "weights of odd places alone": Mutant(
         "line[MARGIN + tap] = line[MARGIN + tap + DIAGONAL - 1] = weight;",
         "line[MARGIN + tap + DIAGONAL - 1] = weight;", case="chunks",

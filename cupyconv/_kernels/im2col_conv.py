@@ -33,7 +33,6 @@ from . import sum_splits
 from .im2col_maps import (
     ALIGNED,
     BROUGHT,
-    COPIED,
     SLICE_BYTES,
     STEP_BYTES,
     Copies,
@@ -271,10 +270,11 @@ def _partial(geometry: ConvGeometry, splits: int) -> int:
     return 4 * _outputs(geometry) * splits
 
 
-# Cycles in which a tile begins and ends, and sums that it stores in a cycle; bytes of partial sums
-# that a multiprocessor writes and reads in a cycle; results that are stored one by one, for each
-# phase along x; cycles of the launch of copies; and what products of two parts take beside theirs.
-_TILE, _SUMS, _ADDED, _SCATTERED, _LAUNCH, _PARTS = 2500, 6, 9, 1.8, 4900, 1.15
+# Cycles in which a tile begins and ends, and sums that it stores in a cycle; bytes of copies with
+# their channels last that a multiprocessor makes in a cycle, and of partial sums that it writes and
+# reads; results that are stored one by one, for each phase along x; cycles of the launch of copies;
+# and what products of two parts take beside theirs.
+_TILE, _SUMS, _COPIED, _ADDED, _SCATTERED, _LAUNCH, _PARTS = 2500, 6, 5, 9, 1.8, 4900, 1.15
 
 
 def _splits(question: Question, mode: Mode, axes: Sequence[AxisTaps], steps: int) -> int:
@@ -298,9 +298,9 @@ def _layouts(question: Question, mode: Mode, axes: Sequence[AxisTaps]) -> Iterat
     places = math.prod(axis.size_out for axis in axes)
     in_units = len(phases) == 1 and places % 4 == 0  # as `_together` finds them in C order
     stored = 0 if in_units else axes[-1].phases * batch * _outputs(geometry) / _SCATTERED
-    arranging = (copied / COPIED + stored) / multiprocessors
+    arranging = (copied / _COPIED + stored) / multiprocessors
     products = mode.products * (_PARTS if mode.parts > 1 else 1)
-    packing = _LAUNCH + _packed(geometry, mode) / (COPIED * multiprocessors)
+    packing = _LAUNCH + _packed(geometry, mode) / (_COPIED * multiprocessors)
     if mode.parts == 1:  # else weights are copied however they lie
         arranging, packing = arranging + packing, 0
     for apart in (False, True)[: 1 + (splits > 1)]:

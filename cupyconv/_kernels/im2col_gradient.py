@@ -33,7 +33,6 @@ from .gradient_products import (
 from .gradient_tiles import BARRIERS, ENDS, MOST_STAGES, STORED, Shape, stages_of
 from .im2col_maps import (
     BROUGHT,
-    COPIED,
     STEP_BYTES,
     Copies,
     Image,
@@ -231,8 +230,9 @@ def _columns(geometry: ConvGeometry, shape: Shape) -> Iterator[Columns]:
 
 
 # The least bytes of a pixel that the copy engine brings in the time of its bytes: an estimate.
-# Bytes of shared memory that are read or written in a cycle.
-_LEAST_PIXEL, _SHARED = 64, 128
+# Bytes of shared memory that are read or written in a cycle, and of copies that a multiprocessor
+# makes in one: there are no weights among them, which take longer.
+_LEAST_PIXEL, _SHARED, _COPIED = 64, 128, 7
 
 
 def _layouts(question: Question, mode: Mode) -> Iterator[Layout]:
@@ -241,7 +241,7 @@ def _layouts(question: Question, mode: Mode) -> Iterator[Layout]:
     nbytes = _sample_bytes(geometry)
     samples = samples_of_chunks(geometry, nbytes)
     # A chunk has a launch for its copies, and one for its products.
-    copied = geometry.batch * nbytes / (COPIED * multiprocessors) + 2 * len(samples) * LAUNCH
+    copied = geometry.batch * nbytes / (_COPIED * multiprocessors) + 2 * len(samples) * LAUNCH
     for shape in _SHAPES:
         for columns in _columns(geometry, shape):
             yield _layout(question, mode, shape, columns, samples, copied)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 STEP_BYTES, SLICE_BYTES, ALIGNED = 128, 32, 16  # of a K step, an instruction, and a stride
 MOST_STEP = 8  # from one pixel to the next
-# Bytes of operands that reach a multiprocessor in a cycle, and of copies with their channels last
-# that it makes. Fitted with the constants of `im2col_conv`.
-BROUGHT, COPIED = 37, 5
+# Bytes of operands that reach a multiprocessor in a cycle. Fitted with the constants of
+# `im2col_conv`.
+BROUGHT = 37
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@
 #include "view.cuh"
 
 constexpr int THREADS = 256;
+constexpr int UNDER_WAY = 5;  // loads of a thread at a time: two times for a window of 3 x 3
 constexpr bool SHARED = LANES > 1;
 
 typedef ELEMENT Element;
@@ -190,17 +191,17 @@ __device__ inline void consider_taps(Largests& largest, const Window& window, Lo
     const int64 taps = (window.rows.end - window.rows.first) * width, to_line = window.step[0] - width * window.step[1];
     const Element* from = window.input + window.rows.first * window.step[0] + window.columns.first * window.step[1];
     int64 column = 0;
-    for (int64 left = taps; left > 0; left -= UNROLL) {
-        decltype(load(from)) loaded[UNROLL];  // all loads are issued before the first result is used
+    for (int64 left = taps; left > 0; left -= UNDER_WAY) {
+        decltype(load(from)) loaded[UNDER_WAY];  // all loads are issued before the first result is used
 #pragma unroll
-        for (int i = 0; i < UNROLL; ++i) {
+        for (int i = 0; i < UNDER_WAY; ++i) {
             if (i >= left) break;
             loaded[i] = load(from);
             from += window.step[1];
             if (++column == width) column = 0, from += to_line;
         }
 #pragma unroll
-        for (int i = 0; i < UNROLL; ++i) {
+        for (int i = 0; i < UNDER_WAY; ++i) {
             if (i >= left) break;
             largest.consider(loaded[i]);
         }

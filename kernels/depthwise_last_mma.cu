@@ -40,7 +40,7 @@
 typedef ELEMENT Element;
 typedef HalfPairs<Element> Pairs;
 
-constexpr int WARPS = HEIGHT > 5 ? 4 : 8;  // a warp has HEIGHT open lines of sums, so fewer have room at a time
+constexpr int WARPS = HEIGHT > 3 ? 4 : 8;  // a warp has HEIGHT open lines of sums, so fewer have room at a time
 constexpr int WARP_CHANNELS = 4;
 constexpr int WIDTH = 64;  // outputs of a line of a strip
 constexpr int STAGES = 4;  // lines of inputs in shared memory

@@ -39,8 +39,8 @@ _PIXELS, _OUTPUTS = WIDTH + 16, 2  # inputs of a line, lines of outputs
 _LINE_OF_TAPS, _BIAS, _STRIP = 160, 4, 32  # bytes
 # Warps of a block, by the height of the kernel, and blocks of a multiprocessor: as many as
 # registers leave room for where compute capability 9.0 spills next to none.
-_WARPS = {3: 8, 5: 8, 7: 4}
-_RESIDENT = {3: 2, 5: 2, 7: 3}
+_WARPS = {3: 8, 5: 4, 7: 4}
+_RESIDENT = {3: 2, 5: 3, 7: 3}
 
 
 class DepthwiseLastMmaPlan(TiledPlan[Layout]):

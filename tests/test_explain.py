@@ -362,7 +362,13 @@ def test_kernels_and_reasons() -> None:
     large = (cupyconv.conv2d, (1, 64, 41, 41), (64, 1, 41, 41))
     memory = r"it would take [\d,]+ bytes beside the arrays"
     assert_reasons(kernel_of(*large, groups=64)[0], {"hopper": memory}, *large, groups=64)
-    assert kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8) == ("fused", {})
+    # Also where another kernel is faster for the convolution alone, but not by what follows it.
+    for mode in ({}, {"precision": "tf32"}, {"dtype": "float16"}, {"dtype": "bfloat16"}):
+        assert kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8, **mode) == ("fused", {})
+    deep = (FUSED, (16, 2048, 7, 7), (2048, 512, 3, 3), *[(512,)] * 4)
+    reason = "the im2col kernel takes less time for the convolution"
+    refused = kernel_of(*deep, num_groups=4, padding=1, dtype="float16")[1]
+    assert refused["fused"] == reason
     composed = kernel_of(FUSED, *KERNELBENCH_SHAPES, num_groups=8, dtype="float64")
     assert composed[0] == "direct + normalize + max_pool2d + normalize"
     assert composed[1]["fused"] == "Tensor Cores do not multiply float64"

@@ -1,8 +1,8 @@
 """Which kernel runs a call: the one place where kernels are compared with each other.
 
-Every kernel is asked for its plan, and the one that should take the least time runs the call. The
-time looks at the geometry of one sample, never at a timing, the batch or how arrays lie, so that a
-sample has the same bits in every call.
+Every kernel is asked for its plan, and the one whose times for the two usual layouts are best runs
+the call. They look at the geometry of one sample, never at a timing, the batch or how arrays lie, so
+that a sample has the same bits in every call.
 """
 
 from __future__ import annotations

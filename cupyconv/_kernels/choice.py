@@ -278,7 +278,7 @@ def _choose(question: Question, kernel: str | None) -> Choice:
         else:
             c_order = {one: both.c_order for one, both in times.items()}
             where = " in C order, but longer with channels last"
-            return Choice(name, plan, refused | _slower(c_order, name, where))
+            return Choice(name, plan, _slower(c_order, name, where) | refused)
     raise AssertionError("the direct kernel takes every call")
 
 
@@ -394,7 +394,10 @@ def _is_depthwise_on_tensor_cores(plan: Plan) -> bool:
 
 
 def _slower(times: dict[str, float], taken: str, where: str = "") -> dict[str, Refusal]:
-    """Return why kernels are not taken that take a call, and `where` those that are faster are."""
+    """Return why other kernels that take a call do not run it.
+
+    `where` follows the factor of one that is faster than the kernel that is taken.
+    """
     return {
         name: f"it would take {time / times[taken]:.2f} times as long"
         + where * (time < times[taken])

@@ -20,9 +20,9 @@ from .._packing import reciprocal
 from .._strides import batch_strides
 from .._taps import AxisTaps, on_three_axes
 from . import gradient_sum
-from .launches import ELEMENTS, FLOATS, MAX_GRID, RESERVED, Instance, Launch
+from .launches import ELEMENTS, FLOATS, INT32_LIMIT, MAX_GRID, RESERVED, Instance, Launch
 from .members import CALL, Members, Template, byte_words
-from .question import Question, Refusal, not_one_channel
+from .question import LARGE, Question, Refusal, not_one_channel
 
 if TYPE_CHECKING:
     from .._device import Device
@@ -128,6 +128,8 @@ def plan(question: Question) -> DepthwiseGradientPlan | Refusal:
         return "its sums have no products"
     if geometry.axes[-1].kernel > MOST_TAPS:
         return f"its kernel has more than {MOST_TAPS} taps along x"
+    if geometry.batch >= INT32_LIMIT - _AREA:  # the last tile may end after the last sample
+        return LARGE
     axes, itemsize = on_three_axes(geometry.axes), accumulator(question.dtype).itemsize
     layout = _layout(question, axes, itemsize)
     if layout is None:

@@ -4,8 +4,8 @@
 //
 // where i(o, k) = o * step - pad + k * dilation on each axis. There is little to compute for each byte, so that both
 // arrays should be read once. A block has an output channel and goes over tiles of its outputs. It stages a tile of
-// both arrays, zeros where they end, and each warp takes some windows of four taps next to each other along x, or a part
-// of the outputs of a window:
+// both arrays, zeros where they end, and each warp takes some windows of four taps next to each other along x, or a
+// part of the outputs of a window:
 //
 //     a thread's outputs    d0  d1  d2  d3                     sums[0] += d0 * i0 + d1 * i1 + d2 * i2 + d3 * i3
 //     its inputs            i0  i1  i2  i3  i4  i5  i6  i7     sums[1] += d0 * i1 + d1 * i2 + d2 * i3 + d3 * i4  ...
@@ -48,7 +48,7 @@ struct Arguments {
     int64 pitch;        // staged inputs of a residue
     int64 per_pitch, per_wide;  // reciprocals of pitch times residues, and of wide, in sides
     int64 windows;
-    int64 parts;  // of the outputs of a window, so that all warps have as many
+    int64 parts;  // into which the outputs of a window are divided, so that all warps have equally many
     int64 window[MOST_TAPS];  // where a window begins in a line of staged inputs
     unsigned char window_of[MOST_TAPS], place_of[MOST_TAPS];  // of the taps along x
 };
@@ -64,7 +64,9 @@ struct alignas(SIDE * sizeof(Accumulator)) Side {
     Accumulator of[SIDE];
 };
 
-// Where they come from: a place along x of a line, the step to the next one, and the size of the line.
+// Where the elements of a side are loaded from: the address of the first one, and how far apart they are in memory; the
+// place of the first one along x, the places to the next one, and the size of the line, 0 for a line outside of the
+// array.
 struct Source {
     const Element* from;
     int64 apart;
@@ -169,7 +171,8 @@ struct Worker {
         });
     }
 
-    // The sums of four numbers of each lane, in pairs of lanes: lane 8 * s returns that of number s.
+    // Adds up four numbers over all lanes. A lane keeps half of its numbers and passes the other half on, two times, so
+    // that lane 8 * s returns the sum of number s.
     __device__ __forceinline__ static Accumulator added(const Side& own, int lane) {
         Accumulator half[SIDE / 2];
         const bool upper = lane & 16;
@@ -181,7 +184,7 @@ struct Worker {
         for (int apart = 4; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
         return sum;
     }
-    // One of two numbers, and the same one of the lane `apart`, which keeps the other.
+    // The number that this lane keeps of two, plus the same one of the lane `apart`, which keeps the other.
     __device__ __forceinline__ static Accumulator kept(bool second, Accumulator a, Accumulator b, int apart) {
         return (second ? b : a) + __shfl_xor_sync(~0u, second ? a : b, apart);
     }

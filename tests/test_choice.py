@@ -36,7 +36,7 @@ from cupyconv._kernels.costs import COSTS, Cost
 from cupyconv._kernels.im2col_conv import Im2colPlan
 from cupyconv._kernels.launches import Processor
 from cupyconv._kernels.matrix_conv import MatrixPlan
-from cupyconv._kernels.question import Question
+from cupyconv._kernels.question import LARGE, Question
 from cupyconv._kernels.row_blocks import RowBlocksPlan
 from cupyconv._strides import conv_strides
 from planning import HOPPER, Steering, conv, conv_transpose
@@ -171,6 +171,25 @@ def test_large_weights_are_packed_in_blocks() -> None:
     assert whole.workspace > workspace.most_workspace(Question(geometry, *MODES[0], HOPPER))
 
 
+# Their packed weights take as much memory as they may, or more, by the rows of a tile.
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        conv((1, 1136, 28, 28), (960, 1136, 3, 3), padding=1),
+        conv((1, 9056, 14, 14), (1088, 9056, 1, 1)),
+        conv((1, 448, 8, 8), (896, 224, 7, 7), padding=3, groups=2),
+    ],
+    ids=["nine taps", "one tap", "groups"],
+)
+@pytest.mark.parametrize("kernel", ["portable", "hopper", None])
+def test_blocks_do_not_depend_on_the_batch(geometry: ConvGeometry, kernel: str | None) -> None:
+    """Nor does the kernel, which is another one where several groups take too much memory."""
+    with choice.forced(kernel):
+        sizes = (replace(geometry, batch=batch) for batch in (1, 2, 8, 64))
+        taken = [choice.choose(one, *MODES[0], HOPPER) for one in sizes]
+    assert len({(one.kernel, getattr(one.plan, "rows", None)) for one in taken}) == 1
+
+
 def test_blocks_of_the_im2col_kernel_read_channels_last() -> None:
     """So neither their plans nor the arrays of a call are transposed."""
     geometry = conv((8, 1280, 16, 16), (1280, 1280, 3, 3), padding=1)
@@ -223,7 +242,7 @@ def test_blocks_of_output_channels(
     question = Question(geometry_of(case), *mode, device.processor(), forced=True)
     whole = choice._PLANS[str(backend.kernel)](question)
     assert isinstance(whole, (MatrixPlan, Im2colPlan))
-    steer.replace(row_blocks, most_workspace=lambda question: whole.packed * 6 // 10)
+    steer.replace(row_blocks, most_workspace=lambda question: whole.packed * 9 // 10)
     plan = choice.plan_alone(str(backend.kernel), question)
     assert isinstance(plan, RowBlocksPlan) and len(plan.rows[0]) > len(plan.rows[-1])
     test_convolution.check(backend, case)
@@ -322,6 +341,14 @@ def test_the_best_kernel_for_both_orders_is_taken() -> None:
             assert taken.refused[fastest] == f"{words} last"
             assert last[fastest] > last[taken.kernel]
     assert in_both
+
+
+def test_a_kernel_that_the_batch_is_too_large_for_says_so() -> None:
+    taken = choice.choose(FAST_CHANNELS_LAST, *MODES[0], HOPPER)
+    large = choice.choose(replace(FAST_CHANNELS_LAST, batch=2**22), *MODES[0], HOPPER)
+    assert taken.kernel == "im2col" and large.kernel == "hopper"
+    assert large.refused["im2col"] == LARGE
+    assert "times as long" in large.refused["direct"]
 
 
 # Gradients of weights --------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Which kernel runs a call: the one place where kernels are compared with each other.
 
-Every kernel is asked for its plan, and the one whose times for the two usual layouts are best runs
-the call. They look at the geometry of one sample, never at a timing, the batch or how arrays lie, so
-that a sample has the same bits in every call.
+Every kernel is asked for its plan, and the one that should take the least time, for arrays in C
+order and with channels last, runs the call. The times follow from the geometry of one sample, not
+from a timing, the batch or how the arrays of a call lie, so that a sample has the same bits in
+every call.
 """
 
 from __future__ import annotations
@@ -278,7 +279,7 @@ def _choose(question: Question, kernel: str | None) -> Choice:
         else:
             c_order = {one: both.c_order for one, both in times.items()}
             where = " in C order, but longer with channels last"
-            return Choice(name, plan, refused | _slower(c_order, name, where))
+            return Choice(name, plan, _slower(c_order, name, where) | refused)
     raise AssertionError("the direct kernel takes every call")
 
 
@@ -295,8 +296,9 @@ class _Times(NamedTuple):
     channels_last: float
 
 
-# The kernel must not depend on how the arrays of a call lie. So the one is taken that suits both
-# orders best, but none that takes this many times as long as the fastest in C order.
+# The kernel must not depend on how the arrays of a call lie. So the kernel of the least geometric
+# mean of both times is taken, among those that take up to this many times as long as the fastest
+# one in C order.
 _NEAR = 1.15
 
 
@@ -394,7 +396,10 @@ def _is_depthwise_on_tensor_cores(plan: Plan) -> bool:
 
 
 def _slower(times: dict[str, float], taken: str, where: str = "") -> dict[str, Refusal]:
-    """Return why kernels are not taken that take a call, and `where` those that are faster are."""
+    """Return why other kernels that take a call do not run it.
+
+    `where` follows the factor of one that is faster than the kernel that is taken.
+    """
     return {
         name: f"it would take {time / times[taken]:.2f} times as long"
         + where * (time < times[taken])
@@ -457,8 +462,8 @@ def plan_fused(
 ) -> FusedPlan | Refusal:
     """Return how the fused operation runs in two steps, or why it is composed of its parts.
 
-    It is composed where its convolution alone does not run on the dense kernel, and for large
-    strides.
+    It is composed where another kernel than the dense one convolves faster, by more time than
+    pooling in the epilogue saves; for large strides; and where packing outputs saves more.
     """
     return _plan_fused(
         convolution, pooled, num_groups, dtype, precision, processor, forced_kernel()
@@ -502,7 +507,7 @@ def _plan_fused(
     return fused.plan(question, mode, engine, pooled, num_groups)
 
 
-_PASSES = 4  # of kernels through the convolution's result, which pooling in the epilogue saves
+_PASSES = 4  # over the result of the convolution, which pooling in the epilogue saves
 
 
 def _pays_to_pool(question: Question, engine: str, taker: str) -> bool:

@@ -20,9 +20,9 @@ from .._packing import reciprocal
 from .._strides import batch_strides
 from .._taps import AxisTaps, on_three_axes
 from . import gradient_sum
-from .launches import ELEMENTS, FLOATS, MAX_GRID, RESERVED, Instance, Launch
+from .launches import ELEMENTS, FLOATS, INT32_LIMIT, MAX_GRID, RESERVED, Instance, Launch
 from .members import CALL, Members, Template, byte_words
-from .question import Question, Refusal, not_one_channel
+from .question import LARGE, Question, Refusal, not_one_channel
 
 if TYPE_CHECKING:
     from .._device import Device
@@ -38,6 +38,7 @@ _LINE = 16  # bytes of a line's description
 _MOST_STAGED = 2**16  # elements that the kernel counts
 _BLOCKS = 8  # of a multiprocessor
 _AREA = 4096  # most outputs of a tile
+_MANY_WINDOWS = 16  # of which the last ones may leave warps without work
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,9 @@ class Layout:
         return axes[0].kernel * axes[1].kernel * len(self.windows)
 
     def parts(self, axes: tuple[AxisTaps, ...]) -> int:
-        """Return the parts of a window's outputs, so that all warps have as many."""
-        return WARPS // math.gcd(WARPS, self.windows_of_taps(axes))
+        """Return the parts of a window's outputs: where windows are few, all warps have as many."""
+        windows = self.windows_of_taps(axes)
+        return WARPS // math.gcd(WARPS, windows) if windows < _MANY_WINDOWS else 1
 
     def __str__(self) -> str:
         box = f"{self.samples} x {self.high} x {self.wide}"
@@ -128,6 +130,8 @@ def plan(question: Question) -> DepthwiseGradientPlan | Refusal:
         return "its sums have no products"
     if geometry.axes[-1].kernel > MOST_TAPS:
         return f"its kernel has more than {MOST_TAPS} taps along x"
+    if geometry.batch >= INT32_LIMIT - _AREA:  # the last tile may end after the last sample
+        return LARGE
     axes, itemsize = on_three_axes(geometry.axes), accumulator(question.dtype).itemsize
     layout = _layout(question, axes, itemsize)
     if layout is None:

@@ -51,7 +51,7 @@ SOURCES = ("hopper_gradient.cu",)
 UNIT = "Tensor Core"
 
 THREADS = 2 * TEAM + 32  # two warpgroups multiply, a warp has boxes brought
-_LEAST_BOX, _MOST_BOX = 8, 256  # channels
+_MOST_BOX = 256  # channels
 _MOST_COPIES = 64 << 20  # bytes of a sample, unless numbers take no more than two floats
 MUCH_MEMORY = "copies of a sample would take too much memory"
 

@@ -34,7 +34,6 @@ _MOST_PASSES = 8
 _SHARED, _LINE = 144, 16  # bytes of ``Shared`` and of a ``Line`` in plain_conv.cu
 _COUNTED = 2**16  # what the kernel counts in a line stays below
 _MAX_COORDINATE = 2**30
-MOST_POSITIONS = 2**29  # of lines: coordinates exceed them by padding and by a tile
 
 
 _IntT = TypeVar("_IntT", int, np.ndarray)

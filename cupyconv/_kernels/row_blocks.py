@@ -15,6 +15,7 @@ from .im2col_conv import Im2colPlan
 from .launches import Launch
 from .matrix_conv import MatrixPlan
 from .question import Plan, Question, Refusal
+from .sums import whole_multiple
 from .unfolded import UnfoldedPlan
 from .workspace import most_workspace
 
@@ -28,7 +29,7 @@ UNIT = "Tensor Core"
 # The kernels that pack weights, by their plans, and their plans by name.
 _KERNELS: dict[type, Any] = {MatrixPlan: matrix_conv, Im2colPlan: im2col_conv}
 _PLANS = matrix_conv.PLANS | im2col_conv.PLANS
-_WHOLE = 64  # rows of a tile; a block has a multiple of them
+_WHOLE = 64  # rows of a tile, or half of them; a block has a multiple of them
 _MOST_BLOCKS = 16
 
 
@@ -102,9 +103,15 @@ def within_memory(plan: Plan | Refusal, kernel: str, question: Question) -> Plan
 
 
 def _bytes_in_any_batch(plan: MatrixPlan | Im2colPlan, batch: int) -> int:
-    """Return the bytes that decide on blocks: as a sum's order, they do not depend on the batch."""
-    scaled = isinstance(plan, MatrixPlan) and plan.summation.mode.scaled
-    return plan.packed - (4 * max(1, batch) if scaled else 0)
+    """Return the bytes that decide on blocks: as a sum's order, they do not depend on the batch.
+
+    The rows of a tile follow from the batch, so weights count as if padded to the tallest tiles.
+    """
+    if isinstance(plan, Im2colPlan):
+        return plan.packed
+    tiled, shifts = plan.layout, 4 * batch if plan.summation.mode.scaled else 0
+    rows = tiled.row_tiles * tiled.shape.rows
+    return (plan.packed - shifts) // rows * whole_multiple(plan.summation.matrix_rows, 2 * _WHOLE)
 
 
 def _refusal(workspace: int) -> Refusal:

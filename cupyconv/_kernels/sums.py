@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
@@ -228,18 +227,6 @@ class Sum:
     def _steps_a_tap(self) -> float:
         x = self.axes[2]
         return x.steps(self.halves) / max(1, x.most_taps)
-
-    @property
-    def efficiency(self) -> float:
-        """The share of the computed products that outputs have terms for."""
-
-        def taps(axes: Iterable[AxisTaps]) -> float:
-            return math.prod(axis.kernel / axis.phases for axis in axes)
-
-        useful = self.rows * self.folds * self.channels * taps(self.taps)
-        channels = self.blocks * self.mode.block * self._steps_a_tap
-        computed = _tiled_rows(self.matrix_rows) * channels * taps(a.taps for a in self.axes)
-        return useful / computed if computed else 0.0  # 0 where no phase with outputs has a tap
 
     @cached_property
     def phases(self) -> int:

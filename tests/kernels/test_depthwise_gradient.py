@@ -89,6 +89,7 @@ def test_plans(forward: ConvGeometry, name: str, processor: Processor, single: b
         (conv((2, 4, 99), (4, 1, 65), groups=4), "float32", "more than 64 taps along x"),
         (conv((0, 4, 9), (4, 1, 3), groups=4), "float32", "no products"),
         (conv((2, 4, 2**20), (4, 1, 3), groups=4, dilation=2**18), "float32", "shared memory"),
+        (conv((2**31, 1, 3), (1, 1, 3)), "float16", "exceed 32 bits"),
     ],
 )
 def test_refusals(forward: ConvGeometry, dtype: str, words: str) -> None:

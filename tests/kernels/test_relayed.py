@@ -59,7 +59,7 @@ CASES = {
     "three axes": convolution("conv3d", (2, 5, 3, 4, 5), (6, 5, 2, 2, 2), stride=2),
     "transposed": convolution("conv_transpose2d", (3, 5, 4, 5), (5, 6, 3, 3), stride=2),
     "depthwise": convolution("conv2d", (3, 6, 9, 11), (6, 1, 3, 3), "float16", groups=6),
-    "an odd width": convolution("conv2d", (2, 7, 5, 5), (3, 7, 2, 2), "float16"),
+    "an odd width": convolution("conv2d", (2, 7, 9, 11), (3, 7, 2, 2), "float16"),
     "unbatched": convolution("conv2d", (6, 9, 11), (4, 6, 3, 3)),
 }
 # How input and result lie, and how many of both are copied.

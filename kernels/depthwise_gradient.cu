@@ -48,7 +48,7 @@ struct Arguments {
     int64 pitch;        // staged inputs of a residue
     int64 per_pitch, per_wide;  // reciprocals of pitch times residues, and of wide, in sides
     int64 windows;
-    int64 parts;  // into which the outputs of a window are divided, so that all warps have equally many
+    int64 parts;  // into which the outputs of a window are divided; where windows are few, all warps have equally many
     int64 window[MOST_TAPS];  // where a window begins in a line of staged inputs
     unsigned char window_of[MOST_TAPS], place_of[MOST_TAPS];  // of the taps along x
 };

@@ -6,6 +6,7 @@ workspace. The blocks follow from the geometry of one sample.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 ORDER = "of the kernel"
 UNIT = "Tensor Core"
 
-# The kernels that pack weights, by their plans, and their plans by name.
+# The kernels that pack weights, by their plans.
 _KERNELS: dict[type, Any] = {MatrixPlan: matrix_conv, Im2colPlan: im2col_conv}
-_PLANS = matrix_conv.PLANS | im2col_conv.PLANS
 _WHOLE = 64  # rows of a tile, or half of them; a block has a multiple of them
 _MOST_BLOCKS = 16
 
@@ -98,7 +98,7 @@ def within_memory(plan: Plan | Refusal, kernel: str, question: Question) -> Plan
     if needed <= most:
         return plan
     if plan is whole and question.geometry.groups == 1:
-        return _in_blocks(kernel, question, needed, most)
+        return _in_blocks(_KERNELS[type(whole)].PLANS[kernel], question, needed, most)
     return _refusal(needed)
 
 
@@ -119,10 +119,16 @@ def _refusal(workspace: int) -> Refusal:
     return f"it would take {workspace:,} bytes beside the arrays"
 
 
-def _in_blocks(kernel: str, question: Question, whole: int, most: int) -> RowBlocksPlan | Refusal:
+def _in_blocks(
+    plan: Callable[[Question], MatrixPlan | Im2colPlan | Refusal],
+    question: Question,
+    whole: int,
+    most: int,
+) -> RowBlocksPlan | Refusal:
     """Return the plan of a kernel in blocks that take at most so many bytes each.
 
-    `whole` are the bytes that one block of all rows would take. The convolution has one group.
+    `plan` returns the kernel's plan of a block, and `whole` are the bytes that one block of all
+    rows would take. The convolution has one group.
     """
     geometry = question.geometry
     most_blocks = min(_MOST_BLOCKS, -(-geometry.rows // _WHOLE))
@@ -130,7 +136,7 @@ def _in_blocks(kernel: str, question: Question, whole: int, most: int) -> RowBlo
         size = -(-geometry.rows // (count * _WHOLE)) * _WHOLE
         starts = range(0, geometry.rows, size)
         rows = tuple(range(start, min(start + size, geometry.rows)) for start in starts)
-        plans = [_PLANS[kernel](one) for one in questions(question, rows)]
+        plans = [plan(one) for one in questions(question, rows)]
         found = tuple(one for one in plans if not isinstance(one, str))
         if len(found) < len(plans):
             return _refusal(whole)

@@ -463,6 +463,14 @@ def test_plans_in_place(mode: Mode) -> None:
     assert saved > 0 and (saved > im2col_conv._LAUNCH) == (mode != FULL)
 
 
+def test_where_it_is_chosen() -> None:
+    """Where small images have many channels, and not where large ones have few."""
+    deep = conv((32, 2048, 7, 7), (512, 2048, 1, 1))
+    wide = conv((16, 64, 512, 1024), (128, 64, 3, 3), padding=1)
+    assert isinstance(plan_of(deep, np.float16), Im2colPlan)
+    assert not isinstance(plan_of(wide, np.float16), Im2colPlan)
+
+
 # Against the definition ----------------------------------------------------------------------
 
 
@@ -557,12 +565,7 @@ def test_blocks_of_output_channels(
     case, whole, plan = in_blocks(backend, mode, BLOCKED[kind], steer)
     assert {order(one) for one in plan.plans} == {order(whole)}
     for way in ("C order", "channels last"):
-        arranged = case.with_arrays(
-            input=ARRANGED[way](case["input"], 1),
-            weight=ARRANGED[way](case["weight"], input_channels(case)),
-        )
-        out = ARRANGED[way](poison(np.empty_like(expected)), 1)
-        assert_same_bits(compute_into(backend, arranged, out), expected)
+        assert_bits_as_arranged(backend, case, expected, way, way, way)
 
 
 @every_backend
@@ -660,6 +663,23 @@ def compute_into(backend: NumpyBackend, case: Convolution, out: Array) -> Array:
     return backend.to_numpy(out)
 
 
+def assert_bits_as_arranged(
+    backend: NumpyBackend,
+    case: Convolution,
+    expected: np.ndarray,
+    of_input: str,
+    of_weight: str,
+    of_out: str,
+) -> None:
+    """A call of arrays that lie in some of the ways of `ARRANGED` has the expected bits."""
+    arranged = case.with_arrays(
+        input=ARRANGED[of_input](case["input"], 1),
+        weight=ARRANGED[of_weight](case["weight"], input_channels(case)),
+    )
+    out = ARRANGED[of_out](poison(np.empty_like(expected)), 1)
+    assert_same_bits(compute_into(backend, arranged, out), expected)
+
+
 @st.composite
 def arranged_calls(draw: st.DrawFn) -> tuple[Convolution, Convolution, str]:
     """A call of arrays in C order, and of arrays that lie otherwise; and how its result lies."""
@@ -713,12 +733,7 @@ def test_every_combination(backend: NumpyBackend, mode: Mode, kind: str) -> None
     expected = backend.compute(case)
     ways = ["C order", "channels last", "cropped"]
     for of_input, of_weight, of_out in itertools.product(ways, repeat=3):
-        arranged = case.with_arrays(
-            input=ARRANGED[of_input](case["input"], 1),
-            weight=ARRANGED[of_weight](case["weight"], input_channels(case)),
-        )
-        out = ARRANGED[of_out](poison(np.empty_like(expected)), 1)
-        assert_same_bits(compute_into(backend, arranged, out), expected)
+        assert_bits_as_arranged(backend, case, expected, of_input, of_weight, of_out)
 
 
 @every_backend

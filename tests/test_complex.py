@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import cupyconv
@@ -34,8 +34,15 @@ CASES = [
     convolution("conv2d", (2, 12, 5, 11), (8, 6, 3, 2), COMPLEX64, bias=True, groups=2),
     convolution("conv_transpose2d", (2, 9, 4, 7), (9, 10, 3, 4), COMPLEX64, stride=(2, 3)),
 ]
+# The channels of all parts lie together.
+ONE_PIXEL = convolution("conv2d", (2, 48, 1, 1), (7, 48, 1, 1), COMPLEX64, bias=True)
 every_engine = pytest.mark.parametrize(
-    "backend", [*forced_backends("portable"), *forced_backends("hopper", wgmma=True)]
+    "backend",
+    [
+        *forced_backends("portable"),
+        *forced_backends("hopper", wgmma=True),
+        *forced_backends("im2col", wgmma=True),
+    ],
 )
 # The result is complex64, and one of the arrays may be real.
 dtype_pairs = st.sampled_from(
@@ -63,6 +70,7 @@ def refusal(geometry: ConvGeometry, processor: Processor = HOPPER) -> str | None
 
 
 @every_engine
+@example(case=ONE_PIXEL)
 @given(case=convolutions(functions=["conv", "conv_transpose"], dtypes=dtype_pairs))
 def test_definition(backend: NumpyBackend, case: Convolution) -> None:
     """Any arrays, whatever the chunks of samples, and through any view as `out`."""

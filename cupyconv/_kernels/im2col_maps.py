@@ -222,6 +222,8 @@ class Image:
         """
         (samples, groups, of_group), (sample, group, channel) = self.sizes, self.strides
         itemsize, sizes = self.itemsize, self.axes
+        # The parts of a complex result are groups that read the same channels.
+        apart = group == of_group and of_group * itemsize % SLICE_BYTES == 0
 
         def maps(width: int, pitches: Sequence[int]) -> tuple[Pixels, ...]:
             """Return them for channels of all groups, and strides along axes and samples."""
@@ -250,7 +252,7 @@ class Image:
         ]
         readable = (
             (channel == 1 or groups * of_group == 1)
-            and (groups == 1 or of_group * itemsize % SLICE_BYTES == 0)
+            and (groups == 1 or apart)
             and _whole(pitches, itemsize)
         )
         copy = Transposition(

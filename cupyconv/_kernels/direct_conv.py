@@ -23,6 +23,7 @@ from .._taps import NO_AXIS, AxisTaps
 from . import sum_splits
 from .launches import ELEMENTS, MAX_GRID, Instance, Launch, element
 from .members import CALL, Members, Template, axis_taps, one_launch, parameter
+from .memory import weight_strides
 from .question import Question, TiledPlan, fits_32_bits
 from .views import c_strides
 
@@ -428,9 +429,7 @@ def _arguments(
         "input_batch": strides.input[0],
         "input_group": strides.input[1],
         "input_channel": strides.input[2],
-        "weight_group": strides.weight[0],
-        "weight_row": strides.weight[1],
-        "weight_channel": strides.weight[2],
+        **weight_strides(strides),
         "out_batch": strides.out[0],
         "out_group": strides.out[1],
         "out_row": strides.out[2],

@@ -44,8 +44,9 @@ from cupyconv._kernels import (
     matrix_gradient_grid,
 )
 from cupyconv._kernels.gradient_lines import LineAxis, Lines
+from cupyconv._kernels.gradient_products import MUCH_MEMORY
 from cupyconv._kernels.gradient_tiles import Shape
-from cupyconv._kernels.hopper_gradient import MUCH_MEMORY, HopperGradientPlan
+from cupyconv._kernels.hopper_gradient import HopperGradientPlan
 from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_gradient_grid import grid_of_boxes
 from cupyconv._kernels.modes import unscaled_mode

@@ -34,13 +34,9 @@ from bounds import assert_same_bits
 from cupyconv import _chunks, _compile
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import gradient_products, gradient_tiles, im2col_gradient, im2col_maps
+from cupyconv._kernels.gradient_products import MUCH_MEMORY
 from cupyconv._kernels.gradient_tiles import Shape
-from cupyconv._kernels.im2col_gradient import (
-    FAR_TAPS,
-    MUCH_MEMORY,
-    Columns,
-    Im2colGradientPlan,
-)
+from cupyconv._kernels.im2col_gradient import FAR_TAPS, Columns, Im2colGradientPlan
 from cupyconv._kernels.im2col_maps import axes_of
 from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.question import LARGE, Question

@@ -104,6 +104,7 @@ class Recorder:
 
     def __init__(self, processor: Processor) -> None:
         self.launches: list[Launch] = []
+        self.arguments: list[list[int]] = []  # of each launch
         self.splits: list[Shape] = []  # of the numbers whose parts were copied
         self._processor = processor
 
@@ -133,6 +134,7 @@ class Recorder:
         def run(arguments: Arguments) -> None:
             assert arguments.typecode == "q"
             self.launches.append(launch)
+            self.arguments.append(arguments.tolist())
 
         return run
 
@@ -169,18 +171,18 @@ def is_small(tile: Tile) -> bool:
 
 
 @contextmanager
-def recorded(processor: Processor) -> Iterator[list[Launch]]:
-    """The launches of the calls in a block, by NumPy arrays on their way to a GPU."""
+def recorded(processor: Processor = HOPPER) -> Iterator[Recorder]:
+    """What the calls in a block ask for, of NumPy arrays on their way to a GPU."""
     recorder = Recorder(processor)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_paths, "numpy_path", KernelPath(recorder))
-        yield recorder.launches
+        yield recorder
 
 
 def launches_of(case: Case, processor: Processor = HOPPER) -> list[Launch]:
-    with recorded(processor) as launches:
+    with recorded(processor) as recorder:
         operator.attrgetter(case.function)(cupyconv)(**case.arrays, **case.options)
-    return launches
+    return recorder.launches
 
 
 def constant(source: str, name: str) -> int:

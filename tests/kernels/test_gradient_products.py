@@ -316,19 +316,11 @@ def sample_bytes(kernel: str, mode: Mode, channels: int = 3) -> int:
 def test_workspace_is_what_is_taken(kernel: str, mode: Mode, batch: int, steer: Steering) -> None:
     """The partial sums, and the copies of the largest chunk."""
     steer.replace(_chunks, _CHUNK_BYTES=4 * sample_bytes(kernel, mode) + 2)
-    backend, taken = Recorder(kernel), []
-    device = backend.path.device
-    workspace = device.workspace
-
-    def noted(shape: Any, dtype: np.dtype[Any]) -> Array:
-        taken.append(math.prod(shape) * dtype.itemsize)
-        return workspace(shape, dtype)
-
-    device.workspace = noted  # type: ignore[method-assign]
+    backend = Recorder(kernel)
     backend.compute(case_of(mode, (batch, 3, 9, 11), (7, 3, 3, 3), **OVERHANGING))
     geometry = conv((batch, 3, 9, 11), (7, 3, 3, 3), **OVERHANGING)
-    plan = planned(kernel, geometry, mode, device.processor())
-    partial, *copies = taken
+    plan = planned(kernel, geometry, mode, backend.path.device.processor())
+    partial, *copies = backend.workspaces
     assert plan.partial == partial
     assert plan.copies == max(a + b for a, b in zip(copies[::2], copies[1::2], strict=True))
 

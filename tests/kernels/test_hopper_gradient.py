@@ -31,10 +31,9 @@ from test_gradient_products import (
     run_once,
 )
 
-from backends import CupyBackend, NumpyBackend
+from backends import NumpyBackend
 from bounds import assert_same_bits
 from cupyconv import _chunks, _compile
-from cupyconv._device import CupyDevice
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import (
     gradient_lines,
@@ -51,7 +50,6 @@ from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Proc
 from cupyconv._kernels.matrix_gradient_grid import grid_of_boxes
 from cupyconv._kernels.modes import unscaled_mode
 from cupyconv._kernels.question import LARGE, Question
-from emulator.device import EmulatedDevice
 from planning import (
     MOST,
     Steering,
@@ -63,7 +61,7 @@ from planning import (
     dense_geometries,
 )
 from reference import Array
-from running import Recorder, instances_of, on_the_emulator
+from running import Recorder, every_wgmma_device, instances_of, made, on_the_emulator
 from strategies import DTYPES, MODES
 from subjects import Subject
 
@@ -355,7 +353,7 @@ def lines_of(kind: str, samples: int, parts: int, itemsize: int) -> Lines:
     return Lines((axes[0], axes[1], axes[2]), samples, parts, itemsize)
 
 
-def copied(array: Array, lines: Lines) -> Array:
+def by_definition(array: Array, lines: Lines) -> Array:
     """The copies of an array by definition: planes, channels and places."""
     channels = len(array)
     _, planes, _, places = lines.shape(channels)
@@ -393,26 +391,12 @@ def by_channel(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, lay
     return (rng.standard_normal(shape) * np.exp2(rng.integers(-9, 9, shape))).astype(np.float32)
 
 
-def on_device(array: Array, lines: Lines, backend: NumpyBackend) -> Array:
+def by_kernel(backend: NumpyBackend, array: Array, lines: Lines) -> Array:
     """The copies that the kernel makes."""
-    if isinstance(backend, CupyBackend):
-        data = backend.asarray(array)
-        return backend.to_numpy(gradient_lines.bind(lines, data, CupyDevice())(data))
-    device = EmulatedDevice()
-    with device.held():
-        copy = gradient_lines.bind(lines, array, device)(array)
-        memory = device._memory(copy)
-        assert memory is not None and not memory.unwritten(copy)
-        return copy
+    return made(backend, array, lambda device, a: gradient_lines.bind(lines, a, device)(a))
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param(NumpyBackend(), id="emulator", marks=[pytest.mark.emulator]),
-        pytest.param(CupyBackend(), id="cupy", marks=[pytest.mark.gpu, pytest.mark.wgmma]),
-    ],
-)
+@every_wgmma_device
 @pytest.mark.instance
 @pytest.mark.parametrize("instance", COPIES, ids=str)
 @pytest.mark.parametrize("kind", AXES)
@@ -431,7 +415,7 @@ def test_copies_instance(instance: Instance, kind: str, backend: NumpyBackend) -
             assert channels <= 3 or launch.grid > 1
             shape = channels, samples, *(axis.size for axis in lines.axes)
             array = by_channel(rng, shape, dtype, layout)
-            found, values = on_device(array, lines, backend), copied(array, lines)
+            found, values = by_kernel(backend, array, lines), by_definition(array, lines)
             if parts == 1:
                 assert_same_bits(found[0], values)
             else:
@@ -445,18 +429,6 @@ def test_copies_instance(instance: Instance, kind: str, backend: NumpyBackend) -
 MODULES = hopper_gradient, gradient_lines, matrix_gradient_grid
 STRIDES = case_of(SINGLE, (2, 3, 7, 9, 11), (3, 3, 3, 3, 3), stride=2)
 MISTAKES: dict[str, Mistake] = {
-    "a line's end meets the next line": (
-        "line_of", "reach - first", "0",
-        case_of(SINGLE, (2, 2, 8, 8), (3, 2, 4, 4), padding=((0, 3), (0, 3))),
-    ),
-    "no room for inputs beyond the outputs": (
-        "line_of", "min(end, reach)", "0",
-        case_of(SINGLE, (2, 2, 8, 8), (3, 2, 4, 4), padding=((3, 0), (3, 0))),
-    ),
-    "planes of inputs that no tap reaches": (
-        "line_of", "Tap(residue // apart, shift)", "Tap(residue, shift)",
-        case_of(SINGLE, (3, 4, 29), (9, 4, 4), stride=6, dilation=4, padding=5),
-    ),
     "floats in place": ("grid_of_boxes", "and parts == 1", "", case_like("one tap", SINGLE)),
     "inputs without padding": (
         "_Chunk", "axis.step, axis.origin, line.apart", "axis.step, 0, line.apart",

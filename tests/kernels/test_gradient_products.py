@@ -122,6 +122,30 @@ def is_large(geometry: ConvGeometry) -> bool:
     return math.prod(sizes) * max(lengths) * columns_of(geometry) >= 2**28
 
 
+def assert_divided(plan: Any, geometry: ConvGeometry, mode: Mode, columns: int, steps: int) -> None:
+    """Assert that tiles cover the gradient, and chunks and ranges its sums, within their memory.
+
+    The tiles have so many columns in all, and the longest chunk so many K steps.
+    """
+    layout, shape = plan.layout, plan.layout.shape
+    for size, tile, tiles in (
+        (geometry.rows, shape.rows, layout.row_tiles),
+        (columns, shape.columns, layout.column_tiles),
+    ):
+        assert (tiles - 1) * tile < size <= tiles * tile
+    # Chunks have all samples, and no range of the longest one is empty.
+    longest = max(layout.samples)
+    assert sum(layout.samples) == geometry.batch and longest - min(layout.samples) <= 1
+    assert 1 <= layout.splits <= steps
+    tiles = geometry.groups * layout.row_tiles * layout.column_tiles
+    assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
+    elements = geometry.groups * geometry.rows * columns_of(geometry)
+    assert plan.partial == max(4, mode[0].itemsize) * elements * layout.splits
+    assert layout.splits == 1 or plan.partial <= 2**25
+    assert plan.copies <= 2**26 or longest <= -(-geometry.batch // 64)
+    assert plan.workspace == plan.partial + plan.copies
+
+
 @every_kernel
 @pytest.mark.parametrize(
     ("geometry", "reason"),

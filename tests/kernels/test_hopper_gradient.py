@@ -19,6 +19,7 @@ from test_gradient_products import (
     Mistake,
     Mode,
     aligned,
+    assert_divided,
     assert_is_found,
     case_like,
     case_of,
@@ -139,30 +140,16 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int
     # that whole ones make a tile, each of them brought by a lane of a warp.
     assert layout.box in (8, 16, 32, 64, 128, 256) and shape.columns % layout.box == 0
     assert shape.columns // layout.box <= 32 and shape.rows <= 256
-    boxes = taps * -(-geometry.channels // layout.box)
-    for size, tile, tiles in (
-        (geometry.rows, shape.rows, layout.row_tiles),
-        (boxes * layout.box, shape.columns, layout.column_tiles),
-    ):
-        assert (tiles - 1) * tile < size <= tiles * tile
-    # Chunks have all samples, and no range of the longest one is empty.
+    width = taps * -(-geometry.channels // layout.box) * layout.box
     longest = max(layout.samples)
-    assert sum(layout.samples) == geometry.batch and longest - min(layout.samples) <= 1
-    assert 1 <= layout.splits <= grid.steps(longest)
-    tiles = geometry.groups * layout.row_tiles * layout.column_tiles
-    assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
-    elements = geometry.groups * geometry.rows * geometry.channels * taps
-    assert plan.partial == 4 * elements * layout.splits
-    assert layout.splits == 1 or plan.partial <= 2**25
+    assert_divided(plan, geometry, mode, width, grid.steps(longest))
     whole, itemsize = 16 // own.itemsize, own.itemsize
     places = -(-longest * math.prod(axis.pitch for axis in grid.axes) // whole) * whole
     channels = geometry.groups * (geometry.rows + geometry.channels * grid.planes)
     assert plan.copies == itemsize * own.parts * places * channels
-    assert plan.copies <= 2**26 or longest <= -(-geometry.batch // 64)
     inputs = max(places, longest * math.prod(axis.size_in for axis in geometry.axes))
     numbers = geometry.groups * (geometry.rows * places + geometry.channels * inputs)
     assert plan.copies <= max(2**26 * longest, 8 * numbers)
-    assert plan.workspace == plan.partial + plan.copies
     # Each stage holds a step of both operands, and has two mbarriers.
     stage = own.parts * (shape.rows + shape.columns) * 128
     stages = shape.stages(own.parts)

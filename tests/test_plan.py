@@ -86,7 +86,7 @@ def test_every_launch_is_of_a_listed_instance(
 def test_instances(target: str) -> None:
     own = instances(target)
     assert len(own) == len(set(own)), "an instance is listed twice"
-    assert len(own) <= (508 if target == "sm_90a" else 344)
+    assert len(own) <= (495 if target == "sm_90a" else 344)
     for instance in own:
         text = _compile.source(instance.source)
         kernel = (

@@ -22,7 +22,7 @@ from cupyconv._launch import KernelPath
 from planning import Recorder, recorded
 from reference import Array
 from strategies import FUSED, Case, convolution, convolutions
-from test_errors import HostBackend
+from test_errors import HostBackend, nested
 
 FUNCTIONS = {
     "conv2d": ((2, 4, 6, 7), (6, 2, 3, 2), {"groups": 2, "stride": (2, 1)}),
@@ -288,13 +288,6 @@ def test_calls_do_not_meet(cases: list[Case]) -> None:
         assert_same_bits(backend.compute(case), expected)
 
 
-def nested(depth: int, kind: type) -> Any:
-    value: Any = kind()
-    for _ in range(depth):
-        value = kind([value])
-    return value
-
-
 # For each function, a right call and the options that are not arrays.
 OPTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "conv2d": (
@@ -326,7 +319,7 @@ ODD_VALUES = [
     *(6, 6.0, (6, 6), (6, 6.0), [6, 6], np.int64(6)),
     *((1, 1), (1, True), ((0, 1), (1, 1)), [1, 1], [[0, 1], [1, 1]], (), (1,), {1}, {"a": 1}),
     *(("float", (1e-5).hex()), (float, (1e-5).hex()), float, range(1, 3), Fraction(1, 3)),
-    *(nested(3, tuple), nested(1000, tuple), nested(1000, list), nested(100_000, list)),
+    *(nested((), 3, tuple), nested((), 1000, tuple), nested([], 1000), nested([], 100_000)),
 ]
 
 

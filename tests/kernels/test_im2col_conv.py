@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from test_gradient_products import aligned, assert_is_found
+from test_gradient_products import aligned, assert_is_found, mode_of
 from test_hopper_gradient import nearest_tf32, odd_strides_of_one
 
 import test_convolution
@@ -50,7 +50,6 @@ from planning import (
 from reference import Array
 from running import (
     Recorder,
-    dtype_of,
     every_wgmma_device,
     instances_of,
     made,
@@ -1061,12 +1060,6 @@ def test_workspace_is_what_is_taken(mode: Mode, batch: int, kind: str, steer: St
 
 
 # Instances -----------------------------------------------------------------------------------
-
-
-def mode_of(instance: Instance) -> Mode:
-    defines = dict(instance.defines)
-    dtype = dtype_of(defines["ELEMENT"])
-    return dtype, "tf32" if dtype == np.float32 and defines["PARTS"] == "1" else "float32"
 
 
 # By the number of axes: calls of so many rows and channels of a group, with as many pixels as two

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .._arrays import Array, Convolution, accumulator
+from .._arrays import Array, Convolution, partial_dtype
 from .._geometry import MAX_RANK, ConvGeometry
 from .._taps import NO_AXIS, AxisTaps
 from . import sum_splits
@@ -295,8 +295,7 @@ def _plan(
     may be stored.
     """
     outputs = math.prod(_shape(question.geometry))
-    # Small integers are summed in 32 bits.
-    range_bytes = max(4, accumulator(question.dtype).itemsize) * outputs
+    range_bytes = partial_dtype(question.dtype).itemsize * outputs
     most = _MOST_PARTIAL // range_bytes
 
     def cost(layout: Layout) -> tuple[float, float]:

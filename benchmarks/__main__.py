@@ -139,31 +139,10 @@ def show(report: Report, markdown: bool, picture: Path | None) -> None:
             print(f"\ndrawn: {path}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == [RANDOM]:
-        from . import on_random
-
-        return on_random.main(given[1:])
-    options = (parse := parser()).parse_args(given)
-    if options.read:
-        show(Report.read(options.read), options.markdown, options.draw)
-        return 0
-    try:
-        cases, host = mine.load(options.mine), False
-        if options.names or not cases:
-            named, host = cases_.select(cases_.load(), options.names)
-            cases = named + cases
-    except ValueError as error:
-        parse.error(str(error))
-    if options.list:
-        print(listing(cases, host))
-        return 0
-    if options.repeats is not None and options.repeats < 1:
-        parse.error("--repeats must be positive")
-    if options.json and options.json.resolve().parent == cases_.DIRECTORY.resolve():
-        parse.error(f"--json must not lie among the cases in {cases_.DIRECTORY}")
-
+def measure(
+    options: argparse.Namespace, given: Sequence[str], cases: Sequence[cases_.Case], host: bool
+) -> int:
+    """Measure cases as the options that were `given` say, and show and keep the report."""
     from . import run
 
     if reason := run.missing():
@@ -213,6 +192,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if failures:
         print("\nNot timed, as ours is wrong or failed:", *failures, sep="\n- ", file=sys.stderr)
     return 1 if failures else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == [RANDOM]:
+        from . import on_random
+
+        return on_random.main(given[1:])
+    options = (parse := parser()).parse_args(given)
+    if options.read:
+        show(Report.read(options.read), options.markdown, options.draw)
+        return 0
+    try:
+        cases, host = mine.load(options.mine), False
+        if options.names or not cases:
+            named, host = cases_.select(cases_.load(), options.names)
+            cases = named + cases
+    except ValueError as error:
+        parse.error(str(error))
+    if options.list:
+        print(listing(cases, host))
+        return 0
+    if options.repeats is not None and options.repeats < 1:
+        parse.error("--repeats must be positive")
+    if options.json and options.json.resolve().parent == cases_.DIRECTORY.resolve():
+        parse.error(f"--json must not lie among the cases in {cases_.DIRECTORY}")
+    return measure(options, given, cases, host)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ import cupyconv
 import cupyconv.dask
 
 from .data import Array, uniform
+from .run import gpu_name
 
 GIB = 2**30
 CROP = 12  # outputs of a crop along each axis
@@ -306,12 +307,6 @@ def measure(job: Job, count: int, repeats: int) -> dict[str, Any]:
             "seconds_without_halo": seconds(reduced(job, workers, in_parts), repeats),
             "pool_bytes": sorted(client.run(held).values()) if job.gpu else None,
         }
-
-
-def gpu_name() -> str:
-    import cupy
-
-    return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
 
 
 def report(job: Job, counts: Sequence[int], repeats: int) -> dict[str, Any]:

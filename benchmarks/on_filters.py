@@ -23,14 +23,13 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import cupyconv
 import cupyconv.signal
 
-from . import timing
+from . import run, timing
 
 COMMAND = "python -m benchmarks.on_filters"
 SECONDS = 0.3  # of a case
@@ -230,7 +229,6 @@ def main() -> None:
     import cupy
 
     stream = cupy.cuda.Stream(non_blocking=True)
-    gpu = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
     rows = []
     with stream:
         watch = timing.Stopwatch()
@@ -246,9 +244,7 @@ def main() -> None:
         if options.random:
             show_methods(rows)
     if options.json:
-        versions = {"cupyconv": cupyconv.__version__, "cupy": cupy.__version__}
-        about = {"command": COMMAND, "date": date.today().isoformat(), "gpu": gpu}
-        text = json.dumps({**about, "versions": versions, "cases": rows}, indent=1)
+        text = json.dumps({**run.about(COMMAND), "cases": rows}, indent=1)
         options.json.write_text(text + "\n")
 
 

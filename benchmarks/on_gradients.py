@@ -12,14 +12,13 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Callable, Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import cupyconv
 import cupyconv.grad
 
-from . import cases, jobs, peers, timing
+from . import cases, jobs, peers, run, timing
 from .cases import KERNELBENCH, Convolution
 from .jobs import Job
 from .precisions import PRECISIONS
@@ -102,7 +101,6 @@ def main() -> None:
 
     record: dict[str, Any] = {}
     stream = cupy.cuda.Stream(non_blocking=True)
-    gpu = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
     with stream, torch.on(stream):
         watch = timing.Stopwatch()
         for precision in options.precision:
@@ -118,10 +116,7 @@ def main() -> None:
             print(f"{precision}: {mean:.2f} over {len(rows)} cases, {below} below 1", flush=True)
             record[precision] = rows
             if options.json:
-                versions = {"cupyconv": cupyconv.__version__, **torch.versions}
-                about = {"command": COMMAND, "date": date.today().isoformat()}
-                about |= {"gpu": gpu, "versions": versions}
-                text = json.dumps({**about, "cases": record}, indent=1)
+                text = json.dumps({**run.about(COMMAND, torch), "cases": record}, indent=1)
                 options.json.write_text(text + "\n")
 
 

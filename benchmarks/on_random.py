@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"seed {seed}", flush=True)
     rows: list[Row] = []
     torch = peers.load()
-    gpu = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
-    about: dict[str, Any] = {
-        "command": shlex.join([*COMMAND.split(), *arguments]),
-        "date": date.today().isoformat(),
-        "gpu": gpu,
-        "versions": run.versions() | (torch.versions if torch else {}),
-    }
+    about = run.about(shlex.join([*COMMAND.split(), *arguments]), torch)
     stream = cupy.cuda.Stream(non_blocking=True)
     with stream, torch.on(stream) if torch else nullcontext():
         measure = Measurement(Stopwatch(), torch, seed, not options.only_chosen)

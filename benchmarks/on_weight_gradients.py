@@ -13,9 +13,9 @@ import argparse
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
-from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,16 @@ import cupyconv
 import cupyconv.grad
 from cupyconv._kernels.choice import GRADIENTS, forced
 
-from . import cases, peers, timing
+from . import cases, peers, run, timing
 from .cases import KERNELBENCH, Convolution
 from .data import poison, uniform
+from .on_gradients import MOST
 from .precisions import PRECISIONS, Precision
 from .random_calls import MULTIPLY_ADDS, random_calls
 
 COMMAND = "python -m benchmarks.on_weight_gradients"
-MOST = 5.0  # ratios are capped at this
 SECONDS = 0.15  # of a case
 ELEMENTS = 16  # of a gradient that are checked
-
-Call = Callable[[], Any]
 
 
 def chosen(options: argparse.Namespace) -> Iterable[Convolution]:
@@ -83,7 +81,7 @@ def exact(case: Convolution, long: Any, short: Any, element: tuple[int, ...]) ->
     return float(cupy.multiply(moved, still, dtype=np.float64).sum())
 
 
-def check(case: Convolution, precision: Precision, long: Any, short: Any, out: Any) -> float:
+def check(case: Convolution, long: Any, short: Any, out: Any) -> float:
     """Return the error of a gradient in the norm, over elements drawn at random."""
     rng = np.random.default_rng(0)
     places = [tuple(int(rng.integers(n)) for n in out.shape) for _ in range(ELEMENTS)]
@@ -91,14 +89,6 @@ def check(case: Convolution, precision: Precision, long: Any, short: Any, out: A
     found = np.array([float(out[place]) for place in places])
     norm = np.linalg.norm(wanted)
     return float(np.linalg.norm(found - wanted) / norm) if norm else float(np.abs(found).max())
-
-
-def ours(case: Convolution, precision: Precision, long: Any, short: Any, out: Any) -> Call:
-    """Return the gradient as a user calls it."""
-    options = {"stride": case.stride, "padding": case.padding, "dilation": case.dilation}
-    options |= {"groups": case.groups, "precision": precision.mode, "out": out}
-    function = getattr(cupyconv.grad, f"conv{case.rank}d_weight")
-    return lambda: function(long, case.weight, short, **options)
 
 
 def measured(
@@ -114,24 +104,26 @@ def measured(
     long, short = arrays(case, precision, seed=0)
     out = cupy.empty(case.weight, precision.numpy_dtype())
     poison(out)
-    call = ours(case, precision, long, short, out)
-    row: dict[str, Any] = {"id": case.id, "groups": case.groups, "channels": case.weight[1]}
-    call()
-    row["error"] = check(case, precision, long, short, out)
-    operands = (long, short) if case.transposed else (short, long)
-    peer = torch.gradient(case, precision, (*operands, out), of_weight=True)
-    row["torch_error"] = check(case, precision, long, short, torch.array(peer()))
-    mine, other = map(timing.median, watch.alternate_within([call, peer], SECONDS))
-    row |= {"ours": mine, "torch": other}
     options = {"stride": case.stride, "padding": case.padding, "dilation": case.dilation}
     options |= {"groups": case.groups, "precision": precision.mode}
-    function = getattr(cupyconv.grad, f"conv{case.rank}d_weight")
-    explained = cupyconv.explain(function, long, case.weight, short, **options)
+    gradient = getattr(cupyconv.grad, f"conv{case.rank}d_weight")
+    arguments = long, case.weight, short
+    call = partial(gradient, *arguments, **options, out=out)
+    explain = partial(cupyconv.explain, gradient, *arguments, **options)
+    row: dict[str, Any] = {"id": case.id, "groups": case.groups, "channels": case.weight[1]}
+    call()
+    row["error"] = check(case, long, short, out)
+    operands = (long, short) if case.transposed else (short, long)
+    peer = torch.gradient(case, precision, (*operands, out), of_weight=True)
+    row["torch_error"] = check(case, long, short, torch.array(peer()))
+    mine, other = map(timing.median, watch.alternate_within([call, peer], SECONDS))
+    row |= {"ours": mine, "torch": other}
+    explained = explain()
     row |= {"kernel": explained.kernel, "expected": explained.expected_ms}
     row["limit"] = explained.limit_ms
     for kernel in GRADIENTS if kernels else ():
         with forced("portable" if kernel == "matrix" else kernel):
-            if cupyconv.explain(function, long, case.weight, short, **options).kernel == kernel:
+            if explain().kernel == kernel:
                 call()
                 row[kernel] = timing.median(watch.alternate_within([call], 0.02)[0])
     return row
@@ -165,7 +157,6 @@ def main() -> None:
 
     record: dict[str, list[dict[str, Any]]] = {name: [] for name in options.precision}
     stream = cupy.cuda.Stream(non_blocking=True)
-    gpu = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
     pool = cupy.get_default_memory_pool()
     with stream, torch.on(stream), suppress(KeyboardInterrupt):
         watch = timing.Stopwatch()
@@ -182,10 +173,8 @@ def main() -> None:
         show(f"{name} depthwise", depthwise)
         show(name, rows)
     if options.json:
-        versions = {"cupyconv": cupyconv.__version__, **torch.versions}
-        about = {"command": COMMAND, "date": date.today().isoformat(), "gpu": gpu}
-        about["versions"] = versions
-        options.json.write_text(json.dumps({**about, "cases": record}, indent=1) + "\n")
+        text = json.dumps({**run.about(COMMAND, torch), "cases": record}, indent=1)
+        options.json.write_text(text + "\n")
 
 
 def _text(row: dict[str, Any]) -> str:

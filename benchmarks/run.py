@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -95,12 +96,11 @@ def run(
     torch = peers.load()
     peer = torch if options.peer else None
     stream = cupy.cuda.Stream(non_blocking=True)
-    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     with stream, torch.on(stream) if torch else nullcontext(), forced(options.kernel):
         stopwatch = Stopwatch()
         report = Report(
             date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            gpu=properties["name"].decode(),
+            gpu=gpu_name(),
             seed=options.seed,
             data=f"uniform in [{options.low:g}, 1)"
             + (", channels last" if options.channels_last else ""),
@@ -240,6 +240,25 @@ def small_calls(stopwatch: Stopwatch, peer: peers.Torch | None, options: Options
         else:
             rows.append(HostRow(text, ours, theirs[0] if theirs else None))
     return rows
+
+
+def about(command: str, torch: peers.Torch | None = None) -> dict[str, Any]:
+    """Return what the record of a command begins with."""
+    return {
+        "command": command,
+        "date": datetime.now(timezone.utc).date().isoformat(),
+        "gpu": gpu_name(),
+        "versions": versions() | (torch.versions if torch else {}),
+    }
+
+
+def gpu_name() -> str:
+    """Return the maker's name of the current GPU."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    name: str = properties["name"].decode()
+    return name
 
 
 def versions() -> dict[str, str]:

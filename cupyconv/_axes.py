@@ -84,13 +84,13 @@ def joined(geometry: ConvGeometry, axis: int) -> ConvGeometry | None:
     )
 
 
-def nominal(geometry: ConvGeometry) -> ConvGeometry:
+def compared(geometry: ConvGeometry) -> ConvGeometry:
     """Return the convolution for which kernels are compared, whatever the batch is.
 
     Where axes without taps lie as one they may have been joined before, and a choice must not
     depend on that: here they always are.
     """
-    found = replace(geometry, batch=NOMINAL_BATCH)
+    found = replace(geometry, batch=COMPARED_BATCH)
     if any(axis.kernel > 1 for axis in found.axes):
         return found
     axes = tuple(replace(axis, dilation=1, offset_step=1) for axis in found.axes)

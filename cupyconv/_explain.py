@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from . import _arguments, _precision
+from . import _arguments, _precision, grad
 from . import _arrays as arrays
 from ._arguments import shown
 from ._arrays import Array, Blueprint
@@ -31,27 +31,8 @@ from ._transposed_convolution import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from .grad import (
-    conv1d_input,
-    conv1d_weight,
-    conv2d_input,
-    conv2d_weight,
-    conv3d_input,
-    conv3d_weight,
-    conv_input,
-    conv_weight,
-)
 
-_GRADIENTS: tuple[Callable[..., Array], ...] = (
-    conv1d_input,
-    conv1d_weight,
-    conv2d_input,
-    conv2d_weight,
-    conv3d_input,
-    conv3d_weight,
-    conv_input,
-    conv_weight,
-)
+_GRADIENTS: tuple[Callable[..., Array], ...] = tuple(getattr(grad, name) for name in grad.__all__)
 FUNCTIONS: tuple[Callable[..., Array], ...] = (
     batch_norm,
     conv,

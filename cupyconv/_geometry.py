@@ -185,6 +185,7 @@ def _conv(
         for size, extent, step in zip(padded, extents, stride, strict=True)
     )
     pads_before = _pads.before(padding)
+    taps = map(conv_taps, size_in, size_out, kernel, stride, dilation, pads_before)
     geometry = ConvGeometry(
         transposed=False,
         batched=batched,
@@ -192,9 +193,7 @@ def _conv(
         groups=groups,
         channels=channels,
         rows=channels_out // groups,
-        axes=tuple(
-            map(conv_taps, size_in, size_out, kernel, stride, dilation, _pads.before(padding))
-        ),
+        axes=tuple(taps),
         stride=stride,
         dilation=dilation,
         pads_before=pads_before,

@@ -107,7 +107,7 @@ class KernelPath:
     def gain_by_fft(
         self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
     ) -> float:
-        """Return how many times as long sums over taps should take as FFT, for a batch of 8."""
+        """Return how many times as long sums over taps should take as FFT, whatever the batch."""
         return choice.gain_by_fft(geometry, dtype, precision, gradient, self.device.processor())
 
     def note_method(self, method: str, gain: Callable[[], float]) -> None:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 from ._geometry import ConvGeometry, PoolGeometry
+from ._taps import floor_sum
 
 
 @dataclass(frozen=True)
@@ -88,16 +89,4 @@ def _pairs_below(end: int, windows: int, kernel: int, stride: int, dilation: int
     some = min(max((end - 1) // stride + 1, 0), windows)
     partly = some - whole
     nearest = end - 1 - (some - 1) * stride
-    return whole * kernel + partly + _floor_sum(partly, stride, nearest, dilation)
-
-
-def _floor_sum(count: int, step: int, first: int, divisor: int) -> int:
-    """Return the sum of ``(first + step*i) // divisor`` for i below `count`; `first` is >= 0."""
-    total = 0
-    while count:
-        total += count * (count - 1) // 2 * (step // divisor) + count * (first // divisor)
-        step, first = step % divisor, first % divisor
-        # Points below a line, counted by columns so far, are counted by rows from here on.
-        count, first = divmod(step * count + first, divisor)
-        step, divisor = divisor, step
-    return total
+    return whole * kernel + partly + floor_sum(partly, stride, nearest, dilation)

@@ -283,7 +283,7 @@ class NumpyPath:
     def gain_by_fft(
         self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
     ) -> float:
-        """Return how many times as long sums over taps should take as FFT, for a batch of 2."""
+        """Return how many times as long sums over taps should take as FFT, whatever the batch."""
         typical = replace(geometry, batch=COMPARED_BATCH, padding_mode=None)
         work = _fft.gradient_work if gradient else _fft.work
         points = _PER_FILTERED if geometry.channels == 1 else _PER_MULTIPLIED

@@ -56,7 +56,7 @@ class Path(Protocol):
     def gain_by_fft(
         self, geometry: ConvGeometry, dtype: np.dtype, precision: str, gradient: bool
     ) -> float:
-        """Return how many times as long sums over taps should take as FFT, for a batch of 2.
+        """Return how many times as long sums over taps should take as FFT, whatever the batch.
 
         That is for the `gradient` with respect to the weight, or for the convolution.
         """

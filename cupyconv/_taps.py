@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 
 
-def _floor_sum(count: int, step: int, start: int, divisor: int) -> int:
+def floor_sum(count: int, step: int, start: int, divisor: int) -> int:
     """Return the sum of ``(start + i*step) // divisor`` over all i below `count`.
 
     The sum is the number of integer points below a line. Euclid's algorithm counts them in a
@@ -40,7 +40,7 @@ def residues_below(limit: int, count: int, step: int, start: int, divisor: int) 
 
     An axis may have millions of phases, so planning must not loop over them.
     """
-    return _floor_sum(count, step, start, divisor) - _floor_sum(count, step, start - limit, divisor)
+    return floor_sum(count, step, start, divisor) - floor_sum(count, step, start - limit, divisor)
 
 
 @dataclass(frozen=True)

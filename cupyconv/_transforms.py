@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ._fft import spectrum_lengths
+
 
 def plan(lengths: tuple[int, ...], batch: int, dtype: np.dtype, inverse: bool) -> tuple[Any, int]:
     """Return the plan of transforms in place, and their direction.
@@ -34,7 +36,7 @@ def plan(lengths: tuple[int, ...], batch: int, dtype: np.dtype, inverse: bool) -
     key = ("cupyconv", lengths, batch, kind, stream.ptr)
     found = cache.get(key)
     if found is None:
-        frequencies = lengths if dtype.kind == "c" else (*lengths[:-1], lengths[-1] // 2 + 1)
+        frequencies = spectrum_lengths(lengths, dtype)
         lines = lengths if dtype.kind == "c" else (*lengths[:-1], 2 * frequencies[-1])
         sides = frequencies, lines
         given, made = sides if inverse else sides[::-1]

@@ -7,7 +7,7 @@ import math
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
@@ -104,6 +104,7 @@ class Recorder:
 
     def __init__(self, processor: Processor) -> None:
         self.launches: list[Launch] = []
+        self.arguments: list[list[int]] = []  # of each launch
         self.splits: list[Shape] = []  # of the numbers whose parts were copied
         self._processor = processor
 
@@ -133,6 +134,7 @@ class Recorder:
         def run(arguments: Arguments) -> None:
             assert arguments.typecode == "q"
             self.launches.append(launch)
+            self.arguments.append(arguments.tolist())
 
         return run
 
@@ -169,18 +171,18 @@ def is_small(tile: Tile) -> bool:
 
 
 @contextmanager
-def recorded(processor: Processor) -> Iterator[list[Launch]]:
-    """The launches of the calls in a block, by NumPy arrays on their way to a GPU."""
+def recorded(processor: Processor = HOPPER) -> Iterator[Recorder]:
+    """What the calls in a block ask for, of NumPy arrays on their way to a GPU."""
     recorder = Recorder(processor)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_paths, "numpy_path", KernelPath(recorder))
-        yield recorder.launches
+        yield recorder
 
 
 def launches_of(case: Case, processor: Processor = HOPPER) -> list[Launch]:
-    with recorded(processor) as launches:
+    with recorded(processor) as recorder:
         operator.attrgetter(case.function)(cupyconv)(**case.arrays, **case.options)
-    return launches
+    return recorder.launches
 
 
 def constant(source: str, name: str) -> int:
@@ -249,18 +251,26 @@ def dense_geometries(draw: st.DrawFn) -> ConvGeometry:
     channels, rows = (rng.randint(1, rng.choice([9, 70, 600])) for _ in range(2))
     batch = rng.choice([1, 2, 16, 100])
     lengths = [n + d * (k - 1) for n, k, d in zip(each(1, most), kernel, dilation, strict=True)]
-    transposed = draw(st.booleans())
+    padding = tuple((min(p, d * (k - 1)), 0) for p, d, k in zip(pad, dilation, kernel, strict=True))
+    sizes, steps = (batch, groups, channels, rows), (tuple(stride), padding, tuple(dilation))
+    return either(draw(st.booleans()), sizes, lengths, kernel, *steps)
+
+
+def either(
+    transposed: bool,
+    sizes: tuple[int, int, int, int],
+    lengths: Sequence[int],
+    kernel: Sequence[int],
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+) -> ConvGeometry:
+    """A convolution or a transposed one: of samples, groups, and channels and rows of a group."""
+    batch, groups, channels, rows = sizes
     make = conv_transpose if transposed else conv
     weight = (groups * channels, rows) if transposed else (groups * rows, channels)
-    padding = tuple((min(p, d * (k - 1)), 0) for p, d, k in zip(pad, dilation, kernel, strict=True))
-    return make(
-        (batch, groups * channels, *lengths),
-        (*weight, *kernel),
-        stride=tuple(stride),
-        padding=padding,
-        dilation=tuple(dilation),
-        groups=groups,
-    )
+    shapes = (batch, groups * channels, *lengths), (*weight, *kernel)
+    return make(*shapes, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
 @st.composite
@@ -277,18 +287,10 @@ def depthwise_geometries(draw: st.DrawFn) -> ConvGeometry:
     dilation = each(1, rng.choice([1, 1, 3]))
     groups, rows = rng.randint(1, rng.choice([9, 1200])), rng.randint(1, rng.choice([1, 2, 200]))
     lengths = [n + d * (k - 1) for n, k, d in zip(each(1, most), kernel, dilation, strict=True)]
-    transposed = draw(st.booleans())
-    make = conv_transpose if transposed else conv
-    weight = (groups, rows) if transposed else (groups * rows, 1)
     padding = tuple((rng.randint(0, d * (k - 1)), 0) for d, k in zip(dilation, kernel, strict=True))
-    return make(
-        (rng.choice([1, 2, 16, 100]), groups, *lengths),
-        (*weight, *kernel),
-        stride=tuple(stride),
-        padding=padding,
-        dilation=tuple(dilation),
-        groups=groups,
-    )
+    sizes = rng.choice([1, 2, 16, 100]), groups, 1, rows
+    steps = tuple(stride), padding, tuple(dilation)
+    return either(draw(st.booleans()), sizes, lengths, kernel, *steps)
 
 
 @st.composite
@@ -304,15 +306,9 @@ def streaming_geometries(draw: st.DrawFn) -> ConvGeometry:
     if math.prod(kernel) > 1:
         channels = rng.randint(1, rng.choice([5, 40]))
     lengths = [n + k for n, k in zip(lengths, kernel, strict=True)]
-    if draw(st.booleans()):
-        return conv_transpose(
-            (batch, groups * channels, *lengths), (groups * channels, rows, *kernel),
-            groups=groups,
-        )  # fmt: skip
-    return conv(
-        (batch, groups * channels, *lengths), (groups * rows, channels, *kernel),
-        stride=tuple(rng.randint(1, 3) for _ in lengths), groups=groups,
-    )  # fmt: skip
+    transposed = draw(st.booleans())
+    stride = 1 if transposed else tuple(rng.randint(1, 3) for _ in lengths)
+    return either(transposed, (batch, groups, channels, rows), lengths, kernel, stride)
 
 
 @st.composite

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import test_convolution
-from backends import EmulatorBackend
+from backends import CupyBackend, EmulatorBackend, NumpyBackend
+from cupyconv._device import CupyDevice
 from cupyconv._kernels import choice, question
 from cupyconv._kernels.launches import ELEMENTS, SIGNED, TARGETS, Instance, Launch
+from emulator.device import EmulatedDevice
+from reference import Array, Shape
 from strategies import Convolution, convolution
 
 # The planner's names of elements, to those of NumPy and ml_dtypes; signed integers are summed as
@@ -40,17 +43,34 @@ def instances_of(source: str) -> list[Instance]:
 
 
 class Recorder(EmulatorBackend):
-    """Remembers what was launched, and the plans of convolutions."""
+    """Remembers what was launched, the plans of convolutions, and workspaces.
+
+    Attributes
+    ----------
+    workspaces
+        The bytes of each one.
+    held
+        As each was taken, the bytes of all that there were.
+    """
 
     def __init__(self, kernel: str | None = None) -> None:
         super().__init__(kernel)
         self.launches: list[Launch] = []
         self.plans: list[Any] = []
-        run, path = self.path.device.run, self.path
+        self.workspaces: list[int] = []
+        self.held: list[int] = []
+        device, path = self.path.device, self.path
+        run, workspace = device.run, device.workspace
 
         def recorded(launch: Launch, arguments: Any) -> None:
             self.launches.append(launch)
             run(launch, arguments)
+
+        def taken(shape: Shape, dtype: np.dtype[Any]) -> Array:
+            memory = workspace(shape, dtype)
+            self.workspaces.append(memory.nbytes)
+            self.held.append(sum(one.size for one in device.kept.values()))
+            return memory
 
         def bound(bind: Callable[..., Any], plan: question.Plan, *rest: Any) -> Any:
             self.plans.append(plan)
@@ -62,7 +82,8 @@ class Recorder(EmulatorBackend):
                     patch.setattr(module, name, partial(bound, getattr(module, name)))
                 return prepare(*arguments)
 
-        path.device.run = recorded  # type: ignore[method-assign]
+        device.run = recorded  # type: ignore[method-assign]
+        device.workspace = taken  # type: ignore[method-assign]
         path.prepare = partial(noting, path.prepare)  # type: ignore[method-assign]
         path.fused = partial(noting, path.fused)  # type: ignore[method-assign]
 
@@ -105,6 +126,31 @@ def on_the_emulator(*argnames: str, cases: Sequence[Any]) -> Any:
         return pytest.mark.emulator(pytest.mark.instance(test))
 
     return marked
+
+
+# Tests of kernels that copy for others, on GPUs that have these others.
+every_wgmma_device = pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param(NumpyBackend(), id="emulator", marks=[pytest.mark.emulator]),
+        pytest.param(CupyBackend(), id="cupy", marks=[pytest.mark.gpu, pytest.mark.wgmma]),
+    ],
+)
+
+
+def made(backend: NumpyBackend, array: Array, make: Callable[[Any, Any], Any]) -> Array:
+    """What `make` makes of an array, given a device and the array there.
+
+    On the emulator, every element of it must have been written.
+    """
+    if isinstance(backend, CupyBackend):
+        return backend.to_numpy(make(CupyDevice(), backend.asarray(array)))
+    device = EmulatedDevice()
+    with device.held():
+        result: Array = make(device, array)
+        memory = device._memory(result)
+        assert memory is not None and not memory.unwritten(result)
+        return result
 
 
 def channels_last(x: Any, axis: int = 1) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
@@ -16,15 +16,13 @@ from hypothesis import strategies as st
 import cupyconv
 from backends import EmulatorBackend, NumpyBackend, every_backend, every_kernel
 from bounds import assert_same_bits
-from cupyconv import _arrays, _calls, _geometry, _paths
-from cupyconv._device import Arguments
+from cupyconv import _arrays, _calls, _geometry
 from cupyconv._kernels import choice
-from cupyconv._kernels.launches import Launch, Processor
 from cupyconv._launch import KernelPath
-from cupyconv._tensor_maps import WORDS, Boxes, Pixels
-from reference import Array, Shape
+from planning import Recorder, recorded
+from reference import Array
 from strategies import FUSED, Case, convolution, convolutions
-from test_errors import HostBackend
+from test_errors import HostBackend, nested
 
 FUNCTIONS = {
     "conv2d": ((2, 4, 6, 7), (6, 2, 3, 2), {"groups": 2, "stride": (2, 1)}),
@@ -56,42 +54,10 @@ def nothing_is_checked_or_planned() -> Iterator[None]:
         yield
 
 
-class Device:
-    """A device that runs nothing and remembers what was launched."""
-
-    def __init__(self) -> None:
-        self.launches: list[tuple[Launch, list[int]]] = []
-
-    def processor(self) -> Processor:
-        return Processor("sm_90a", 132)
-
-    def address(self, array: Array) -> int:
-        return array.__array_interface__["data"][0]
-
-    def tensor_map(self, address: int, array: Boxes | Pixels) -> tuple[int, ...]:
-        return (0,) * WORDS
-
-    def workspace(self, shape: Shape, dtype: np.dtype[Any]) -> Array:
-        return np.empty(shape, dtype)
-
-    def cast(self, array: Array, dtype: np.dtype[Any]) -> Array:
-        return array if array.dtype == dtype else array.astype(dtype, order="C")
-
-    def split(self, array: Array, real: Array, imag: Array, conjugate: bool = False) -> None:
-        pass
-
-    def load(self, launches: Iterable[Launch]) -> None:
-        pass
-
-    def launcher(self, launch: Launch) -> Callable[[Arguments], None]:
-        return lambda arguments: self.launches.append((launch, arguments.tolist()))
-
-
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    device = Device()
-    monkeypatch.setattr(_paths, "numpy_path", KernelPath(device))
-    return device
+def device() -> Iterator[Recorder]:
+    with recorded() as recorder:
+        yield recorder
 
 
 @every_backend
@@ -165,7 +131,7 @@ def test_fused_calls(backend: NumpyBackend, given: bool, dtype: str) -> None:
             compute(stride=wrong)
 
 
-def test_addresses_are_those_of_the_call(device: Device) -> None:
+def test_addresses_are_those_of_the_call(device: Recorder) -> None:
     def addresses(*operands: Array) -> list[int]:
         return [a.__array_interface__["data"][0] for a in operands]
 
@@ -174,7 +140,7 @@ def test_addresses_are_those_of_the_call(device: Device) -> None:
         x, w, b = (np.ones(shape, np.float32) for shape in ((2, 3, 5, 5), (4, 3, 3, 3), (4,)))
         with choice.forced("direct"):
             y = cupyconv.conv2d(x, w, b)
-        _, arguments = device.launches.pop()
+        arguments = device.arguments.pop()
         *operands, partial, bias = arguments[:5]
         assert [*operands, bias] == addresses(x, w, y, b)
         assert partial == 0
@@ -182,7 +148,7 @@ def test_addresses_are_those_of_the_call(device: Device) -> None:
     assert constants[0] == constants[1]
     with choice.forced("direct"):
         cupyconv.conv2d(x, w)
-    assert device.launches.pop()[1][4] == 0
+    assert device.arguments.pop()[4] == 0
 
 
 def test_the_calls_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,13 +245,13 @@ def test_what_a_layout_tells_apart() -> None:
     assert _arrays.layout(memory[:16].view("float32")) not in layouts
 
 
-def test_precision_and_forced_kernels(device: Device) -> None:
+def test_precision_and_forced_kernels(device: Recorder) -> None:
     """Settings of the enclosing block belong to a call."""
     x, w = np.ones((4, 64, 16, 16), np.float32), np.ones((64, 64, 3, 3), np.float32)
 
     def kernels(**options: Any) -> list[str]:
         cupyconv.conv2d(x, w, **options)
-        launches = [str(launch) for launch, _ in device.launches]
+        launches = [str(launch) for launch in device.launches]
         device.launches.clear()
         return launches
 
@@ -322,13 +288,6 @@ def test_calls_do_not_meet(cases: list[Case]) -> None:
         assert_same_bits(backend.compute(case), expected)
 
 
-def nested(depth: int, kind: type) -> Any:
-    value: Any = kind()
-    for _ in range(depth):
-        value = kind([value])
-    return value
-
-
 # For each function, a right call and the options that are not arrays.
 OPTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "conv2d": (
@@ -360,7 +319,7 @@ ODD_VALUES = [
     *(6, 6.0, (6, 6), (6, 6.0), [6, 6], np.int64(6)),
     *((1, 1), (1, True), ((0, 1), (1, 1)), [1, 1], [[0, 1], [1, 1]], (), (1,), {1}, {"a": 1}),
     *(("float", (1e-5).hex()), (float, (1e-5).hex()), float, range(1, 3), Fraction(1, 3)),
-    *(nested(3, tuple), nested(1000, tuple), nested(1000, list), nested(100_000, list)),
+    *(nested((), 3, tuple), nested((), 1000, tuple), nested([], 1000), nested([], 100_000)),
 ]
 
 

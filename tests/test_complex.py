@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,16 @@ from hypothesis import strategies as st
 import cupyconv
 from backends import NumpyBackend, forced_backends
 from bounds import assert_same_bits
-from cupyconv import _chunks, _complex, _paths
+from cupyconv import _chunks, _complex
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import choice, packed_weights
 from cupyconv._kernels.launches import TARGETS, Processor
 from cupyconv._launch import KernelPath
-from planning import HOPPER, Recorder, conv, conv_transpose, dense_geometries, forget
+from planning import HOPPER, Recorder, conv, conv_transpose, dense_geometries, forget, recorded
 from reference import Array
 from running import Recorder as EmulatedRecorder
-from strategies import Case, Convolution, convolution, convolutions, lay_out, poison
+from strategies import Convolution, convolution, convolutions, lay_out, poison
 from test_convolution import check
-from test_plan import with_batch
 from test_promises import check_promises
 
 COMPLEX64 = np.dtype(np.complex64)
@@ -142,7 +142,7 @@ def test_the_planner_chooses_the_parts() -> None:
 DENSE = conv((8, 64, 256, 256), (64, 64, 3, 3), padding=1)
 TAKEN = {
     "dense": DENSE,
-    "one sample": with_batch(DENSE, 1),
+    "one sample": replace(DENSE, batch=1),
     "transposed": conv_transpose((1, 64, 64, 64), (64, 32, 4, 4), stride=2),
     "one axis": conv((1, 256, 2000), (256, 256, 9)),
     "three axes": conv((1, 32, 24, 24, 24), (32, 32, 3, 3, 3)),
@@ -181,7 +181,7 @@ def test_a_forced_kernel_decides(kernel: str) -> None:
 
 @given(geometry=dense_geometries(), batch=st.integers(1, 2**20))
 def test_the_batch_does_not_choose(geometry: ConvGeometry, batch: int) -> None:
-    assert refusal(with_batch(geometry, batch)) == refusal(geometry)
+    assert refusal(replace(geometry, batch=batch)) == refusal(geometry)
 
 
 @pytest.mark.parametrize("channels", [32, 100, 300])
@@ -191,17 +191,6 @@ def test_what_lies_as_one_does_not_choose(channels: int) -> None:
         for sizes in ((48, 64), (48 * 64,))
     )
     assert refusal(apart) == refusal(one)
-
-
-def recorded(case: Case) -> Recorder:
-    """What a call asks of a Hopper GPU."""
-    recorder = Recorder(HOPPER)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_paths, "numpy_path", KernelPath(recorder))
-        forget(_complex)
-        getattr(cupyconv, case.function)(**case.arrays, **case.options)
-    forget(_complex)
-    return recorder
 
 
 def blank(shape: tuple[int, ...]) -> Array:
@@ -216,7 +205,8 @@ def test_launches(groups: int) -> None:
         "input": blank((3, 128, 64, 64)),
         "weight": blank((64, 128 // groups, 3, 3)),
     }
-    found = recorded(Case("conv2d", arrays, {"groups": groups, "precision": "tf32"}))
+    with recorded() as found:
+        cupyconv.conv2d(**arrays, groups=groups, precision="tf32")
     functions = [launch.instance.function for launch in found.launches]
     assert functions == ["pack_weights", "matrix_conv"] * groups
     assert all(dict(launch.instance.defines)["PARTS"] == "2" for launch in found.launches)

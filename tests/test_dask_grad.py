@@ -32,6 +32,7 @@ from test_dask import (
     on_numpy_and_cupy,
     quick,
     settled,
+    untouchable,
     wide,
 )
 from test_grad import WRONG, changed
@@ -285,13 +286,6 @@ def test_a_chunk_reads_its_window_alone() -> None:
     parts = dask.get(gradient.dask, cut)
     assert sum(part.size for part in parts) == (30 + 4) * (30 + 8) - 30**2
     assert all(part.base is None for part in parts), "a part keeps its chunk alive"
-
-
-def untouchable(shape: tuple[int, ...], chunks: Any) -> da.Array:
-    def refuse(block: Array) -> Array:
-        raise RuntimeError("computed")
-
-    return da.ones(shape, chunks=chunks).map_blocks(refuse, dtype=float, meta=np.empty(0))
 
 
 def test_nothing_is_computed_before_the_gradient_is() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import signal
 
 import cupyconv
-from backends import BACKENDS, EmulatorBackend, NumpyBackend, every_backend
+from backends import BACKENDS, NumpyBackend, every_backend
 from bounds import UNIT32, UNIT64, accumulator, assert_same_bits
 from cupyconv import _fft
 from cupyconv._kernels import choice
@@ -20,6 +20,7 @@ from gradients import KINDS, Gradient, gradient, gradients
 from norm_bounds import AnyCase, C, check_by_fft, products_of_norms
 from planning import HOPPER, Steering, conv, conv_geometries
 from reference import Array, Shape
+from running import Recorder
 from strategies import (
     BORDERS,
     COMPLEX,
@@ -310,29 +311,12 @@ def bytes_of_gradient(geometry: Any, axes: Any, dtype: np.dtype[Any], samples: i
     return 2 * one * geometry.groups * (inputs + geometry.rows * geometry.channels)
 
 
-class Accountant(EmulatorBackend):
-    """Remembers how many bytes of workspace there were at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.most = 0
-        workspace = self.path.device.workspace
-
-        def counted(shape: Shape, dtype: np.dtype[Any]) -> Array:
-            array = workspace(shape, dtype)
-            held = sum(memory.size for memory in self.path.device.kept.values())
-            self.most = max(self.most, held)
-            return array
-
-        self.path.device.workspace = counted  # type: ignore[method-assign]
-
-
 @pytest.mark.emulator
 @pytest.mark.parametrize("kind", DIVIDED)
 def test_workspaces_are_what_tiles_say(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spectra that a call holds at once, beside which cuFFT has an area of its own."""
     case = DIVIDED[kind]
-    backend, planned = Accountant(), []
+    backend, planned = Recorder(), []
     tile_of, most_samples = _fft.tile_of, _fft._samples_at_a_time
 
     def noted(geometry: Any, dtype: np.dtype[Any], arrays: int) -> Any:
@@ -352,7 +336,7 @@ def test_workspaces_are_what_tiles_say(kind: str, monkeypatch: pytest.MonkeyPatc
     if isinstance(case, Convolution) and case.transposed and case.padding_mode:
         lengths = (axis.bordered.large for axis in case.axes)
         wide = 4 * math.prod(case.defined.value.shape[:2]) * math.prod(lengths)
-    assert 0 < backend.most <= max(planned) + wide
+    assert 0 < max(backend.held) <= max(planned) + wide
 
 
 # Errors --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -177,6 +178,16 @@ def test_definition(backend: NumpyBackend, case: Signal) -> None:
     check(backend, case)
 
 
+def calls_of(function: str, mode: str, shapes: tuple[Shape, Shape, Any]) -> Iterator[Signal]:
+    """The calls of two dtypes with given shapes and axes, if the mode has any."""
+    first, second, axes = shapes
+    for dtype in ("float32", "complex64"):
+        case = call_of(function, first, second, dtype, mode=mode, axes=axes)
+        n, k = (np.array(a.shape)[list(case.axes)] for a in (case["in1"], case["in2"]))
+        if mode != "valid" or (n >= k).all() or (n <= k).all():
+            yield case
+
+
 @every_backend
 @every_function
 @pytest.mark.parametrize("mode", MODES)
@@ -184,12 +195,8 @@ def test_definition(backend: NumpyBackend, case: Signal) -> None:
 def test_definition_on_examples(
     backend: NumpyBackend, function: str, mode: str, shapes: tuple[Shape, Shape, Any]
 ) -> None:
-    first, second, axes = shapes
-    for dtype in ("float32", "complex64"):
-        case = call_of(function, first, second, dtype, mode=mode, axes=axes)
-        n, k = (np.array(a.shape)[list(case.axes)] for a in (case["in1"], case["in2"]))
-        if mode != "valid" or (n >= k).all() or (n <= k).all():
-            check(backend, case)
+    for case in calls_of(function, mode, shapes):
+        check(backend, case)
 
 
 @given(
@@ -305,13 +312,9 @@ def test_transforms_of_examples(
     backend: NumpyBackend, function: str, mode: str, shapes: tuple[Shape, Shape, Any]
 ) -> None:
     """Of random numbers; small elements of a result lie beside large ones."""
-    first, second, axes = shapes
-    for dtype in ("float32", "complex64"):
-        case = call_of(function, first, second, dtype, mode=mode, axes=axes)
-        n, k = (np.array(a.shape)[list(case.axes)] for a in (case["in1"], case["in2"]))
-        if mode != "valid" or (n >= k).all() or (n <= k).all():
-            result = by_method(case, "fft", backend)
-            assert_by_fft(result, case.defined.value, [case["in1"], case["in2"]], case.dtype)
+    for case in calls_of(function, mode, shapes):
+        result = by_method(case, "fft", backend)
+        assert_by_fft(result, case.defined.value, [case["in1"], case["in2"]], case.dtype)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import _fft as fft
-from .._axes import COMPARED_BATCH, nominal
+from .._axes import COMPARED_BATCH, compared
 from .._geometry import ConvGeometry
 from . import (
     borders,
@@ -285,8 +285,7 @@ def _choose(question: Question, kernel: str | None) -> Choice:
 
 def _typical(question: Question) -> Question:
     """Return the question that decides which kernel is taken."""
-    geometry = replace(nominal(question.geometry), batch=COMPARED_BATCH)
-    return replace(question, geometry=geometry)
+    return replace(question, geometry=compared(question.geometry))
 
 
 class _Times(NamedTuple):
@@ -465,9 +464,9 @@ def plan_fused(
     It is composed where another kernel than the dense one convolves faster, by more time than
     pooling in the epilogue saves; for large strides; and where packing outputs saves more.
     """
-    return _plan_fused(
-        convolution, pooled, num_groups, dtype, precision, processor, forced_kernel()
-    )
+    kernel = forced_kernel()
+    question = Question(convolution, dtype, precision, processor, forced=kernel is not None)
+    return _plan_fused(question, pooled, num_groups, kernel)
 
 
 # Pooling in the epilogue replaces a stride by zero insertion, which multiplies the products by the
@@ -478,19 +477,12 @@ _MOST_PRODUCTS_WITH_ZEROS = 4
 
 @lru_cache(maxsize=4096)
 def _plan_fused(
-    convolution: ConvGeometry,
-    pooled: tuple[int, ...],
-    num_groups: int,
-    dtype: np.dtype,
-    precision: str,
-    processor: Processor,
-    kernel: str | None,
+    question: Question, pooled: tuple[int, ...], num_groups: int, kernel: str | None
 ) -> FusedPlan | Refusal:
-    engine = kernel or modes.engine_of(processor)
-    question = Question(convolution, dtype, precision, processor, forced=kernel is not None)
+    convolution, engine = question.geometry, kernel or modes.engine_of(question.processor)
     mode = matrix_conv.mode_of(question, engine)
     if mode is None:
-        return not_multiplied(dtype)
+        return not_multiplied(question.dtype)
     if kernel not in (None, "portable", "hopper"):
         return f"the {kernel} kernel does not pool"
     if convolution.is_empty:

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from .._arrays import Array, Convolution, accumulator
+from .._arrays import Array, Convolution, partial_dtype
 from .._geometry import MAX_RANK, ConvGeometry
 from .._taps import NO_AXIS, AxisTaps
 from . import sum_splits
 from .launches import ELEMENTS, MAX_GRID, Instance, Launch, element
 from .members import CALL, Members, Template, axis_taps, one_launch, parameter
+from .memory import weight_strides
 from .question import Question, TiledPlan, fits_32_bits
 from .views import c_strides
 
@@ -294,8 +295,7 @@ def _plan(
     may be stored.
     """
     outputs = math.prod(_shape(question.geometry))
-    # Small integers are summed in 32 bits.
-    range_bytes = max(4, accumulator(question.dtype).itemsize) * outputs
+    range_bytes = partial_dtype(question.dtype).itemsize * outputs
     most = _MOST_PARTIAL // range_bytes
 
     def cost(layout: Layout) -> tuple[float, float]:
@@ -428,9 +428,7 @@ def _arguments(
         "input_batch": strides.input[0],
         "input_group": strides.input[1],
         "input_channel": strides.input[2],
-        "weight_group": strides.weight[0],
-        "weight_row": strides.weight[1],
-        "weight_channel": strides.weight[2],
+        **weight_strides(strides),
         "out_batch": strides.out[0],
         "out_group": strides.out[1],
         "out_row": strides.out[2],

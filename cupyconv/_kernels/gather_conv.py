@@ -466,27 +466,28 @@ def candidates(
         cycles = _cycles_of_strips(work, shape, deep, itemsize, bulk)
     else:
         cycles = _cycles(work, axes, itemsize)
-    facts = np.broadcast_arrays(
-        tile, tiles, work.lines, channels, channel_tiles, room, used, threads, cycles
-    )
+    found = {
+        "tile": tile,
+        "tiles": tiles,
+        "lines": work.lines,
+        "channels": channels,
+        "channel_tiles": channel_tiles,
+        "room": room,
+        "shared": used,
+        "threads": threads,
+        "cycles": cycles,
+    }
+    columns = [np.broadcast_to(array, cycles.shape).flat for array in found.values()]
     order = np.argsort(cycles, axis=None, kind="stable")
     for one in order[np.broadcast_to(fits, cycles.shape).flat[order]].tolist():
-        *integers, time = (array.flat[one].item() for array in facts)
-        size, count, lines, rows_of_tile, row_tiles, elements_of_channel, shared, block = integers
+        numbers = {name: column[one].item() for name, column in zip(found, columns, strict=True)}
+        count = geometry.batch * numbers["channel_tiles"] * numbers["tiles"]  # of any size
         yield Layout(
             shape=shape,
             axes=axes,
             band=band,
-            tile=size,
-            tiles=count,
             positions=positions,
-            lines=lines,
-            channels=rows_of_tile,
-            channel_tiles=row_tiles,
-            room=elements_of_channel,
-            shared=shared,
-            count=geometry.batch * row_tiles * count,
-            threads=block,
+            count=count,
             bulk=bulk,
-            cycles=time,
+            **numbers,
         )

@@ -101,6 +101,7 @@ def has_too_many_planes(grid: Grid, geometry: ConvGeometry) -> bool:
 
 
 MANY_PLANES = "its taps reach into too many planes of inputs"
+MUCH_MEMORY = "copies of a sample would take too much memory"
 
 
 def multiplied(question: Question) -> Mode | Refusal:

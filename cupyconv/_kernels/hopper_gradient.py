@@ -27,6 +27,7 @@ from .gradient_lines import LineAxis, Lines
 from .gradient_products import (
     MANY_PLANES,
     MOST_TAPS,
+    MUCH_MEMORY,
     ProductLayout,
     cycles_to_add,
     cycles_to_copy,
@@ -53,7 +54,6 @@ UNIT = "Tensor Core"
 THREADS = 2 * TEAM + 32  # two warpgroups multiply, a warp has boxes brought
 _MOST_BOX = 256  # channels
 _MOST_COPIES = 64 << 20  # bytes of a sample, unless numbers take no more than two floats
-MUCH_MEMORY = "copies of a sample would take too much memory"
 
 
 # By the parts of a number: with two, a chain takes as many registers as the sums.

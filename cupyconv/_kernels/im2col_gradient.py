@@ -24,6 +24,7 @@ from .._tensor_maps import Pixels
 from . import gradient_products, gradient_sum
 from .direct_conv import LAUNCH
 from .gradient_products import (
+    MUCH_MEMORY,
     SumLayout,
     cycles_to_add,
     fastest_splits,
@@ -70,7 +71,6 @@ _SHAPES = (
     *(Shape(1, segment) for segment in (224, 192, 160, 128, 96, 64)),
 )
 _MOST_COPIES = 64 << 20  # bytes of a sample, unless they are no more than its floats would be
-MUCH_MEMORY = "copies of a sample would take too much memory"
 FAR_TAPS = "its taps or steps reach further than the copy engine's"
 
 

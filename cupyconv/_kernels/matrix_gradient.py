@@ -188,9 +188,8 @@ def _layout(question: Question, mode: Mode, grid: Grid, shape: Shape) -> Layout 
     tiles = geometry.groups * row_tiles * column_tiles
     samples = samples_of_chunks(geometry, sample_bytes(geometry, grid))
     steps = grid.steps(max(samples))
-    products = 3 if mode.parts == 2 else 1
     product = _DOUBLE_PRODUCT if mode.wide else _PRODUCT
-    step = shape.rows // 16 * shape.columns // 8 * (grid.step // 8) * products * product
+    step = shape.rows // 16 * shape.columns // 8 * (grid.step // 8) * mode.products * product
     step += (shape.rows * STEP_BYTES // CHUNK_BYTES + lines * classes.chunks) * _COPY
     at_once = _RESIDENT // shape.warps
     resident = at_once * multiprocessors

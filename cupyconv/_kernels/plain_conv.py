@@ -20,7 +20,7 @@ from .._packing import long_reciprocal, reciprocal
 from .._taps import AxisTaps
 from .launches import ELEMENTS, INT32_LIMIT, MAX_GRID, SINGLES, Instance, Launch, Processor
 from .members import CALL, Members, Template, axis_taps, byte_words, parameter
-from .memory import along_three_axes, staged_pitches
+from .memory import along_three_axes, staged_pitches, weight_strides
 from .plain_tiles import (
     CHUNK,
     MAX_PHASES,
@@ -245,9 +245,7 @@ def _arguments(
         "input_batch": strides.input[0],
         "input_group": strides.input[1],
         "input_channel": strides.input[2],
-        "weight_group": strides.weight[0],
-        "weight_row": strides.weight[1],
-        "weight_channel": strides.weight[2],
+        **weight_strides(strides),
         "out_batch": strides.out[0],
         "out_group": strides.out[1],
         "out_row": strides.out[2],

@@ -18,7 +18,7 @@ from .._geometry import ConvGeometry
 from .._taps import on_three_axes
 from .launches import INT32_LIMIT, WGMMA, Instance, Launch
 from .members import CALL, Members, Template, parameter
-from .memory import along_three_axes, neighbours_together, space
+from .memory import along_three_axes, neighbours_together, space, weight_strides
 from .modes import SLAB_ROWS, TEAM, Mode, modes, unscaled_mode
 from .question import (
     LARGE,
@@ -265,9 +265,7 @@ def _arguments(
         "positions": layout.positions,
         "products": layout.products,
         "rows": geometry.rows,
-        "weight_group": strides.weight[0],
-        "weight_row": strides.weight[1],
-        "weight_channel": strides.weight[2],
+        **weight_strides(strides),
         "space": space(geometry, strides),
         "units": layout.units,
         "passes": layout.passes,

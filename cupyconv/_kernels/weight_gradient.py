@@ -93,17 +93,15 @@ def _strides(
 
 # Plan and launch ------------------------------------------------------------------------------
 
-WeightGradientPlan = DirectPlan
 
-
-def plan(question: Question) -> WeightGradientPlan:
+def plan(question: Question) -> DirectPlan:
     """Return how the gradient runs as a convolution; none is refused."""
     geometry = as_convolution(question.geometry)
     return direct_conv.plan_weight_gradient(replace(question, geometry=geometry))
 
 
 def bind(
-    plan: WeightGradientPlan,
+    plan: DirectPlan,
     question: Question,
     data: Array,
     grad_output: Array,

@@ -122,6 +122,30 @@ def is_large(geometry: ConvGeometry) -> bool:
     return math.prod(sizes) * max(lengths) * columns_of(geometry) >= 2**28
 
 
+def assert_divided(plan: Any, geometry: ConvGeometry, mode: Mode, columns: int, steps: int) -> None:
+    """Assert that tiles cover the gradient, and chunks and ranges its sums, within their memory.
+
+    The tiles have so many columns in all, and the longest chunk so many K steps.
+    """
+    layout, shape = plan.layout, plan.layout.shape
+    for size, tile, tiles in (
+        (geometry.rows, shape.rows, layout.row_tiles),
+        (columns, shape.columns, layout.column_tiles),
+    ):
+        assert (tiles - 1) * tile < size <= tiles * tile
+    # Chunks have all samples, and no range of the longest one is empty.
+    longest = max(layout.samples)
+    assert sum(layout.samples) == geometry.batch and longest - min(layout.samples) <= 1
+    assert 1 <= layout.splits <= steps
+    tiles = geometry.groups * layout.row_tiles * layout.column_tiles
+    assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
+    elements = geometry.groups * geometry.rows * columns_of(geometry)
+    assert plan.partial == max(4, mode[0].itemsize) * elements * layout.splits
+    assert layout.splits == 1 or plan.partial <= 2**25
+    assert plan.copies <= 2**26 or longest <= -(-geometry.batch // 64)
+    assert plan.workspace == plan.partial + plan.copies
+
+
 @every_kernel
 @pytest.mark.parametrize(
     ("geometry", "reason"),
@@ -316,19 +340,11 @@ def sample_bytes(kernel: str, mode: Mode, channels: int = 3) -> int:
 def test_workspace_is_what_is_taken(kernel: str, mode: Mode, batch: int, steer: Steering) -> None:
     """The partial sums, and the copies of the largest chunk."""
     steer.replace(_chunks, _CHUNK_BYTES=4 * sample_bytes(kernel, mode) + 2)
-    backend, taken = Recorder(kernel), []
-    device = backend.path.device
-    workspace = device.workspace
-
-    def noted(shape: Any, dtype: np.dtype[Any]) -> Array:
-        taken.append(math.prod(shape) * dtype.itemsize)
-        return workspace(shape, dtype)
-
-    device.workspace = noted  # type: ignore[method-assign]
+    backend = Recorder(kernel)
     backend.compute(case_of(mode, (batch, 3, 9, 11), (7, 3, 3, 3), **OVERHANGING))
     geometry = conv((batch, 3, 9, 11), (7, 3, 3, 3), **OVERHANGING)
-    plan = planned(kernel, geometry, mode, device.processor())
-    partial, *copies = taken
+    plan = planned(kernel, geometry, mode, backend.path.device.processor())
+    partial, *copies = backend.workspaces
     assert plan.partial == partial
     assert plan.copies == max(a + b for a, b in zip(copies[::2], copies[1::2], strict=True))
 

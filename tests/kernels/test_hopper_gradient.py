@@ -19,6 +19,7 @@ from test_gradient_products import (
     Mistake,
     Mode,
     aligned,
+    assert_divided,
     assert_is_found,
     case_like,
     case_of,
@@ -31,10 +32,9 @@ from test_gradient_products import (
     run_once,
 )
 
-from backends import CupyBackend, NumpyBackend
+from backends import NumpyBackend
 from bounds import assert_same_bits
 from cupyconv import _chunks, _compile
-from cupyconv._device import CupyDevice
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import (
     gradient_lines,
@@ -44,13 +44,13 @@ from cupyconv._kernels import (
     matrix_gradient_grid,
 )
 from cupyconv._kernels.gradient_lines import LineAxis, Lines
+from cupyconv._kernels.gradient_products import MUCH_MEMORY
 from cupyconv._kernels.gradient_tiles import Shape
-from cupyconv._kernels.hopper_gradient import MUCH_MEMORY, HopperGradientPlan
+from cupyconv._kernels.hopper_gradient import HopperGradientPlan
 from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.matrix_gradient_grid import grid_of_boxes
 from cupyconv._kernels.modes import unscaled_mode
 from cupyconv._kernels.question import LARGE, Question
-from emulator.device import EmulatedDevice
 from planning import (
     MOST,
     Steering,
@@ -62,7 +62,7 @@ from planning import (
     dense_geometries,
 )
 from reference import Array
-from running import Recorder, instances_of, on_the_emulator
+from running import Recorder, every_wgmma_device, instances_of, made, on_the_emulator
 from strategies import DTYPES, MODES
 from subjects import Subject
 
@@ -140,30 +140,16 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int
     # that whole ones make a tile, each of them brought by a lane of a warp.
     assert layout.box in (8, 16, 32, 64, 128, 256) and shape.columns % layout.box == 0
     assert shape.columns // layout.box <= 32 and shape.rows <= 256
-    boxes = taps * -(-geometry.channels // layout.box)
-    for size, tile, tiles in (
-        (geometry.rows, shape.rows, layout.row_tiles),
-        (boxes * layout.box, shape.columns, layout.column_tiles),
-    ):
-        assert (tiles - 1) * tile < size <= tiles * tile
-    # Chunks have all samples, and no range of the longest one is empty.
+    width = taps * -(-geometry.channels // layout.box) * layout.box
     longest = max(layout.samples)
-    assert sum(layout.samples) == geometry.batch and longest - min(layout.samples) <= 1
-    assert 1 <= layout.splits <= grid.steps(longest)
-    tiles = geometry.groups * layout.row_tiles * layout.column_tiles
-    assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
-    elements = geometry.groups * geometry.rows * geometry.channels * taps
-    assert plan.partial == 4 * elements * layout.splits
-    assert layout.splits == 1 or plan.partial <= 2**25
+    assert_divided(plan, geometry, mode, width, grid.steps(longest))
     whole, itemsize = 16 // own.itemsize, own.itemsize
     places = -(-longest * math.prod(axis.pitch for axis in grid.axes) // whole) * whole
     channels = geometry.groups * (geometry.rows + geometry.channels * grid.planes)
     assert plan.copies == itemsize * own.parts * places * channels
-    assert plan.copies <= 2**26 or longest <= -(-geometry.batch // 64)
     inputs = max(places, longest * math.prod(axis.size_in for axis in geometry.axes))
     numbers = geometry.groups * (geometry.rows * places + geometry.channels * inputs)
     assert plan.copies <= max(2**26 * longest, 8 * numbers)
-    assert plan.workspace == plan.partial + plan.copies
     # Each stage holds a step of both operands, and has two mbarriers.
     stage = own.parts * (shape.rows + shape.columns) * 128
     stages = shape.stages(own.parts)
@@ -354,7 +340,7 @@ def lines_of(kind: str, samples: int, parts: int, itemsize: int) -> Lines:
     return Lines((axes[0], axes[1], axes[2]), samples, parts, itemsize)
 
 
-def copied(array: Array, lines: Lines) -> Array:
+def by_definition(array: Array, lines: Lines) -> Array:
     """The copies of an array by definition: planes, channels and places."""
     channels = len(array)
     _, planes, _, places = lines.shape(channels)
@@ -392,26 +378,12 @@ def by_channel(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, lay
     return (rng.standard_normal(shape) * np.exp2(rng.integers(-9, 9, shape))).astype(np.float32)
 
 
-def on_device(array: Array, lines: Lines, backend: NumpyBackend) -> Array:
+def by_kernel(backend: NumpyBackend, array: Array, lines: Lines) -> Array:
     """The copies that the kernel makes."""
-    if isinstance(backend, CupyBackend):
-        data = backend.asarray(array)
-        return backend.to_numpy(gradient_lines.bind(lines, data, CupyDevice())(data))
-    device = EmulatedDevice()
-    with device.held():
-        copy = gradient_lines.bind(lines, array, device)(array)
-        memory = device._memory(copy)
-        assert memory is not None and not memory.unwritten(copy)
-        return copy
+    return made(backend, array, lambda device, a: gradient_lines.bind(lines, a, device)(a))
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param(NumpyBackend(), id="emulator", marks=[pytest.mark.emulator]),
-        pytest.param(CupyBackend(), id="cupy", marks=[pytest.mark.gpu, pytest.mark.wgmma]),
-    ],
-)
+@every_wgmma_device
 @pytest.mark.instance
 @pytest.mark.parametrize("instance", COPIES, ids=str)
 @pytest.mark.parametrize("kind", AXES)
@@ -430,7 +402,7 @@ def test_copies_instance(instance: Instance, kind: str, backend: NumpyBackend) -
             assert channels <= 3 or launch.grid > 1
             shape = channels, samples, *(axis.size for axis in lines.axes)
             array = by_channel(rng, shape, dtype, layout)
-            found, values = on_device(array, lines, backend), copied(array, lines)
+            found, values = by_kernel(backend, array, lines), by_definition(array, lines)
             if parts == 1:
                 assert_same_bits(found[0], values)
             else:
@@ -444,18 +416,6 @@ def test_copies_instance(instance: Instance, kind: str, backend: NumpyBackend) -
 MODULES = hopper_gradient, gradient_lines, matrix_gradient_grid
 STRIDES = case_of(SINGLE, (2, 3, 7, 9, 11), (3, 3, 3, 3, 3), stride=2)
 MISTAKES: dict[str, Mistake] = {
-    "a line's end meets the next line": (
-        "line_of", "reach - first", "0",
-        case_of(SINGLE, (2, 2, 8, 8), (3, 2, 4, 4), padding=((0, 3), (0, 3))),
-    ),
-    "no room for inputs beyond the outputs": (
-        "line_of", "min(end, reach)", "0",
-        case_of(SINGLE, (2, 2, 8, 8), (3, 2, 4, 4), padding=((3, 0), (3, 0))),
-    ),
-    "planes of inputs that no tap reaches": (
-        "line_of", "Tap(residue // apart, shift)", "Tap(residue, shift)",
-        case_of(SINGLE, (3, 4, 29), (9, 4, 4), stride=6, dilation=4, padding=5),
-    ),
     "floats in place": ("grid_of_boxes", "and parts == 1", "", case_like("one tap", SINGLE)),
     "inputs without padding": (
         "_Chunk", "axis.step, axis.origin, line.apart", "axis.step, 0, line.apart",

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from test_gradient_products import aligned, assert_is_found
-from test_hopper_gradient import nearest_tf32
+from test_gradient_products import aligned, assert_is_found, mode_of
+from test_hopper_gradient import nearest_tf32, odd_strides_of_one
 
 import test_convolution
 import test_promises
-from backends import CupyBackend, EmulatorBackend, NumpyBackend, forced_backends
+from backends import EmulatorBackend, NumpyBackend, forced_backends
 from bounds import assert_convolution, assert_same_bits
 from cupyconv import _chunks, _compile
 from cupyconv._device import CupyDevice
@@ -48,7 +48,13 @@ from planning import (
     plan_of,
 )
 from reference import Array
-from running import Recorder, dtype_of, instances_of, on_the_emulator
+from running import (
+    Recorder,
+    every_wgmma_device,
+    instances_of,
+    made,
+    on_the_emulator,
+)
 from strategies import (
     DTYPES,
     MODES,
@@ -828,32 +834,12 @@ def test_arrays_that_are_read_in_place(
         weight=ARRANGED[of_weight](case["weight"], input_channels(case)),
     )
     backend.path.device.multiprocessors = 1  # no ranges, and so no chunks
-    taken = noted_workspaces(backend)
     found = backend.compute(arranged)
     (plan,) = backend.plans
     assert copies_of(backend) == (1 if mode == FULL else copies)
     if copies == 0:
-        assert taken == ([plan.packed] if mode == FULL else [])
+        assert backend.workspaces == ([plan.packed] if mode == FULL else [])
     assert_same_bits(backend.compute(case), found)
-
-
-def noted_workspaces(backend: Recorder) -> list[int]:
-    """The bytes of the workspaces that its calls take from now on."""
-    taken, workspace = [], backend.path.device.workspace
-
-    def noted(shape: Any, dtype: np.dtype[Any]) -> Array:
-        memory = workspace(shape, dtype)
-        taken.append(memory.nbytes)
-        return memory
-
-    backend.path.device.workspace = noted  # type: ignore[method-assign]
-    return taken
-
-
-def odd_strides_of_one(a: Array) -> Array:
-    """The array with other strides, none of them of whole chunks, for axes of one element."""
-    strides = [s if n > 1 else -6 for s, n in zip(a.strides, a.shape, strict=True)]
-    return np.lib.stride_tricks.as_strided(a, a.shape, strides)
 
 
 @pytest.mark.emulator
@@ -1061,35 +1047,19 @@ def test_workspace_is_what_is_taken(mode: Mode, batch: int, kind: str, steer: St
     sample, weight, options = BATCHES[kind]
     geometry = conv((batch, *sample), weight, **options)
     steer.replace(_chunks, _CHUNK_BYTES=4 * copied(geometry, mode[0].itemsize))
-    backend, taken, kept = Recorder("im2col"), [], []
-    device = backend.path.device
-    workspace = device.workspace
-
-    def noted(shape: Any, dtype: np.dtype[Any]) -> Array:
-        memory = workspace(shape, dtype)
-        taken.append(memory.nbytes)
-        kept.append(sum(one.size for one in device.kept.values()))
-        return memory
-
-    device.workspace = noted  # type: ignore[method-assign]
+    backend = Recorder("im2col")
     backend.compute(case_of(mode, "conv2d", (batch, *sample), weight, **options))
     (plan,) = backend.plans
-    packed, *rest = taken
+    packed, *rest = backend.workspaces
     assert plan.packed == packed
     pairs = 2 if plan.layout.apart else 1
     assert len(rest) == pairs * len(plan.layout.samples)
     assert plan.copies == max(rest[::pairs])
     assert plan.partial == (max(rest[1::2]) if pairs == 2 else 0)
-    assert max(kept) == plan.workspace
+    assert max(backend.held) == plan.workspace
 
 
 # Instances -----------------------------------------------------------------------------------
-
-
-def mode_of(instance: Instance) -> Mode:
-    defines = dict(instance.defines)
-    dtype = dtype_of(defines["ELEMENT"])
-    return dtype, "tf32" if dtype == np.float32 and defines["PARTS"] == "1" else "float32"
 
 
 # By the number of axes: calls of so many rows and channels of a group, with as many pixels as two
@@ -1164,28 +1134,17 @@ def by_definition(array: Array, copy: Transposition) -> Array:
     return result
 
 
-def on_device(array: Array, copy: Transposition, backend: NumpyBackend) -> Array:
+def by_kernel(backend: NumpyBackend, array: Array, copy: Transposition) -> Array:
     """The copy that the kernel makes."""
-    if isinstance(backend, CupyBackend):
-        data, device = backend.asarray(array), CupyDevice()
-        (found,) = channels_last.bind([copy], array.dtype, device)(data.data.ptr)
-        return backend.to_numpy(found)
-    emulated = EmulatedDevice()
-    with emulated.held():
-        run = channels_last.bind([copy], array.dtype, emulated)
-        (found,) = run(emulated.address(array))
-        memory = emulated._memory(found)
-        assert memory is not None and not memory.unwritten(found)
+
+    def transposed(device: Any, a: Any) -> Any:
+        (found,) = channels_last.bind([copy], array.dtype, device)(device.address(a))
         return found
 
+    return made(backend, array, transposed)
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param(NumpyBackend(), id="emulator", marks=[pytest.mark.emulator]),
-        pytest.param(CupyBackend(), id="cupy", marks=[pytest.mark.gpu, pytest.mark.wgmma]),
-    ],
-)
+
+@every_wgmma_device
 @pytest.mark.instance
 @pytest.mark.parametrize("instance", COPIES, ids=str)
 @pytest.mark.parametrize(
@@ -1223,7 +1182,7 @@ def test_copies_instance(instance: Instance, shape: tuple[int, ...], backend: Nu
         strides = tuple(stride // dtype.itemsize for stride in groups.strides)
         copy = Transposition(groups.shape, strides, row, split)
         assert channels_last.launch([copy], dtype.itemsize).instance == instance
-        assert_same_bits(on_device(groups, copy, backend), by_definition(groups, copy))
+        assert_same_bits(by_kernel(backend, groups, copy), by_definition(groups, copy))
 
 
 # Mistakes ------------------------------------------------------------------------------------

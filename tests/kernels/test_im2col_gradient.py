@@ -16,6 +16,7 @@ from test_gradient_products import (
     HALF,
     Mistake,
     Mode,
+    assert_divided,
     assert_is_found,
     case_like,
     case_of,
@@ -34,13 +35,9 @@ from bounds import assert_same_bits
 from cupyconv import _chunks, _compile
 from cupyconv._geometry import ConvGeometry
 from cupyconv._kernels import gradient_products, gradient_tiles, im2col_gradient, im2col_maps
+from cupyconv._kernels.gradient_products import MUCH_MEMORY
 from cupyconv._kernels.gradient_tiles import Shape
-from cupyconv._kernels.im2col_gradient import (
-    FAR_TAPS,
-    MUCH_MEMORY,
-    Columns,
-    Im2colGradientPlan,
-)
+from cupyconv._kernels.im2col_gradient import FAR_TAPS, Columns, Im2colGradientPlan
 from cupyconv._kernels.im2col_maps import axes_of
 from cupyconv._kernels.launches import RESERVED, SHARED, TARGETS, Instance, Processor
 from cupyconv._kernels.question import LARGE, Question
@@ -138,22 +135,11 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int
     for views in im2col_gradient._views(geometry, columns):
         assert all(-corner <= end < corner for view in views for end in (view.lower, view.upper))
     width = taps * -(-geometry.channels // box) * box
-    for size, tile, tiles in (
-        (geometry.rows, shape.rows, layout.row_tiles),
-        (width, shape.columns, layout.column_tiles),
-    ):
-        assert (tiles - 1) * tile < size <= tiles * tile
-    # Chunks have all samples, and no range of the longest one is empty.
     longest = max(layout.samples)
-    assert sum(layout.samples) == geometry.batch and longest - min(layout.samples) <= 1
     lines = math.prod(axis.size_out for axis in axes_of(geometry)[:-1])
     steps = -(-longest * lines * (x.size_out + (shared - 1) * columns.apart) // 64)
-    assert 1 <= layout.splits <= steps and steps * 64 <= MOST
-    tiles = geometry.groups * layout.row_tiles * layout.column_tiles
-    assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
-    elements = geometry.groups * geometry.rows * geometry.channels * taps
-    assert plan.partial == 4 * elements * layout.splits
-    assert layout.splits == 1 or plan.partial <= 2**25
+    assert_divided(plan, geometry, mode, width, steps)
+    assert steps * 64 <= MOST
     whole = 16 if geometry.groups > 1 else 8
     rows, channels = (-(-n // whole) * whole for n in (geometry.rows, geometry.channels))
     outputs, inputs = (
@@ -162,8 +148,6 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, multiprocessors: int
     sample = 2 * geometry.groups * (rows * outputs + channels * inputs)
     numbers = geometry.groups * (geometry.rows * outputs + geometry.channels * inputs)
     assert plan.copies == longest * sample <= max(2**26, 4 * numbers) * longest
-    assert plan.copies <= 2**26 or longest <= -(-geometry.batch // 64)
-    assert plan.workspace == plan.partial + plan.copies
     # Each stage holds a step of both operands; there are two mbarriers for each of eight stages.
     stage = shape.rows * 128 + columns.boxes(shape) * columns.box_bytes
     assert stage <= 2**16 and plan.launch.shared == min(8, 224 * 1024 // stage) * stage + 128

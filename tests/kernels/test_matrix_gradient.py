@@ -21,6 +21,7 @@ from test_gradient_products import (
     Mistake,
     Mode,
     aligned,
+    assert_divided,
     assert_is_found,
     case_like,
     case_of,
@@ -120,32 +121,16 @@ def test_gradient_plans(geometry: ConvGeometry, mode: Mode, processor: Processor
         return
     assert not all_reasons(geometry, processor)
     checked(partial(matrix_gradient.plan, question), processor)
-    layout, columns = plan.layout, columns_of(geometry)
-    shape, elements = layout.shape, geometry.groups * geometry.rows * columns
-    for size, tile, tiles in (
-        (geometry.rows, shape.rows, layout.row_tiles),
-        (columns, shape.columns, layout.column_tiles),
-    ):
-        assert (tiles - 1) * tile < size <= tiles * tile
-    # Chunks have all samples, and no range of the longest one is empty.
-    assert sum(layout.samples) == geometry.batch
-    assert max(layout.samples) - min(layout.samples) <= 1
-    assert 1 <= layout.splits <= layout.grid.steps(max(layout.samples))
-    tiles = geometry.groups * layout.row_tiles * layout.column_tiles
-    assert plan.launch.grid == plan.launch.unit == tiles * layout.splits
-    assert plan.partial == max(4, mode[0].itemsize) * elements * layout.splits
-    assert layout.splits == 1 or plan.partial <= 2**25
-    assert plan.copies <= 2**26 or max(layout.samples) <= -(-geometry.batch // 64)
-    itemsize = mode[0].itemsize
-    places = math.prod(axis.pitch for axis in layout.grid.axes) * max(layout.samples)
+    layout, itemsize, longest = plan.layout, mode[0].itemsize, max(plan.layout.samples)
+    assert_divided(plan, geometry, mode, columns_of(geometry), layout.grid.steps(longest))
+    places = math.prod(axis.pitch for axis in layout.grid.axes) * longest
     channels = geometry.groups * (geometry.rows + geometry.channels * layout.grid.planes)
     assert plan.copies == itemsize * places * channels
-    assert plan.workspace == plan.partial + plan.copies
-    assert places // layout.grid.samples(max(layout.samples)) % (16 // itemsize) == 0
+    assert places // layout.grid.samples(longest) % (16 // itemsize) == 0
     # The stages of a pipeline, each of rows of gradients and lines of inputs, and 16 bytes for the
     # description of a line.
     classes = classes_of(layout.grid)
-    stage = shape.rows * (128 + 4 * layout.grid.word) + layout.lines * classes.chunks * 16
+    stage = layout.shape.rows * (128 + 4 * layout.grid.word) + layout.lines * classes.chunks * 16
     assert plan.launch.shared == 3 * stage + 16 * layout.lines
     assert plan.launch.shared + RESERVED <= SHARED[processor.target]
     assert_lines(layout, geometry)

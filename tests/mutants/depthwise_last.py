@@ -7,21 +7,17 @@ import numpy as np
 from backends import EmulatorBackend
 from bounds import assert_convolution, assert_same_bits
 from mutants import Mutant, Suite, depthwise, infinite
+from running import channels_last
 from strategies import Convolution, poison
 
 DEPTHWISE_LAST = "depthwise_last.cu"
 STRIPS = "depthwise_strips.cuh"
 
 
-def innermost(a: np.ndarray) -> np.ndarray:
-    """A copy of an array with its channels innermost."""
-    return np.moveaxis(np.moveaxis(a, 1, -1).copy(), -1, 1)
-
-
 def check(backend: EmulatorBackend, case: Convolution) -> None:
     """Compare with the definition, and bits with arrays in C order, which another kernel takes."""
-    out = innermost(poison(np.empty(case.defined.value.shape, case.dtype)))
-    arranged = case.with_arrays(input=innermost(case["input"]))
+    out = channels_last(poison(np.empty(case.defined.value.shape, case.dtype)))
+    arranged = case.with_arrays(input=channels_last(case["input"]))
     backend.call(case.function, **arranged.arrays, **case.options, out=out)
     assert_convolution(out, case.defined, case.dtype, case.precision)
     assert_same_bits(out, EmulatorBackend(backend.kernel).compute(case))

@@ -9,7 +9,7 @@ from gradients import Gradient, gradient
 from mutants import Mutant, Suite, matrix_gradient
 from mutants.matrix_gradient import CASES as MATRIX_CASES
 from mutants.matrix_gradient import UNREPAIRED
-from reference import Array
+from running import channels_last
 
 PRODUCTS, COPIES, SUMS = "hopper_gradient.cu", "gradient_lines.cu", "gradient_sum.cu"
 
@@ -244,10 +244,6 @@ MUTANTS = {
         " << e * int(sizeof(Bits)) % 4 * 8", "", case="halves", file=COPIES,
     ),
 }  # fmt: skip
-
-
-def channels_last(a: Array) -> Array:
-    return np.moveaxis(np.moveaxis(a, 1, -1).copy(), -1, 1)
 
 
 CASES = {

@@ -6,8 +6,9 @@ import numpy as np
 
 from gradients import gradient
 from mutants import Mutant, Suite
-from mutants.hopper_gradient import channels_last, check
+from mutants.hopper_gradient import check
 from mutants.matrix_gradient import special
+from running import channels_last
 from strategies import BFLOAT16
 
 KERNEL, TILE = "im2col_gradient.cu", "gradient_tile.cuh"

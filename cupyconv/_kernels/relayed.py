@@ -147,16 +147,26 @@ def bind(
             copy = Transposition(sizes, steps, side.channels)
             leave[count] = channels_last.bind_into([copy], dtype, device)
     starts = [*itertools.accumulate(samples, initial=0)]
+    sizes_in = [axis.size_in for axis in geometry.axes]
+    sizes_out = [axis.size_out for axis in geometry.axes]
+
+    def shaped(copy: Array, side: _Side, sizes: Sequence[int]) -> Array:
+        """Return a copy with the axes of its array, since some kernels take slices of these."""
+        samples = (-1,) if geometry.batched else ()
+        by_channel = copy.reshape(-1, side.channels, side.pitch)[..., : side.places]
+        return by_channel.reshape(*samples, side.channels, *sizes)
 
     def convolve(data: Array, weight: Array, bias: Array | None, out: Array) -> None:
         source, result = address(data), address(out)
         for first, count in zip(starts, samples, strict=False):
             chunk = slice(first, first + count)
             own, stored = (a[chunk] if len(samples) > 1 else a for a in (data, out))
-            if found.input:
+            if side := found.input:
                 (own,) = enter[count](source + first * strides.input[0] * item)
+                own = shaped(own, side, sizes_in)
             if side := found.out:
                 stored = device.workspace((count, side.channels, side.pitch), dtype)
+                stored = shaped(stored, side, sizes_out)
             runs[count](own, weight, bias, stored)
             if found.out:
                 leave[count](address(stored), result + first * strides.out[0] * item)

@@ -7,12 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from test_im2col_conv import ARRANGED, arranged_calls, check_arranged, compute_into, last
+from test_im2col_conv import (
+    ARRANGED,
+    arranged_calls,
+    assert_bits_as_arranged,
+    check_arranged,
+    compute_into,
+    last,
+)
 
 from backends import CupyBackend, EmulatorBackend, NumpyBackend
 from bounds import assert_same_bits
 from cupyconv import _chunks
-from cupyconv._kernels import choice, relayed
+from cupyconv._kernels import choice, relayed, row_blocks
 from planning import Steering
 from reference import Array
 from running import Recorder
@@ -107,6 +114,50 @@ def test_chunks_of_samples(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     out = last(poison(np.empty_like(expected)))
     assert_same_bits(compute_into(backend, channels_last(case), out), expected)
     assert copies(backend) > 2
+
+
+# Which of both are copied: their channels lie innermost.
+every_copy = pytest.mark.parametrize(
+    ("of_input", "of_out"),
+    [
+        ("channels last", "channels last"),
+        ("channels last", "C order"),
+        ("C order", "channels last"),
+    ],
+)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("kernel", choice.UNFOLDED)
+@every_copy
+def test_padded_ends_of_an_axis(kernel: str, of_input: str, of_out: str) -> None:
+    """Where taps are channels, outputs at both ends are computed from slices of the copies."""
+    padding = (4, 5), (0, 0)
+    case = convolution("conv2d", (2, 3, 40, 9), (60, 1, 33, 2), groups=3, padding=padding)
+    expected = EmulatorBackend(kernel).compute(case)
+    backend = Recorder(kernel)
+    assert_bits_as_arranged(backend, case, expected, of_input, "C order", of_out)
+    functions = [launch.instance.function for launch in backend.launches]
+    assert functions.count("direct_conv") == 2 and copies(backend)
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("batch", [(), (2,)], ids=["unbatched", "batched"])
+@every_copy
+def test_blocks_of_output_channels(
+    batch: tuple[int, ...], of_input: str, of_out: str, steer: Steering
+) -> None:
+    """Each writes its slice of the results, with a batch axis or without one."""
+    case = convolution("conv2d", (*batch, 40, 9, 11), (150, 40, 3, 3), "float16", padding=1)
+    expected, axis = EmulatorBackend("portable").compute(case), len(batch)
+    # The packed weights of a block of 128 channels take about this.
+    steer.replace(row_blocks, most_workspace=lambda question: 2**17)
+    arranged = case.with_arrays(input=ARRANGED[of_input](case["input"], axis))
+    backend = Recorder("portable")
+    out = ARRANGED[of_out](poison(np.empty_like(expected)), axis)
+    assert_same_bits(compute_into(backend, arranged, out), expected)
+    functions = [launch.instance.function for launch in backend.launches]
+    assert functions.count("matrix_conv") == 2 and copies(backend)
 
 
 @pytest.mark.emulator

@@ -51,8 +51,11 @@ def _are_one(array: Array, axes: Shape) -> bool:
 
 
 def _operand(array: Array, plan: geometry.Arrangement, shape: Shape) -> Array:
-    """Return a signal as an operand of `conv`: a view, or a copy if its batch axes are not one."""
-    joined = (plan.batch, plan.groups, plan.channels)
+    """Return a signal as an operand of `conv`: a view, or a copy if axes to be joined are not one.
+
+    The input has one element along the axes of `channels`; the weight has them after its groups.
+    """
+    joined = (plan.batch, plan.groups + plan.channels)
     view = array.transpose(plan.order)
     if not all(_are_one(array, axes) for axes in joined):
         view = _copy(view)

@@ -1019,6 +1019,29 @@ def test_misaligned_cupy_arrays(backend: NumpyBackend, function: str, name: str)
         assert str(caught.value) == text
 
 
+@every_cupy
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", ["input", "weight", "bias", "out"])
+def test_complex_cupy_arrays_between_numbers(backend: NumpyBackend, name: str, dtype: str) -> None:
+    """CuPy's kernels, which copy the parts of complex numbers, load both by one instruction."""
+    import cupy
+
+    right = right_call("conv2d")
+    arguments = {
+        argument: value.astype(dtype) if isinstance(value, np.ndarray) else value
+        for argument, value in right.items()
+    }
+    arguments = on(backend, "conv2d", arguments)
+    shape, part = shapes_of("conv2d")[name], np.dtype(dtype).itemsize // 2
+    memory = backend.asarray(np.zeros(2 * math.prod(shape) + 1, f"float{8 * part}"))
+    arguments[name] = wrong = cupy.ndarray(shape, dtype, memptr=memory.data + part)
+    text = (
+        f"conv2d: {name} must lie at multiples of its element size, got address "
+        f"{wrong.data.ptr} and strides {wrong.strides} with dtype {dtype}"
+    )
+    assert refusal(backend, "conv2d", arguments) == (ValueError, text)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("value", [2, [1, 1]])
 def test_a_cupy_array_is_no_integer(value: Any) -> None:

@@ -112,12 +112,16 @@ def test_replay(call: Callable[..., Any], warm: bool) -> None:
         assert (out == function(*arrays)).all(), "the replay does not see new inputs"
 
 
-def test_captured_copies_of_signals() -> None:
-    """A conjugate, and batch axes that lie apart: the graph owns the copies."""
+@pytest.mark.parametrize("signals", [5, 1])
+def test_captured_copies_of_signals(signals: int) -> None:
+    """A conjugate, and axes to be joined that lie apart: the graph owns the copies.
+
+    These are the batch axes of several signals, or the filters for one.
+    """
     import cupy
 
     x, v = operands((6, 4, 400), (6, 4, 50), dtype="complex64")
-    x, v = (x * (1 + 2j))[:5, :3], (v * (2 - 1j))[:5, :3]
+    x, v = (x * (1 + 2j))[:signals, :3], (v * (2 - 1j))[:5, :3]
     expected = cupyconv.signal.correlate(x, v, method="direct", axes=2)
     cupy.cuda.Device().synchronize()
     stream = cupy.cuda.Stream(non_blocking=True)

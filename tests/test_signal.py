@@ -420,6 +420,20 @@ def test_batch_axes_that_are_not_one_are_copied() -> None:
     assert_same_bits(NumpyBackend().compute(apart), NumpyBackend().compute(case))
 
 
+@pytest.mark.parametrize(
+    ("shapes", "copies"), [(((1, 4, 40), (3, 4, 5)), 1), (((4, 1, 40), (4, 3, 5)), 0)]
+)
+def test_filters_that_are_not_one_are_copied(shapes: Any, copies: int) -> None:
+    """A copy that `reshape` made instead would not belong to a graph that captures the call."""
+    case = call_of("signal.convolve", *shapes, axes=2)
+    with mock.patch.object(signal, "_copy", wraps=signal._copy) as copy:
+        _, weight, _ = operands(case)
+    assert weight.shape == (12, 1, 5)
+    assert copy.call_count == copies
+    assert np.shares_memory(weight, case["in2"]) != bool(copies)
+    check(NumpyBackend(), case)
+
+
 # Promises --------------------------------------------------------------------------------------
 
 

@@ -40,7 +40,7 @@ def instances(target: str) -> Iterator[Instance]:
 
 
 def _pad_launch(placement: Placement, dtype: np.dtype) -> Launch:
-    # Complex numbers may lie at addresses of their parts.
+    # Complex numbers are copied as such, since no integer has 16 bytes.
     name = dtype.name if dtype.kind == "c" else BITS[dtype.itemsize]
     function = "pad" if placement.whole == placement.padded else "components"
     return _launch(_instance(function, name), placement.padded, math.prod(placement.components))

@@ -3,7 +3,10 @@
 ::
 
     PYTHONPATH=.:tests python tests/fuzz.py --seed 1 --seconds 400
+    PYTHONPATH=.:tests python tests/fuzz.py --seed 1 --seconds 400 --divided
     PYTHONPATH=.:tests python tests/fuzz.py --seed 1 --replay 4711
+
+With ``--divided`` calls run in parts, as calls on large arrays do.
 
 All kernel instances are compiled in parallel first. Then the worker processes share the numbers
 from 0 on: `fuzz_cases` draws an example from the seed and a number, `fuzz_checks` runs it. Each
@@ -30,8 +33,8 @@ from typing import Any
 
 import fuzz_cases
 import fuzz_checks
-from cupyconv import _compile, _device
-from cupyconv._kernels import choice
+from cupyconv import _chunks, _compile, _device
+from cupyconv._kernels import choice, im2col_conv, relayed, row_blocks
 from cupyconv._kernels.launches import Instance
 from fuzz_sizes import BUDGETS
 
@@ -49,6 +52,18 @@ class Task:
     first: int
     step: int
     deadline: float  # of time.time()
+    divided: bool = False
+
+
+def divide() -> None:
+    """Let this process's small calls run as large ones do.
+
+    Arrays whose channels lie innermost are copied, in chunks of samples, and large weights are
+    packed for a block of output channels at a time.
+    """
+    relayed.LEAST_BYTES, relayed.LEAST_WIDTH = 1, 16
+    _chunks._CHUNK_BYTES = 2**14
+    row_blocks.most_workspace = im2col_conv.most_workspace = lambda question: 2**18
 
 
 def describe(seed: int, number: int, example: Any, launches: Sequence[Any], error: str) -> str:
@@ -77,6 +92,8 @@ def run(backend: str, seed: int, number: int, checker: Any) -> str | None:
 
 def work(task: Task, state: Any, parent: Connection) -> None:
     """Run a worker's examples; tell the parent of failures and, each second, what was counted."""
+    if task.divided:
+        divide()
     checker = fuzz_checks.Checker(task.backend)
     number, examples, told = task.first, 0, time.time()
     while time.time() < task.deadline:
@@ -268,8 +285,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--share", default="0/1", metavar="I/N", help="the numbers I, I + N, ... alone")
     add("--workers", type=int, default=max(1, (os.cpu_count() or 2) // 3))
     add("--backend", choices=list(BUDGETS), default="cupy")
+    add("--divided", action="store_true", help="calls run in parts, as on large arrays")
     add("--replay", type=int, nargs="+", metavar="NUMBER", help="run these numbers alone")
     options = parser.parse_args(arguments)
+    if options.divided:
+        divide()
     if options.replay:
         return replay(options.backend, options.seed, options.replay)
     if options.backend == "cupy":
@@ -278,8 +298,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"compiled {count} instances in {time.time() - begun:.0f} s", flush=True)
     part, parts = map(int, options.share.split("/"))
     step, begun = parts * options.workers, time.time()
+    end, divided = begun + options.seconds, options.divided
     tasks = [
-        Task(options.backend, options.seed, part + parts * w, step, begun + options.seconds)
+        Task(options.backend, options.seed, part + parts * w, step, end, divided)
         for w in range(options.workers)
     ]
     summary = supervise(tasks)

@@ -20,8 +20,10 @@ import digest
 import fuzz
 import fuzz_cases
 import reference
+from backends import EmulatorBackend
 from bounds import assert_close, assert_same_bits
-from cupyconv import _numpy_fft
+from cupyconv import _chunks, _numpy_fft
+from cupyconv._kernels import im2col_conv, relayed, row_blocks
 from cupyconv._kernels.choice import KERNELS
 from cupyconv._kernels.launches import Processor
 from emulator.device import EmulatedDevice
@@ -30,7 +32,9 @@ from fuzz_checks import Checker, Wrong
 from fuzz_definitions import largest, sums, weight_sums
 from fuzz_sizes import ON_EMULATOR, ON_GPU, ON_NUMPY, Budget
 from gradients import KINDS, Gradient
+from planning import forget
 from reference import Sums
+from running import Recorder
 from strategies import Convolution, convolution
 
 numbers = st.integers(0, 2**32 - 1)
@@ -56,6 +60,34 @@ def tap_by_tap(case: Convolution | Gradient) -> Sums:
         x, y = batches["input"], batches["grad_output"]
         return weight_sums(x, y, case.axes, case.options["groups"], mode)
     return found._replace(value=found.value[0], scale=found.scale[0]) if unbatched else found
+
+
+@pytest.mark.emulator
+def test_divided_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are relayed in chunks of samples, in blocks of output channels, with the same bits."""
+    case = convolution("conv2d", (3, 64, 9, 11), (640, 64, 3, 3), "float16", padding=1)
+    x = np.ascontiguousarray(np.moveaxis(case["input"], 1, -1))
+    case = case.with_arrays(input=np.moveaxis(x, -1, 1))
+    expected = EmulatorBackend("portable").compute(case)
+    for module, name in DIVIDED:  # restores them afterwards
+        monkeypatch.setattr(module, name, getattr(module, name))
+    fuzz.divide()
+    forget()
+    backend = Recorder("portable")
+    assert_same_bits(backend.compute(case), expected)
+    functions = Counter(launch.instance.function for launch in backend.launches)
+    assert functions["channels_last"] == 3
+    assert functions["matrix_conv"] > 3
+    forget()
+
+
+DIVIDED = [
+    (relayed, "LEAST_BYTES"),
+    (relayed, "LEAST_WIDTH"),
+    (_chunks, "_CHUNK_BYTES"),
+    (row_blocks, "most_workspace"),
+    (im2col_conv, "most_workspace"),
+]
 
 
 @given(number=numbers)

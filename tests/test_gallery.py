@@ -365,8 +365,10 @@ def test_slabs_give_what_the_undivided_stack_gives(run: Run) -> None:
 def test_what_dask_holds_does_not_grow_with_the_stack(run: Run) -> None:
     page = run("deconvolution")
     assert sorted(page.held) == [page.stack.nbytes * copies for copies in (1, 2, 4)]
-    assert len(set(page.held.values())) == 1
-    assert max(page.held) > 3 * page.held[max(page.held)]
+    least, most = min(page.held), max(page.held)
+    # A slab more or less is held at a time, as Dask orders the tasks.
+    assert page.held[most] < 1.2 * page.held[least]
+    assert most > 3 * page.held[most]
 
     def holds(chunks: tuple) -> int:
         ones = da.ones((1, 160, 64, 96), dtype=np.float32, chunks=chunks)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
 from test_gradient_products import aligned, assert_is_found, mode_of
 from test_hopper_gradient import nearest_tf32, odd_strides_of_one
 
@@ -720,6 +721,20 @@ def check_arranged(backend: NumpyBackend, calls: tuple[Convolution, Convolution,
     assert_convolution(expected, case.defined, case.dtype, case.precision)
     out = ARRANGED[way](poison(np.empty_like(expected)), 1)
     assert_same_bits(compute_into(backend, arranged, out), expected)
+
+
+@every_backend
+@every_mode
+def test_frames_of_a_signal(backend: NumpyBackend, mode: Mode) -> None:
+    """Samples are channels of frames that begin every 16 bytes, so that they overlap."""
+    hop = 16 // mode[0].itemsize
+    case = case_of(mode, "conv1d", (2, 5 * hop, 40), (24, 5 * hop, 3))
+    signals = np.ascontiguousarray(case["input"].reshape(2, -1)[:, : 44 * hop])
+    frames = sliding_window_view(aligned(signals, 0), 5 * hop, 1)[:, ::hop]
+    case = case.with_arrays(input=frames.swapaxes(1, 2))
+    expected = backend.compute(case.map(np.ascontiguousarray))
+    assert_convolution(expected, case.defined, case.dtype, case.precision)
+    assert_same_bits(backend.compute(case), expected)
 
 
 @every_backend

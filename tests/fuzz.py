@@ -33,8 +33,15 @@ from typing import Any
 
 import fuzz_cases
 import fuzz_checks
-from cupyconv import _chunks, _compile, _device
-from cupyconv._kernels import choice, im2col_conv, relayed, row_blocks
+from cupyconv import _chunks, _compile, _device, _fft
+from cupyconv._kernels import (
+    choice,
+    im2col_conv,
+    matrix_blocks,
+    max_pool2d,
+    relayed,
+    row_blocks,
+)
 from cupyconv._kernels.launches import Instance
 from fuzz_sizes import BUDGETS
 
@@ -58,12 +65,15 @@ class Task:
 def divide() -> None:
     """Let this process's small calls run as large ones do.
 
-    Arrays whose channels lie innermost are copied, in chunks of samples, and large weights are
-    packed for a block of output channels at a time.
+    Arrays whose channels lie innermost are copied, in chunks of samples; large weights are packed
+    for a block of output channels at a time; a multiprocessor has several blocks of a strided
+    transposed convolution in turn; samples are pooled or transformed a few at a time.
     """
     relayed.LEAST_BYTES, relayed.LEAST_WIDTH = 1, 16
     _chunks._CHUNK_BYTES = 2**14
     row_blocks.most_workspace = im2col_conv.most_workspace = lambda question: 2**18
+    matrix_blocks._TURN_BYTES, matrix_blocks._KEPT_BYTES = 2**14, 2**15
+    max_pool2d._MOST_BETWEEN, _fft._SPARE_BYTES = 2**14, 2**18
 
 
 def describe(seed: int, number: int, example: Any, launches: Sequence[Any], error: str) -> str:

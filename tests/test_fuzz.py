@@ -22,8 +22,8 @@ import fuzz_cases
 import reference
 from backends import EmulatorBackend
 from bounds import assert_close, assert_same_bits
-from cupyconv import _chunks, _numpy_fft
-from cupyconv._kernels import im2col_conv, relayed, row_blocks
+from cupyconv import _chunks, _fft, _numpy_fft
+from cupyconv._kernels import im2col_conv, matrix_blocks, max_pool2d, relayed, row_blocks
 from cupyconv._kernels.choice import KERNELS
 from cupyconv._kernels.launches import Processor
 from emulator.device import EmulatedDevice
@@ -87,6 +87,10 @@ DIVIDED = [
     (_chunks, "_CHUNK_BYTES"),
     (row_blocks, "most_workspace"),
     (im2col_conv, "most_workspace"),
+    (matrix_blocks, "_TURN_BYTES"),
+    (matrix_blocks, "_KEPT_BYTES"),
+    (max_pool2d, "_MOST_BETWEEN"),
+    (_fft, "_SPARE_BYTES"),
 ]
 
 

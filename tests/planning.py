@@ -198,9 +198,16 @@ steps = st.one_of(st.integers(1, 5), st.integers(1, 2**31 - 1))
 
 
 @st.composite
-def conv_geometries(draw: st.DrawFn) -> ConvGeometry:
-    """Descriptions of convolutions that may be very large in one respect or two."""
-    rank = draw(st.sampled_from([1, 2, 3, 1, 2, 3, 4, 5]))
+def conv_geometries(
+    draw: st.DrawFn,
+    ranks: Sequence[int] = (1, 2, 3, 1, 2, 3, 4, 5),
+    directions: Sequence[bool] = (False, True),
+) -> ConvGeometry:
+    """Descriptions of convolutions that may be very large in one respect or two.
+
+    A direction is whether they are transposed.
+    """
+    rank = draw(st.sampled_from(ranks))
     names = ("kernel", "extra", "pad", "stride", "dilation", "batch", "channels", "rows", "groups")
     large = draw(st.sets(st.sampled_from(names), max_size=2))
     rng = draw(st.randoms(use_true_random=False))
@@ -218,7 +225,7 @@ def conv_geometries(draw: st.DrawFn) -> ConvGeometry:
     padding = [(p, rng.randint(0, p)) for p in pad]
     batch, more = size("batch"), sizes("extra")
     try:
-        if draw(st.booleans()):
+        if draw(st.sampled_from(directions)):
             shape = (batch, groups * channels, *(m + 2 * p for m, p in zip(more, pad, strict=True)))
             weight = (groups * channels, rows, *kernel)
             return _geometry.conv_transpose(

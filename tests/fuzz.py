@@ -298,9 +298,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--divided", action="store_true", help="calls run in parts, as on large arrays")
     add("--replay", type=int, nargs="+", metavar="NUMBER", help="run these numbers alone")
     options = parser.parse_args(arguments)
-    if options.divided:
-        divide()
     if options.replay:
+        if options.divided:
+            divide()
         return replay(options.backend, options.seed, options.replay)
     if options.backend == "cupy":
         begun = time.time()

@@ -2,8 +2,9 @@
 
 Both arrays are copied by channel, with zeros between lines and between samples. Inputs that taps
 reach in steps have planes of their own, one for each residue of a stride. matrix_gradient.cu has
-others for the odd places of 16-bit numbers, of which Tensor Cores read pairs; hopper_gradient.cu,
-whose boxes begin at whole chunks (`grid_of_boxes`), for each shift of a tap within a chunk.
+others for the odd positions of 16-bit numbers, of which Tensor Cores read pairs;
+hopper_gradient.cu, whose boxes begin at whole chunks (`grid_of_boxes`), for each shift of a tap
+within a chunk.
 """
 
 from __future__ import annotations
